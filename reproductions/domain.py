@@ -197,12 +197,12 @@ def read_layers(chosen: Choice, variant: str, number: int, seed: int, name: str)
 
 def thaw(chosen: Choice, variant: str, number: int, seed: int, name: str) -> dict[str, Any]:
     """Accuracy of polarity by a way of unfreezing, at the rate that cloze fits to the checkpoint and the number of rows."""
-    from cloze.budget.label_counts import LabelCounts
+    from cloze.budget.label_counts import RowCounts
     from cloze.checkpoint.build import load_checkpoint
     from cloze.recipe.canonical import to_yaml
     from cloze.runs.finetuning.task_recipe import recipe_onto
 
-    labels = {"main": LabelCounts(rows=number, classes=2)}
+    labels = {"main": RowCounts(rows=number, classes=2)}
     made = recipe_onto("sentence_classification", load_checkpoint(chosen.model), label_counts=labels).canonical()
     changed = dict(THAWS[variant])
     made["networks"] = {"main": {"from": "start", "train": changed.pop("train", "all")}}

@@ -28,7 +28,7 @@ EpochRows = tuple[int, NDArray[np.int64]]
 StepArrays = tuple[Cursor, list[MicroArrays], Cursor]
 
 #: Examples made in one block: larger blocks do not fit the cache, smaller ones pay numpy's fixed cost per call.
-BLOCK = 256
+EXAMPLES_AT_ONCE = 256
 
 
 class CursorLike(Protocol):
@@ -104,7 +104,7 @@ class Data:
             self._made.clear()
             self._ordered.clear()
 
-    def split(self, micro_batch: int) -> None:
+    def set_micro_batch(self, micro_batch: int) -> None:
         """Divide the rows of a rank into micro-batches of at most this many."""
         self.close()
         self._micro_batch = micro_batch
@@ -218,7 +218,8 @@ class Data:
         self._made.clear()
         feed = self.feeds[entry]
         spans = self.spans()
-        ahead = max(1, min(BLOCK // max(1, sum(size for _, size in spans)), -(-feed.row_count(cursor.epoch) // self._rows)))
+        in_block = EXAMPLES_AT_ONCE // max(1, sum(size for _, size in spans))
+        ahead = max(1, min(in_block, -(-feed.row_count(cursor.epoch) // self._rows)))
         if feed.is_scheduled:
             steps = make_steps(feed.when(share), cursor, self._rows, spans, 1)
         elif not self.workers:

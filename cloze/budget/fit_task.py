@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from cloze.budget.facts import ChangedValue, as_integer
 from cloze.budget.fit_length import stages_of
-from cloze.budget.label_counts import LabelCounts
+from cloze.budget.row_counts import RowCounts
 from cloze.changes import Shape
 from cloze.checkpoint.build import build_spec, plain_arguments
 from cloze.checkpoint.several import START
@@ -37,13 +37,13 @@ MEAN_LAYER, MEAN_ABOVE = PartSpec("change", "mean_layer", {}), PartSpec("change"
 class TaskFacts(NamedTuple):
     """The facts that a task recipe is fitted to.
 
-    The `label_counts` of every source (None: not counted), the `width` of the network, and the peak rate and the batch
+    The `row_counts` of every source (None: not counted), the `width` of the network, and the peak rate and the batch
     of its training. `tuned`: the checkpoint has already been fine-tuned on a task; `detects`: it was trained to detect the tokens
     that another network replaced; `means`: it is a sentence encoder, which was trained for the mean of its tokens. `random`: the
     network starts at random instead.
     """
 
-    label_counts: Mapping[str, LabelCounts] | None
+    row_counts: Mapping[str, RowCounts] | None
     width: int
     peak: float | None = None
     batch: int | None = None
@@ -59,16 +59,16 @@ class TaskFacts(NamedTuple):
 
     def rows(self, recipe: Recipe) -> int | None:
         """The labelled rows of a recipe's sources; None: not counted."""
-        label_counts = self.label_counts
-        return None if label_counts is None else sum(label_counts[name].rows for name in recipe.sources if name in label_counts)
+        row_counts = self.row_counts
+        return None if row_counts is None else sum(row_counts[name].rows for name in recipe.sources if name in row_counts)
 
 
 def facts_of(
-    recipe: Mapping[str, Any] | None, *, label_counts: Mapping[str, LabelCounts] | None, width: int, means: bool = False,
+    recipe: Mapping[str, Any] | None, *, row_counts: Mapping[str, RowCounts] | None, width: int, means: bool = False,
     random: bool = False,
 ) -> TaskFacts:
     """The facts about a checkpoint, from the canonical recipe of its run (None: there is none), of stages from the last."""
-    facts = TaskFacts(label_counts, width, means=means, random=random)
+    facts = TaskFacts(row_counts, width, means=means, random=random)
     if recipe is not None and recipe.get("stages"):
         recipe = {**recipe, **list(recipe["stages"].values())[-1]}
     training = (recipe or {}).get("training", {})
@@ -117,15 +117,15 @@ def laws_of_task(recipe: Recipe, *, detecting: bool = False) -> list[str]:
     names = [name for _, stage in stages_of(recipe) for name in stage.sources]
     starts = ["new_heads=fitted", f"change={MEAN_LAYER.name}", f"change={MEAN_ABOVE.name}=above"] if _decided(recipe) else []
     return [
-        change.override for counts in (LabelCounts(200, 2), LabelCounts(2000, 100))
-        for change in fit_task(recipe, facts._replace(label_counts=dict.fromkeys(names, counts)))
+        change.override for counts in (RowCounts(200, 2), RowCounts(2000, 100))
+        for change in fit_task(recipe, facts._replace(row_counts=dict.fromkeys(names, counts)))
     ] + starts  # fmt: skip
 
 
-def fit_texts(recipe: Recipe, label_counts: Mapping[str, LabelCounts]) -> list[ChangedValue]:
+def fit_texts(recipe: Recipe, row_counts: Mapping[str, RowCounts]) -> list[ChangedValue]:
     """The changes that fit a recipe that takes a step of plain descent for every text (`divide: nothing`) to their number."""
     training = recipe.training
-    texts = sum(label_counts[name].rows for name in recipe.sources if name in label_counts)
+    texts = sum(row_counts[name].rows for name in recipe.sources if name in row_counts)
     if training.divide != "nothing" or not training.epochs or not 0 < texts < MANY_TEXTS or "peak" not in training.rate.arguments:
         return []
     epochs = min(MOST_TEXT_EPOCHS, max(math.ceil(training.epochs), math.ceil(TEXT_STEPS / texts)))
@@ -149,8 +149,8 @@ def _changes(recipe: Recipe, facts: TaskFacts, at: str, fixed_paths: Collection[
         yield ChangedValue(f"{at}training.new_heads", training.new_heads, "scaled", why)
     if "peak" not in training.rate.arguments:
         return
-    if facts.label_counts is not None and rows is not None:
-        classes = max((facts.label_counts[name].classes for name in recipe.sources if name in facts.label_counts), default=0)
+    if facts.row_counts is not None and rows is not None:
+        classes = max((facts.row_counts[name].classes for name in recipe.sources if name in facts.row_counts), default=0)
         small = min(batch, SMALL_BATCH, max(LEAST_BATCH, rows // 8))
         if rows < FEW and small < batch and f"{at}training.batch" not in fixed_paths:
             batch = small

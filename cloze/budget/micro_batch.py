@@ -37,7 +37,7 @@ def choose_micro_batch(
     """
     data: Any = run.data
     if kept is not None:
-        data.split(kept)
+        data.set_micro_batch(kept)
     run.micro_batch = data.micro_batch
     why = why_no_forecast(run, ranks)
     if why and pace is not None and ranks == 1:
@@ -50,7 +50,7 @@ def choose_micro_batch(
         return None
     cost, requested = within_memory(forecast(run, trials=trials), run, recipe), data.micro_batch
     if cost.micro_batch != requested:
-        data.split(cost.micro_batch)
+        data.set_micro_batch(cost.micro_batch)
         run.micro_batch = cost.micro_batch
         if resumes:
             say(f"{run.folder}: to save memory, reads {cost.micro_batch:,} rows at once instead of {kept or cost.batch:,}.")

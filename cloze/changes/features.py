@@ -67,7 +67,7 @@ class Features(Change):
         """Freeze the network, turn its dropout off, and combine its layers."""
         if not isinstance(network, Network) or "layers" not in network.gives:
             raise CheckpointError(f"features: {type(network).__name__} gives no layers. Leave the change out.")
-        count = network.layer_count
+        count = network.layer_state_count
         chosen = chosen_layers(self.use, count, of="features") or tuple(range(count))
         freeze(network)
         for module in network.modules():

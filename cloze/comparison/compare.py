@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TypeVar
 
-from cloze.budget.label_counts import stage_recipes
+from cloze.budget.row_counts import stage_recipes
 from cloze.comparison.answer import ComparisonResult, answer_of
 from cloze.comparison.cell import FAILED, LOG, RESULT, Cell, Cells, failure_of, write_json
 from cloze.comparison.design import Design, TaskFiles, checked
@@ -24,7 +24,7 @@ from cloze.jobs import Ended, Job, LocalWorkers, Workers
 from cloze.runs.finetuning.measure_result import text_files_of
 from cloze.runs.task_selection import task_of_recipe
 from cloze.tasks.linear.fit import fit_linear
-from cloze.tasks.task import together
+from cloze.tasks.task import join_examples
 from cloze.text.encodings import reading_as
 from cloze.training.precision import choose_device
 
@@ -133,7 +133,7 @@ def _measured(grid: Grid, labels: TaskFiles) -> dict[str, object] | None:
     if task.linear() is None:
         return None
     train, dev, test = (
-        together([task.read(file) for file in text_files_of([path])]) for path in (labels.train, labels.dev, labels.test)
+        join_examples([task.read(file) for file in text_files_of([path])]) for path in (labels.train, labels.dev, labels.test)
     )
     linear = fit_linear(task, train, dev)
     metrics = linear.measure(test)

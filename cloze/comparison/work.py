@@ -34,7 +34,7 @@ from cloze.recipe.user_files import import_files
 from cloze.reports.run import LOG as RUN_LOG
 from cloze.reports.run import in_order, number, read_log
 from cloze.runs.corpora import open_corpus
-from cloze.runs.finetuning.finetune import label_counts_of, run_finetuning
+from cloze.runs.finetuning.finetune import row_counts_of, run_finetuning
 from cloze.runs.finetuning.task_recipe import recipe_maker
 from cloze.runs.options import FinetuneOptions, PretrainOptions
 from cloze.runs.planning import fitted_recipe
@@ -169,7 +169,7 @@ def _fitted(request: Mapping[str, Any]) -> Recipe:
 def _onto(options: FinetuneOptions) -> Recipe:
     loaded = load_checkpoint(options.checkpoint)
     make_recipe = recipe_maker(options, loaded)
-    return make_recipe(label_counts=label_counts_of(make_recipe(), options, loaded.tokenizer))
+    return make_recipe(row_counts=row_counts_of(make_recipe(), options, loaded.tokenizer))
 
 
 def gives_one_answer(learner: Learner, found: Evaluation) -> bool:

@@ -22,7 +22,7 @@ from cloze.errors import CheckpointError, UserError
 from cloze.exercises.knowledge.inject import SentenceTree
 from cloze.networks import Cache
 from cloze.networks.blocks.inputs.characters import Characters
-from cloze.networks.routing import few, routed, takes_positions
+from cloze.networks.routing import routed, takes_positions, worth_selecting
 from cloze.objectives.objective import Kind
 from cloze.reading import Reading
 from cloze.rng import Draw
@@ -367,7 +367,7 @@ class Reader:
         want = frozenset(want)
         if want == {"summary"} and cache is None:
             positions = torch.zeros(0, dtype=torch.long, device=batch["tokens"].device)
-        if positions is not None and takes_positions(self.network) and few(positions, batch):
+        if positions is not None and takes_positions(self.network) and worth_selecting(positions, batch):
             fields["positions"] = positions
         if cache is not None:
             fields["cache"] = cache

@@ -199,7 +199,7 @@ class EncoderDecoder(Network):
         self.takes = self.needs | optional
         self.gives = {
             **reading_kinds("order"), "summary": StateKind("B D", "order"), "decoder_hidden": StateKind("B T D", "left_to_right"),
-            "decoder_layers": StateKind("N B T D", "left_to_right"),
+            "decoder_layers": StateKind("S B T D", "left_to_right"),
             **attention_kinds("order"), **attention_kinds("left_to_right", "decoder_"), **attention_kinds("order", "crossing_"),
         }
         self.reset_parameters()
@@ -222,7 +222,7 @@ class EncoderDecoder(Network):
         return SequenceCache(len(self.decoder.layers))
 
     @property
-    def layer_count(self) -> int:
+    def layer_state_count(self) -> int:
         """The words and the layers of the encoder."""
         return 1 + len(self.encoder.layers)
 

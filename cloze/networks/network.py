@@ -32,9 +32,11 @@ class TokenSequence(NamedTuple):
 
 
 class StateKind(NamedTuple):
-    """The shape of a state in the legend of `cloze/fields.py`, and what it may see: `order`, `before`, `left_to_right`, …
+    """The shape of a state in the legend of `cloze/fields.py`, and which tokens the state of a token may depend on.
 
-    `paragraph`: no token of the row, only which paragraph it belongs to.
+    `order`: those that the order allows; `before`: of these, those of a lower number; `left_to_right`, `right_to_left`: itself
+    and those on one side, whatever the order is; `itself`; `all_but_itself`; `paragraph`: no token of the row, only which
+    paragraph it belongs to; `cell`, `all`: in networks that read no texts.
     """
 
     shape: str
@@ -78,7 +80,7 @@ class Network(nn.Module, ABC):
     takes: frozenset[str]
     #: The fields that it cannot do without.
     needs: frozenset[str] = frozenset({"tokens"})
-    #: Its states. One that reads texts gives `layers` (N, B, L, D): the embeddings and every layer, as far as they are as wide as
+    #: Its states. One that reads texts gives `layers` (S, B, L, D): the embeddings and every layer, as far as they are as wide as
     #: the top one, which is the last of them.
     gives: Mapping[str, StateKind]
     #: The width of `hidden`.
@@ -97,7 +99,8 @@ class Network(nn.Module, ABC):
     sees: ClassVar[Mapping[str, str]] = MappingProxyType({})
     #: The state that is computed only at `positions`, if the caller gives them.
     positions_state: ClassVar[str] = "hidden"
-    #: Whether it can continue from the state of the previous step (`carry`).
+    #: Whether it can continue from the state of the previous step: `forward` then takes `carry` (names → tensors, the lane first,
+    #: or None) and, if `carry` is wanted, gives the next one, detached; rows with `restarts` start from zeros.
     carries: bool = False
 
     #: The most tokens of a row; None: any number.
@@ -194,8 +197,8 @@ class Network(nn.Module, ABC):
         """The wanted states of the fields of a view. The order and what is wanted are `order` and `want`."""
 
     @property
-    def layer_count(self) -> int:
-        """How many states `layers` holds."""
+    def layer_state_count(self) -> int:
+        """S: how many states `layers` holds, those of another width left out."""
         return 1 + len(self.layers)
 
     def summarise(self, hidden: Tensor, *, tokens: Tensor, block: Tensor | None, summaries: Tensor | None) -> Tensor:
@@ -226,7 +229,11 @@ class Network(nn.Module, ABC):
         return ()
 
     def cache(self) -> Any:
-        """An empty cache for reading a text piece by piece; None: the usual one of attention, with an entry per layer."""
+        """An empty cache for reading a text piece by piece; None: the usual one of attention, with an entry per layer.
+
+        A cache of another kind has `length`, `layers` (lists of tensors, the row first, which beam search reorders) and
+        `forgets`, whether `forget(count)` takes tokens back.
+        """
         return None
 
     def count_operations(
@@ -250,7 +257,7 @@ def state_width(network: Network, read: Mapping[str, str]) -> int:
 def reading_states(
     want: frozenset[str], hidden: Tensor, passed: Sequence[Tensor], summaries: Tensor | None
 ) -> dict[str, Any]:
-    """Of `hidden` (B, L, D), `layers` (N+1, B, L, D) and `summary` (E, D) those that are wanted.
+    """Of `hidden` (B, L, D), `layers` (S, B, L, D) and `summary` (E, D) those that are wanted.
 
     `passed` is the input of every layer and the output of the last one, which `layers` replaces by `hidden`; states of another
     width are left out of `layers`. `summaries` are the flat positions of the summary tokens, by default the first of each row.

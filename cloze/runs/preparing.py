@@ -97,12 +97,12 @@ def _build_run(
     phases = with_positions(with_dropouts(phases_of(recipe), recipe, step, vocab_size=tokenizer.size, **arguments), recipe)
 
     resumes = bool(Checkpoints(out).steps())
-    drawn_heads = load_origins(
+    heads_to_start = load_origins(
         step, recipe, origins, tokenizer, resumes=resumes, say=say, tables=tables,
         drawn=partial(build_step, recipe, vocab_size=tokenizer.size, seed=seed, **arguments),
         labels=(description or {}).get("labels") or (),
     )
-    setup_seconds = float((old or {}).get("begun", 0.0))
+    setup_seconds = float((old or {}).get("setup_seconds", 0.0))
     if not resumes and not dry_run:
         setup_seconds = start_tables(step, recipe, stores, dev_stores=dev_stores, origins=origins, seed=seed, say=say)
     if spend.kind == "seconds" and ranks == 1:  # several processes would have to agree on it
@@ -115,15 +115,15 @@ def _build_run(
         next(iter(data.held_out(entry)), None)
     new_heads = recipe.training.new_heads
     if new_heads == "scaled" and not dry_run:
-        scale_heads(step, data, drawn_heads)
+        scale_heads(step, data, heads_to_start)
     if new_heads == "fitted" and not dry_run:  # every process fits them to the same rows
-        fit_heads(step, build(seed=0, process=0, ranks=1), drawn_heads, device=device, say=say)
+        fit_heads(step, build(seed=0, process=0, ranks=1), heads_to_start, device=device, say=say)
 
     selection = None if (best := recipe.training.keep_best) is None else Selection(None, best, higher_is_better=False)
     if description is not None and dev_stores:
         description = with_example_facts(recipe, description, stores, dev_stores, _max_tokens(data))
         selection = selection_of(recipe, step, tokenizer, stores, dev_stores, description, out, tables=tables)
-        selection = replace(selection, from_start=bool(drawn_heads) and new_heads == "fitted")
+        selection = replace(selection, from_start=bool(heads_to_start) and new_heads == "fitted")
     publisher = publisher_of(recipe, out, origins, stores, tokenizer, tables, description)
     run = Run(
         folder=out, step=step, data=data, budget=spend, export=publisher,

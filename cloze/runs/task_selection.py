@@ -30,7 +30,7 @@ from cloze.recipe.recipe import EntrySpec, EntryTaskSpec, ObjectiveSpec, PartSpe
 from cloze.registry import lookup, parameters
 from cloze.tasks import Task
 from cloze.tasks.result import FILES
-from cloze.tasks.task import chosen_metric, together
+from cloze.tasks.task import chosen_metric, join_examples
 from cloze.tasks.task import task as make_task
 from cloze.text import Tokenizer
 from cloze.training.selection import Selection
@@ -118,7 +118,7 @@ def _task(recipe: Recipe, head: TaskHead, read: Mapping[str, Any], *, stores_ans
         options["picture"] = recipe.sources[head.source].arguments["picture"]
     answer_arguments = answer.arguments if isinstance(answer, PartSpec) else {}
     options |= {name: value for name, value in answer_arguments.items() if name in accepted}
-    task = make_task(head.spec.type, **options).reading(
+    task = make_task(head.spec.type, **options).for_files(
         columns=read["names"], format=read["format"], quoting=read["quoting"]
     )
     return task.deciding(beams=recipe.task.beams, length_penalty=recipe.task.length_penalty)
@@ -207,7 +207,7 @@ def with_example_facts(
         if None not in lost.values():  # some rows may lose their targets because they are cut
             facts["lost"] = lost
         if "usual" in task_description:
-            examples = together([task.read(file) for file in record_stores["dev"].about["files"]])
+            examples = join_examples([task.read(file) for file in record_stores["dev"].about["files"]])
             constant_answer, labels = task_description["usual"], task_description.get("labels", ())
             facts["baseline"] = {
                 "always": constant_answer, **task.constant_metrics(constant_answer, task.truth(examples, labels), labels)

@@ -66,7 +66,7 @@ def has_texts(task: Task, file: str) -> bool:
 def _read(task: Task, path: Path, *, labelled: bool) -> Any:
     """The examples of a file that cloze wrote, whatever the encoding of the user's files is."""
     with reading_as("utf-8"):
-        return task.reading(columns=None, format=None, quoting="auto").read(path, labelled=labelled)
+        return task.for_files(columns=None, format=None, quoting="auto").read(path, labelled=labelled)
 
 
 @contextmanager

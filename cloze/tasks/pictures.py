@@ -1,6 +1,6 @@
 """Rows of tasks that are about pictures: the keys in their files, and their numbers among the pictures of a reader.
 
-A task with the option `picture` calls `keys_of` when it reads a file, and its learner calls `numbers_of` when it frames the rows.
+A task with the option `picture` calls `keys_of` when it reads a file, and its learner calls `picture_numbers` when it frames rows.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def with_picture(columns: dict[str, Any], picture: str | None) -> dict[str, Any]
     return columns if picture is None else {**columns, "picture": picture}
 
 
-def numbers_of(reader: Reader, examples: AboutPictures) -> list[int]:
+def picture_numbers(reader: Reader, examples: AboutPictures) -> list[int]:
     """The number of each example's picture among those of the reader, -1 for none. Raises a `TaskError` if the reader has
     no pictures."""
     if examples.pictures is None:

@@ -171,7 +171,7 @@ class Task(ABC):
         """For each metric, whether more is better; the first selects the epoch by default."""
 
     @abstractmethod
-    def reading(self: T, *, columns: Sequence[str] | None, format: Format | None, quoting: Quoting) -> T:
+    def for_files(self: T, *, columns: Sequence[str] | None, format: Format | None, quoting: Quoting) -> T:
         """The same task for files in another format."""
 
     def deciding(self: T, *, beams: int | None, length_penalty: float | None) -> T:
@@ -444,7 +444,7 @@ def selected(examples: Any, numbers: Sequence[int]) -> Any:
     })
 
 
-def together(parts: Sequence[Any]) -> Any:
+def join_examples(parts: Sequence[Any]) -> Any:
     """The examples of several files as one set of examples. Each field holds one value per row, None if no row has one, or the
     path."""
     if len(parts) == 1:

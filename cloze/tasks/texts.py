@@ -18,7 +18,7 @@ from cloze.decoding.layout import Framed
 from cloze.decoding.lengths import by_length
 from cloze.decoding.reader import Checkpoint, evaluating
 from cloze.errors import Parameter, TaskError, propose
-from cloze.tasks.pictures import numbers_of, with_picture
+from cloze.tasks.pictures import picture_numbers, with_picture
 from cloze.tasks.task import Learner, Report, Task, head_called, silent
 
 A = TypeVar("A")
@@ -80,7 +80,7 @@ class TableTask(Task):
 
     lists: ClassVar[bool] = False
 
-    def reading(self: T, *, columns: Sequence[str] | None, format: Format | None, quoting: Quoting) -> T:
+    def for_files(self: T, *, columns: Sequence[str] | None, format: Format | None, quoting: Quoting) -> T:
         """The same task for files in another format."""
         return replace(self, columns=tuple(columns) if columns else None, format=format, quoting=quoting)
 
@@ -137,7 +137,7 @@ class ObjectTask(Task):
 
     files: ClassVar[str] = "JSON lines"
 
-    def reading(self: J, *, columns: Sequence[str] | None, format: Format | None, quoting: Quoting) -> J:
+    def for_files(self: J, *, columns: Sequence[str] | None, format: Format | None, quoting: Quoting) -> J:
         """The same task."""
         if columns or format not in (None, "jsonl"):
             raise TaskError(f"--columns and --format are for tables; {self.name} reads {self.files}. Leave them out.")
@@ -216,7 +216,7 @@ class SummaryLearner(Learner):
 
     def with_pictures(self, rows: list[Framed], examples: LabelledTexts[Any]) -> list[Any]:
         """Framed rows next to the pictures of their examples."""
-        return [replace(row, picture=number) for row, number in zip(rows, numbers_of(self.reader, examples), strict=True)]
+        return [replace(row, picture=number) for row, number in zip(rows, picture_numbers(self.reader, examples), strict=True)]
 
     def scores(self, rows: Sequence[Framed]) -> Tensor:
         """Scores (B, C) of framed rows in fp32."""

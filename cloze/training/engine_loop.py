@@ -31,7 +31,7 @@ class EngineLoop:
         """Let the engine train until a log event, an evaluation or a checkpoint is due, and do that."""
         session = self.session
         session.enter_phase()
-        if not session.may_step(session.run_progress.seconds_now(), stop=bool(interrupt)):
+        if not session.agree_to_step(session.run_progress.seconds_now(), stop=bool(interrupt)):
             return
         before = session.run_progress.progress.share
         self.steps.begin(interrupt)

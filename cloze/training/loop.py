@@ -81,7 +81,7 @@ class Loop:
 
         # What all ranks must know before the first forward pass: the divisors, rank 0's time, and whether to stop.
         totals = _count(session, entries, pieces, interrupt).over(session.ranks)
-        if not session.may_step(totals.seconds, stop=totals.stops > 0):
+        if not session.agree_to_step(totals.seconds, stop=totals.stops > 0):
             return
         share = run_progress.share
         weights, divisors = session.trainee.weights(entries, share), totals.divisors(session.run.training.divide)
@@ -148,7 +148,7 @@ def _backward(session: Session, piece: StepPiece, share: float, factors: Mapping
 def _update(session: Session, share: float) -> torch.Tensor:
     """Clip and update; returns the gradient norm before clipping."""
     training, trainee = session.run.training, session.trainee
-    trainee.freezing.drop()
+    trainee.freezing.drop_gradients()
     norm = gradient_norm(trainee.parameters)
     if norm.device.type == "cpu" and not math.isfinite(float(norm)):
         raise NotFinite(session.run_progress.step + 1, float(norm))

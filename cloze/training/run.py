@@ -322,7 +322,7 @@ def write_run_record(run: Run, environment: Mapping[str, Any]) -> None:
         "recipe_hash": run.record.recipe_hash, "identity": run.record.identity, "recipe": run.record.recipe,
         "budget": str(run.budget), "seed": run.seed, "inputs": run.record.inputs,
         "micro_batch": run.micro_batch, "fitted": list(run.fitted), "command": list(run.command),
-        **({"begun": run.setup_seconds} if run.setup_seconds else {}),
+        **({"setup_seconds": run.setup_seconds} if run.setup_seconds else {}),
     }
     for name, content in (("run.json", record), ("environment.json", {**environment, **run.record.environment})):
         path = run.folder / "cloze" / name

@@ -76,7 +76,7 @@ class Session:
         self.trainee.freezing.enter(epochs=run_progress.progress.spent.epochs, share=run_progress.share)
         run_progress.enter_phase()
 
-    def may_step(self, seconds: float, *, stop: bool) -> bool:
+    def agree_to_step(self, seconds: float, *, stop: bool) -> bool:
         """Whether the coming step may be done, by the seconds of training and the signals that all ranks agree on."""
         self.run_progress.set_seconds(seconds)
         self.stopping = stop

@@ -19,7 +19,7 @@ from cloze.fields import sequence, split
 from cloze.networks.clock import Clock
 from cloze.networks.cost import Operations
 from cloze.networks.network import PARAMETERS, Network
-from cloze.networks.routing import few, routed, seen_by, takes_positions
+from cloze.networks.routing import routed, seen_by, takes_positions, worth_selecting
 from cloze.objectives import Loss, StepObjective
 from cloze.training.carry import Carry
 from cloze.training.passes import Pass, PassObjective, Rewrite
@@ -362,7 +362,7 @@ class StepModule(nn.Module):
         # Each field is (M), the position of each target, or (M, 2 · spans), those of both ends of each span.
         parts = [fields[name].flatten() for name in sorted(names)]
         positions = parts[0] if len(parts) == 1 else torch.cat(parts)
-        return positions if few(positions, fields) else None
+        return positions if worth_selecting(positions, fields) else None
 
     def _reads(self, weighted: PassObjective, state: str) -> bool:
         reads = self._objective(weighted).reads

@@ -79,7 +79,7 @@ def epochs_of(model: Tuned, spec: Any, optimizer: Any, epochs: int, *, wrapped: 
             freezing.enter(epochs=epoch + step / 3, share=(epoch + step / 3) / epochs)
             set_rate(made, 0.05)
             model.loss().backward()
-            freezing.drop()
+            freezing.drop_gradients()
             made.step()
             made.zero_grad(set_to_none=True)
         changed.append(groups_that_changed(model, before))

@@ -331,8 +331,8 @@ def test_the_last_of_a_networks_layers_is_what_heads_read(part: str, start: Star
     real = batch["block"] > 0 if "block" in batch else torch.ones_like(batch["tokens"], dtype=torch.bool)
     torch.testing.assert_close(states["layers"][-1][real], states["hidden"][real])
     network: Any = loaded.network
-    assert len(states["layers"]) == network.layer_count
-    if network.layer_count > 1 and part != "encoder_decoder":  # there it is the decoder's
+    assert len(states["layers"]) == network.layer_state_count
+    if network.layer_state_count > 1 and part != "encoder_decoder":  # there it is the decoder's
         given = {name: batch.get(name) if name in network.takes else None for name in ("tokens", "block", "summaries")}
         made = network.summarise(states["hidden"], **given)
         torch.testing.assert_close(made, states["summary"])

@@ -106,7 +106,7 @@ def test_what_a_csv_writer_wrote_is_read_back(tmp_path: Path, rows: list[tuple[s
 def test_files_without_a_header_name_their_columns(tmp_path: Path) -> None:
     path = write(tmp_path, "cola.tsv", "gj04\t1\t\tThe sailors rode.\ngj04\t0\t*\tSailors the.\n")
     kind = task("sentence_classification", text="sentence")
-    kind = kind.reading(columns=["source", "label", "mark", "sentence"], format=None, quoting="auto")
+    kind = kind.for_files(columns=["source", "label", "mark", "sentence"], format=None, quoting="auto")
     examples = kind.read(path)
     assert examples.texts == ["The sailors rode.", "Sailors the."] and examples.lines == (1, 2)
 
@@ -187,14 +187,14 @@ def test_a_file_without_a_header_is_read_as_those_of_training(tmp_path: Path) ->
         "head": "classification", "files": {"columns": ["id", "label", "text"], "format": "tsv"},
     }
     (tmp_path / "cloze" / "task.json").write_text(json.dumps(described))
-    trained = task_in_folder(tmp_path).reading(columns=None, format=None, quoting="auto")
+    trained = task_in_folder(tmp_path).for_files(columns=None, format=None, quoting="auto")
     for name, content in (
         ("a.tsv", "1\tx\ta b\n"), ("a.dat", "1\tx\ta b\n"), ("b.tsv", "text\ta\tlabel\na b\t1\tx\n"),
         ("c.csv", "text,label\na b,x\n"),
     ):
         found = trained.read(write(tmp_path, name, content))
         assert (found.texts, found.labels) == (["a b"], ["x"]), name
-    explicit = trained.reading(columns=["text", "label"], format=None, quoting="auto")
+    explicit = trained.for_files(columns=["text", "label"], format=None, quoting="auto")
     for content in ("a b\tx\n", "text\tlabel\na b\tx\n"):
         assert explicit.read(write(tmp_path, "d.tsv", content)).texts == ["a b"]
 
@@ -225,10 +225,10 @@ def test_real_files_are_read_whole(shared_data: Path) -> None:
     kind = task("pair_classification", text="sentence1", text_b="sentence2")
     assert len(kind.read(shared_data / "care_pair_en_rte" / "train.tsv.xz")) == 2490
     assert len(kind.read(shared_data / "care_pair_en_rte" / "dev.tsv.xz")) == 277
-    headless = task("pair_classification").reading(columns=["text", "text_b", "label"], format=None, quoting="auto")
+    headless = task("pair_classification").for_files(columns=["text", "text_b", "label"], format=None, quoting="auto")
     for part in ("dev-en", "test-en", "dev-zh", "test-zh"):
         assert len(headless.read(shared_data / "pair_pawsx" / f"{part}.tsv.xz")) == 2000
-    cola = task("sentence_classification", text="sentence").reading(
+    cola = task("sentence_classification", text="sentence").for_files(
         columns=["source", "label", "mark", "sentence"], format=None, quoting="auto"
     )
     assert len(cola.read(shared_data / "care_cls_en_cola" / "train.tsv.xz")) == 7250

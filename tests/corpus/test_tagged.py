@@ -31,7 +31,7 @@ def read(
     folder: Path, name: str, content: str, labelled: bool = True, columns: list[str] | None = None, **options: Any
 ) -> TaggedSentences:
     (folder / name).write_text(content, encoding="utf-8")
-    chosen: Any = task("token_labelling", **options).reading(columns=columns, format=None, quoting="auto")
+    chosen: Any = task("token_labelling", **options).for_files(columns=columns, format=None, quoting="auto")
     found: TaggedSentences = chosen.read(folder / name, labelled=labelled)
     return found
 
@@ -173,7 +173,7 @@ def test_lines_of_text_are_kept_as_they_are_where_words_are_to_be_labelled(tmp_p
     found = read(tmp_path, "x.jsonl", '{"text": "the cat."}\n{"text": ["the", "cat"]}\n', labelled=False)
     assert found.running == ("the cat.", None)
     (tmp_path / "words.txt").write_text("the\ncat\n\nrain\n")
-    chosen = task("token_labelling").reading(columns=None, format="tsv", quoting="auto")
+    chosen = task("token_labelling").for_files(columns=None, format="tsv", quoting="auto")
     words = chosen.read(tmp_path / "words.txt", labelled=False)
     assert words.words == [("the", "cat"), ("rain",)] and words.running == (None, None)
     found = read(tmp_path, "x.conll", "北\n京\n\n雨\n", labelled=False)
@@ -192,8 +192,8 @@ def test_sentences_are_refused_also_where_they_are_to_be_labelled(tmp_path: Path
 def test_manners_that_mean_nothing_here_are_refused() -> None:
     chosen: Any = task("token_labelling")
     with pytest.raises(TaskError, match="--quoting standard"):
-        chosen.reading(columns=None, format=None, quoting="standard")
+        chosen.for_files(columns=None, format=None, quoting="standard")
     with pytest.raises(TaskError, match="--beams"):
         chosen.deciding(beams=2, length_penalty=None)
     with pytest.raises(TaskError, match="--format csv"):
-        chosen.reading(columns=None, format="csv", quoting="auto").read("x.csv")
+        chosen.for_files(columns=None, format="csv", quoting="auto").read("x.csv")

@@ -210,7 +210,7 @@ def test_two_streams_read_texts_alone(kind: str) -> None:
     network, block = build(kind), torch.tensor([[1] * LENGTH, [1] * 4 + [0] * 2])
     alone, among = run(network, TEXT, block), run(network, TEXT, block, **picture(lengths=(ITEMS, 0)))
     torch.testing.assert_close(alone["hidden"][1, :4], among["hidden"][1, :4], rtol=0, atol=1e-10)
-    assert len(alone["layers"]) == network.layer_count and torch.equal(alone["layers"][-1], alone["hidden"])
+    assert len(alone["layers"]) == network.layer_state_count and torch.equal(alone["layers"][-1], alone["hidden"])
     assert tuple(run(network)["item_hidden"].shape[:2]) == (ROWS, 0)
 
 

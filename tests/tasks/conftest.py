@@ -49,7 +49,7 @@ def without_forecast() -> Iterator[None]:
     """Runs measure no memory before their first step, a tenth of a tiny run's time; tests/budget/test_forecast.py does."""
     def as_said(run: Any, recipe: Any, *, kept: int | None, **more: Any) -> None:
         if kept is not None:
-            run.data.split(kept)
+            run.data.set_micro_batch(kept)
         run.micro_batch = run.data.micro_batch
 
     with pytest.MonkeyPatch.context() as patch:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cloze.budget.fit_task import TaskFacts, facts_of, fit_changes, fit_task, fit_texts
-from cloze.budget.label_counts import LabelCounts
+from cloze.budget.row_counts import RowCounts
 from cloze.checkpoint.build import load_checkpoint
 from cloze.recipe.load import load_recipe, own_task_recipe_names, task_recipe_names
 from cloze.runs.finetuning.task_recipe import recipe_onto
@@ -20,7 +20,7 @@ def test_the_peak_of_a_task_is_a_share_of_the_one_that_the_checkpoint_was_traine
     plain = load_recipe("sentence_classification")
 
     def peak(recipe: dict[str, Any] | None, width: int = 192) -> float:
-        facts = facts_of(recipe, label_counts=None, width=width)
+        facts = facts_of(recipe, row_counts=None, width=width)
         return next(float(change.fitted) for change in fit_task(plain, facts) if change.path.endswith(".peak"))
 
     adam = {"optimizer": {"adamw": {}}, "rate": {"linear": {"peak": 1e-4}}, "batch": 256}
@@ -34,7 +34,7 @@ def test_the_peak_of_a_task_is_a_share_of_the_one_that_the_checkpoint_was_traine
     electra = load_recipe("electra-base").canonical()
     assert peak(electra, 768) == pytest.approx(1e-4, rel=0.02)  # the authors' for 32 rows
     assert peak(electra, 256) == pytest.approx(2e-4, rel=0.02)
-    staged = facts_of(load_recipe("ulmfit").canonical(), label_counts=None, width=192)
+    staged = facts_of(load_recipe("ulmfit").canonical(), row_counts=None, width=192)
     assert (staged.peak, staged.batch) == (4e-3, 64)  # of the stage on the text of the task
     made = fit_task(load_recipe("token_labelling_crf"), TaskFacts(None, 192, peak=2.4e-3, batch=32))
     found = {change.path: change.fitted for change in made}
@@ -83,9 +83,9 @@ def test_heads_start_fitted_where_all_of_them_are_linear_models_of_a_trained_net
               "token_labelling_crf", "question_answering", "span_classification")  # fmt: skip
     for recipe in fitted:
         assert (start(recipe), start(recipe, random=True)) == ("fitted", "drawn")
-    short = TaskFacts({"main": LabelCounts(1000, 2)}, 192, peak=1e-3, batch=32)
+    short = TaskFacts({"main": RowCounts(1000, 2)}, 192, peak=1e-3, batch=32)
     assert start("sentence_classification", short) == "drawn"
-    fewer_rows = short._replace(label_counts={"main": LabelCounts(999, 2)})
+    fewer_rows = short._replace(row_counts={"main": RowCounts(999, 2)})
     for facts in (short._replace(tuned=True), short._replace(width=768), fewer_rows):
         assert start("sentence_classification", facts) == "fitted"
     for recipe in ("dependency_parsing", "frozen_features", "retrieval", "text_to_text", "ulmfit_classification", "chain_thaw"):
@@ -115,9 +115,9 @@ def test_the_change_that_fits_a_checkpoint_is_printed_as_an_option_and_not_made_
     [(300, {"epochs": 100, "peak": 0.5}), (1400, {"epochs": 25, "peak": 0.5}), (7000, {"peak": 0.5}), (100_000, {})],
 )
 def test_a_classifier_of_word_vectors_takes_more_steps_where_there_are_few_texts(rows: int, expected: dict[str, float]) -> None:
-    changes = fit_texts(load_recipe("fasttext-supervised"), {"main": LabelCounts(rows, 2)})
+    changes = fit_texts(load_recipe("fasttext-supervised"), {"main": RowCounts(rows, 2)})
     assert {change.path.rpartition(".")[2]: change.fitted for change in changes} == expected
-    assert fit_texts(load_recipe("sentence_classification"), {"main": LabelCounts(rows, 2)}) == []
+    assert fit_texts(load_recipe("sentence_classification"), {"main": RowCounts(rows, 2)}) == []
 
 
 def test_a_recipe_that_keeps_the_last_epoch_reaches_it() -> None:

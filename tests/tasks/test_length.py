@@ -11,7 +11,7 @@ import pytest
 
 import cloze
 from cloze.budget.fit_length import SAMPLED, EvenSample, Lengths
-from cloze.budget.label_counts import LabelCounts, count_labels
+from cloze.budget.row_counts import RowCounts, count_rows
 from cloze.checkpoint.build import load_checkpoint
 from cloze.checkpoint.several import LabelledFiles
 from cloze.cli.main import main
@@ -27,13 +27,13 @@ LONG = {"positions.max_length": 300}
 
 def made(loaded: Any, recipe: str, lengths: Lengths, told: list[str] | None = None, **given: Any) -> Any:
     report = (lambda line: None) if told is None else told.append
-    return recipe_onto(recipe, loaded, label_counts={"main": LabelCounts(500, 2, lengths)}, report=report, **given)
+    return recipe_onto(recipe, loaded, row_counts={"main": RowCounts(500, 2, lengths)}, report=report, **given)
 
 
 def test_rows_get_the_shortest_length_that_holds_nearly_all_of_them(folder: Folder) -> None:
     loaded, told = load_checkpoint(folder("bert", **LONG)), []
     short = made(loaded, "sentence_classification", Lengths((126,) * 100, (126,) * 100))
-    unknown = recipe_onto("sentence_classification", loaded, label_counts={"main": LabelCounts(500, 2)})
+    unknown = recipe_onto("sentence_classification", loaded, row_counts={"main": RowCounts(500, 2)})
     assert short.length == 128 and short.hash == unknown.hash  # with [CLS] and [SEP] they fit: trained to the same numbers
     rows = (50,) * 98 + (200,) + (290,)
     longer = made(loaded, "sentence_classification", Lengths(rows, rows), told)
@@ -75,8 +75,8 @@ def test_the_tokens_of_a_sample_of_rows_are_counted(folder: Folder, tmp_path: Pa
     files = {"main": LabelledFiles("", (str(rows),), ())}
     tokenizer = load_checkpoint(folder("bert")).tokenizer
     one = len(tokenizer.encode_flat(["cat"])[0])
-    (found,) = count_labels(load_recipe("sentence_classification"), files, tokenizer).values()
-    assert found == LabelCounts(3, 1, Lengths((one, 2 * one, 3 * one), (one, 2 * one, 3 * one)))
+    (found,) = count_rows(load_recipe("sentence_classification"), files, tokenizer).values()
+    assert found == RowCounts(3, 1, Lengths((one, 2 * one, 3 * one), (one, 2 * one, 3 * one)))
     sample = EvenSample()
     for line in range(5 * SAMPLED):
         sample.add(Record(line, ("a",), None))

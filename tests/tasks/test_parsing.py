@@ -128,7 +128,7 @@ def test_networks_that_are_no_transformer_are_asked_for_words_too(tmp_path: Path
 def test_what_means_nothing_here_is_refused(parser: Any, tmp_path: Path) -> None:
     chosen: Any = task("dependency_parsing")
     with pytest.raises(TaskError, match="--columns: trees are read from CoNLL-U"):
-        chosen.reading(columns=["a"], format=None, quoting="auto")
+        chosen.for_files(columns=["a"], format=None, quoting="auto")
     with pytest.raises(TaskError, match="finds the best tree"):
         chosen.deciding(beams=3, length_penalty=None)
     (tmp_path / "x.tsv").write_text("text\tlabel\na\tb\n")

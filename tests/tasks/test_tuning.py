@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from cloze.budget.fit_task import TaskFacts, fit_task
-from cloze.budget.label_counts import LabelCounts, count_labels
+from cloze.budget.row_counts import RowCounts, count_rows
 from cloze.checkpoint.build import load_checkpoint
 from cloze.checkpoint.several import LabelledFiles
 from cloze.cli.main import main
@@ -104,32 +104,32 @@ def test_a_task_recipe_is_a_recipe_and_a_checkpoint_completes_it(folder: Callabl
 
 def test_a_task_is_fitted_to_its_rows_and_to_how_the_checkpoint_was_trained(folder: Callable[[str], Path]) -> None:
     loaded, told = load_checkpoint(folder("bert")), []
-    made = recipe_onto("sentence_classification", loaded, label_counts={"main": LabelCounts(500, 2)}, report=told.append)
+    made = recipe_onto("sentence_classification", loaded, row_counts={"main": RowCounts(500, 2)}, report=told.append)
     assert (made.training.batch, made.training.epochs, made.task.patience) == (16, 13, 4)
     assert told[0].startswith("sentence_classification fitted to 500 rows and this checkpoint")
     assert "training.batch" in told[0] and "--set training.epochs=13" in told[0]
     again = [word for line in told[0].splitlines()[-1:] for word in line.split() if "=" in word]
     assert recipe_onto("sentence_classification", loaded, overrides=again).hash == made.hash
     few_updates = ["training.epochs=2", "training.batch=8"]
-    mine = recipe_onto("sentence_classification", loaded, label_counts={"main": LabelCounts(500, 2)}, overrides=few_updates)
+    mine = recipe_onto("sentence_classification", loaded, row_counts={"main": RowCounts(500, 2)}, overrides=few_updates)
     assert (mine.training.batch, mine.training.epochs) == (8, 2)
     slow = ["training.rate.peak=1e-5"]
-    slower = recipe_onto("token_labelling", loaded, label_counts={"main": LabelCounts(500, 2)}, overrides=slow)
+    slower = recipe_onto("token_labelling", loaded, row_counts={"main": RowCounts(500, 2)}, overrides=slow)
     assert slower.training.layerwise_rates.arguments["times"] == 20  # of the user's own peak
-    few = recipe_onto("sentence_classification", loaded, label_counts={"main": LabelCounts(5, 2)})
+    few = recipe_onto("sentence_classification", loaded, row_counts={"main": RowCounts(5, 2)})
     assert few.training.batch == 4
-    many = recipe_onto("sentence_classification", loaded, label_counts={"main": LabelCounts(20_000, 2)})
+    many = recipe_onto("sentence_classification", loaded, row_counts={"main": RowCounts(20_000, 2)})
     assert (many.training.batch, many.training.epochs) == (32, 4)
-    intents = recipe_onto("sentence_classification", loaded, label_counts={"main": LabelCounts(1500, 150)}, report=told.append)
+    intents = recipe_onto("sentence_classification", loaded, row_counts={"main": RowCounts(1500, 150)}, report=told.append)
     assert intents.training.epochs == 26 and "1,222 updates for 150 classes" in told[-1]  # 8 for each class, 47 in an epoch
-    rare = recipe_onto("sentence_classification", loaded, label_counts={"main": LabelCounts(600, 600)})
+    rare = recipe_onto("sentence_classification", loaded, row_counts={"main": RowCounts(600, 600)})
     assert rare.training.epochs == 30
 
 
 def test_a_recipe_that_freezes_layers_in_some_stage_is_trained_as_published_in_all(folder: Callable[[str], Path]) -> None:
     told: list[str] = []
-    counts = {"main": LabelCounts(100, 2)}
-    made = recipe_onto("chain_thaw", load_checkpoint(folder("bert")), label_counts=counts, report=told.append)
+    counts = {"main": RowCounts(100, 2)}
+    made = recipe_onto("chain_thaw", load_checkpoint(folder("bert")), row_counts=counts, report=told.append)
     rates = [(one.recipe.training.batch, one.recipe.training.rate.arguments["peak"]) for one in made.stages]
     assert "training." not in "".join(told)
     assert rates == [(32, 1e-3)] + [(32, 1e-4)] * 4  # the head, the embeddings, two layers, everything
@@ -138,7 +138,7 @@ def test_a_recipe_that_freezes_layers_in_some_stage_is_trained_as_published_in_a
 def test_the_rows_and_the_classes_of_labelled_files_are_counted(tables: Path) -> None:
     files = {"main": LabelledFiles("", (str(tables / "train.tsv"), str(tables / "dev.tsv")), ())}
     rows = sum(len((tables / name).read_text().splitlines()) - 1 for name in ("train.tsv", "dev.tsv"))
-    assert count_labels(load_recipe("sentence_classification"), files) == {"main": LabelCounts(rows, 2)}
+    assert count_rows(load_recipe("sentence_classification"), files) == {"main": RowCounts(rows, 2)}
 
 
 def test_show_prints_the_recipe_that_the_rows_of_the_files_are_trained_by(

@@ -146,7 +146,7 @@ def test_every_optimizer_spares_what_is_frozen_and_heeds_factors(name: str) -> N
             freezing.enter(epochs=epoch, share=0.5)
             set_rate(made, 0.01)
             model(torch.ones(3, 4)).square().sum().backward()
-            freezing.drop()
+            freezing.drop_gradients()
             made.step()
             made.zero_grad(set_to_none=True)
         moved = [not torch.equal(a, b) for a, b in zip(first, model[0].parameters(), strict=True)]

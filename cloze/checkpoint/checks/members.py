@@ -33,7 +33,7 @@ _COMPUTED: Mapping[str, str] = {
 }
 _READ: Mapping[str, Callable[[Any], Any]] = {
     "vector_tables": attrgetter("vector_tables"), "depth_groups": methodcaller("depth_groups"),
-    "layer_count": attrgetter("layer_count"),
+    "layer_state_count": attrgetter("layer_state_count"),
 }  # fmt: skip
 
 
@@ -48,7 +48,7 @@ def network_faults(network: Network) -> Iterator[str]:
         yield f"`{name}` of {kind} is {getattr(network, name)!r}; expected {_MEMBERS[name][0]}."
     if lacking or wrong:
         return
-    read = [name for name in _READ if name != "layer_count" or "layers" in network.gives]
+    read = [name for name in _READ if name != "layer_state_count" or "layers" in network.gives]
     yield from dict.fromkeys(fault for name in read if (fault := _computed_fault(network, name)) is not None)
     yield from _forward_faults(network)
 

@@ -115,7 +115,7 @@ class LabelledMode(Mode):
         from cloze.corpus.readers.labelled import as_format, as_quoting
 
         columns = self.columns.split(",") if self.columns else None
-        return task.reading(columns=columns, format=as_format(self.file_format), quoting=as_quoting(self.quoting))
+        return task.for_files(columns=columns, format=as_format(self.file_format), quoting=as_quoting(self.quoting))
 
     def check_seed(self, *, drawn: bool) -> None:
         """Refuse a seed where nothing is drawn at random."""

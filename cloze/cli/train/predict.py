@@ -71,7 +71,7 @@ def command(
         task=task, threshold=threshold, beams=beams, length_penalty=length_penalty, length=length,
     )
     chosen: Task = prompt[1] if prompt else task_in_folder(checkpoint, task, text=text, text_b=text_b, threshold=threshold)
-    chosen = chosen.reading(columns=columns.split(",") if columns else None, format=kind, quoting=as_quoting(quoting))
+    chosen = chosen.for_files(columns=columns.split(",") if columns else None, format=kind, quoting=as_quoting(quoting))
     chosen = chosen.deciding(beams=beams, length_penalty=length_penalty)
     format = _format(out, written_as, chosen, scores=scores)
     if out is not None:

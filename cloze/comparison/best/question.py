@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from cloze import rng
 from cloze.atomic import whole_file
-from cloze.budget.label_counts import stage_recipes
+from cloze.budget.row_counts import stage_recipes
 from cloze.checkpoint.several import similar_task
 from cloze.corpus import Store
 from cloze.corpus.readers import read_documents
@@ -32,7 +32,7 @@ from cloze.tasks.linear.fit import FEWEST, fold_numbers
 from cloze.tasks.linear.linear_task import LinearTask, LinearTexts
 from cloze.tasks.linear.linear_words import LinearLabelling
 from cloze.tasks.linear.unlabelled import learns_from_texts
-from cloze.tasks.task import Task, chosen_metric, together
+from cloze.tasks.task import Task, chosen_metric, join_examples
 from cloze.text.encodings import reading_as
 from cloze.training.schedule.budget import Budget
 
@@ -158,7 +158,7 @@ def read_rows(question: BestQuestion, texts: Path | None = None) -> QuestionRows
             "words, and choices.\n"
             "  For this task, name what to compare: cloze compare quick --task …"
         )
-    labelled = together([kind.read(file) for file in question.labelled])
+    labelled = join_examples([kind.read(file) for file in question.labelled])
     if len(labelled) < FEWEST:
         raise TaskError(f"{labelled.path}: has {len(labelled)} labelled rows; at least {FEWEST} are needed to compare anything.")
     linear = kind.linear(linear.labels_of(labelled))

@@ -2,7 +2,7 @@
 
 A record is a row of a file: one text or two, and an answer. The kind of answer (a class, a label for each word) defines how the
 answer is read and stored, and which fields it gives. To add one, write a file here with a class under `@register("answer",
-name)`, and its import below. Its contract is tested in tests/corpus/test_records.py.
+name)`, and its import below. No contract test covers it; write tests as in tests/corpus/test_records.py.
 """
 
 from cloze.corpus.records.answer import Answer, Record

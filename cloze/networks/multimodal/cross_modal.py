@@ -85,7 +85,7 @@ class CrossModal(Bert):
         ]
 
     @property
-    def layer_count(self) -> int:
+    def layer_state_count(self) -> int:
         """The embeddings, the layers of the text, and the cross layers."""
         return 1 + len(self.layers) + len(self.cross_layers)
 

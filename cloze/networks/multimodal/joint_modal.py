@@ -114,7 +114,7 @@ class JointModal(Bert):
         return {self.items.items.set: self.items.features}
 
     @property
-    def layer_count(self) -> int:
+    def layer_state_count(self) -> int:
         """The embeddings, the layers of the text, and the joint layers."""
         return 1 + len(self.layers) + len(self.joint_layers)
 

@@ -96,7 +96,7 @@ class GRU(Network):
         return [self.width]
 
     @property
-    def layer_count(self) -> int:
+    def layer_state_count(self) -> int:
         """Both directions side by side."""
         return 1
 

@@ -191,7 +191,7 @@ class LSTMEncoderDecoder(Network):
         name_dropouts(self)
 
     @property
-    def layer_count(self) -> int:
+    def layer_state_count(self) -> int:
         """The words, if two of them are as wide as a layer, and the encoder's layers; with `words` one."""
         return 1 if self.words else len(self.encoder.forwards) + int(2 * self.embeddings.tokens.embedding_dim == self.width)
 

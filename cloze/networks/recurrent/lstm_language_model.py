@@ -143,7 +143,7 @@ class LSTM(Network):
         name_dropouts(self)
 
     @property
-    def layer_count(self) -> int:
+    def layer_state_count(self) -> int:
         """Of the words and the layers, those that are as wide as the last."""
         return sum(width == self.width for width in (self.layers[0].input.in_features, *self.layer_widths[:-1])) + 1
 

@@ -80,7 +80,7 @@ class TwoSidedLSTM(Network):
         name_dropouts(self)
 
     @property
-    def layer_count(self) -> int:
+    def layer_state_count(self) -> int:
         """What surrounds a word."""
         return 1
 

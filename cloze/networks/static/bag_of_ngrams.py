@@ -78,7 +78,7 @@ class BagOfNGrams(Network):
         return [self.embeddings]
 
     @property
-    def layer_count(self) -> int:
+    def layer_state_count(self) -> int:
         """The vectors."""
         return 1
 

@@ -71,7 +71,7 @@ class GraphVectors(Network):
         return {"tokens": self.embeddings}
 
     @property
-    def layer_count(self) -> int:
+    def layer_state_count(self) -> int:
         """The vectors."""
         return 1
 

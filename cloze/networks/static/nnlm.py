@@ -67,7 +67,7 @@ class Window(Network):
         name_dropouts(self)
 
     @property
-    def layer_count(self) -> int:
+    def layer_state_count(self) -> int:
         """The hidden layer."""
         return 1
 

@@ -107,7 +107,7 @@ class WordVectors(Network):
         return [self.embeddings] if self.contexts is None else [self.embeddings, self.contexts]
 
     @property
-    def layer_count(self) -> int:
+    def layer_state_count(self) -> int:
         """The vectors."""
         return 1
 

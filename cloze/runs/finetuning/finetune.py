@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cloze.budget.label_counts import LabelCounts, count_labels, stage_recipes
+from cloze.budget.row_counts import RowCounts, count_rows, stage_recipes
 from cloze.checkpoint.build import load_checkpoint
 from cloze.checkpoint.checks.check import check_recipe
 from cloze.checkpoint.several import START, LabelledFiles
@@ -145,7 +145,7 @@ class FinetuningPlan(NamedTuple):
 
     recipe: Recipe
     files: Mapping[str, LabelledFiles]
-    label_counts: Mapping[str, LabelCounts]
+    row_counts: Mapping[str, RowCounts]
     training_hashes: Mapping[str, Hashes]
     request: Request
     from_scratch: bool
@@ -176,7 +176,7 @@ def prepare_finetuning(options: FinetuneOptions) -> FinetuningPlan:
     paths = [file for labelled in files.values() for file in (*labelled.train, *labelled.dev)]
     require_files(paths)
     require_apart(paths, options.out or Path("out"))
-    label_counts = count_labels(recipe, files, None if loaded is None else loaded.tokenizer)
+    row_counts = count_rows(recipe, files, None if loaded is None else loaded.tokenizer)
     require_readable(recipe, files, Words(min_count=1).of_words(["a"], Normalise()) if loaded is None else loaded.tokenizer)
     require_same_classes(recipe, files, options.checkpoints)
     if loaded is not None and str(options.recipe) in own_task_recipe_names():
@@ -185,7 +185,7 @@ def prepare_finetuning(options: FinetuneOptions) -> FinetuningPlan:
     shared = tuple(shared_row_notes(recipe, files, training_hashes, test=options.test))
     for line in (*unread_texts(recipe, files), *shared):
         say(line)
-    recipe = make_recipe(label_counts=label_counts, report=say)
+    recipe = make_recipe(row_counts=row_counts, report=say)
     recipe = _from_scratch(recipe) if options.from_scratch else recipe
     from_scratch = START not in {n.origin for stage in stage_recipes(recipe) for n in stage.networks.values()}
     check_recipe(recipe)
@@ -202,7 +202,7 @@ def prepare_finetuning(options: FinetuneOptions) -> FinetuningPlan:
     )
     base = {} if without_checkpoint else base_of(Path(checkpoint))
     remarks = tuple(line.removeprefix("note: ") for line in shared)
-    return FinetuningPlan(recipe, files, label_counts, training_hashes, request, from_scratch, base, remarks)
+    return FinetuningPlan(recipe, files, row_counts, training_hashes, request, from_scratch, base, remarks)
 
 
 def _run(recipe: Recipe, request: Request, folder: Path, within: float | None = None) -> Outcome:
@@ -231,12 +231,12 @@ def _sources(recipe: Recipe) -> list[str]:
     return list(dict.fromkeys(name for stage in stage_recipes(recipe) for name in stage.sources))
 
 
-def label_counts_of(recipe: Recipe, options: FinetuneOptions, tokenizer: Tokenizer | None) -> dict[str, LabelCounts] | None:
-    """The counts of every source (`count_labels`); None if a source has no files."""
+def row_counts_of(recipe: Recipe, options: FinetuneOptions, tokenizer: Tokenizer | None) -> dict[str, RowCounts] | None:
+    """The counts of every source (`count_rows`); None if a source has no files."""
     sources = _sources(recipe)
     files = options.files("main" if "main" in sources else sources[0])
     has_files = all(name in files and files[name].train for name in sources)
-    return count_labels(recipe, files, tokenizer) if has_files else None
+    return count_rows(recipe, files, tokenizer) if has_files else None
 
 
 def _from_scratch(recipe: Recipe) -> Recipe:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from cloze.budget.fit_length import MOST, reading_of, stages_of
-from cloze.budget.label_counts import COUNTED, LabelCounts
 from cloze.budget.micro_batch import why_no_forecast, within_memory
+from cloze.budget.row_counts import COUNTED, RowCounts
 from cloze.recipe.recipe import Recipe
 from cloze.runs.finetuning.finetune import FinetuningPlan, prepare_finetuning
 from cloze.runs.options import FinetuneOptions, quiet
@@ -27,27 +27,27 @@ def plan_finetuning(options: FinetuneOptions) -> list[str]:
     with tempfile.TemporaryDirectory(prefix="cloze-plan-") as folder:
         plan = prepare_finetuning(replace(options, out=options.out or Path(folder) / "out"))
         lines = [f"plan of {plan.recipe.name} on {options.checkpoint}: nothing is trained or written."]
-        lines += _rows(plan) + _lengths(plan.recipe, plan.label_counts)
+        lines += _rows(plan) + _lengths(plan.recipe, plan.row_counts)
         return lines + list(_cost(plan, Path(folder) / "run", len(options.seeds)))
 
 
 def _rows(plan: FinetuningPlan) -> list[str]:
     """The rows and the classes of the training files of each source."""
     lines = []
-    for name, counts in plan.label_counts.items():
+    for name, counts in plan.row_counts.items():
         many = f"{counts.rows:,}" if counts.rows < COUNTED else f"at least {COUNTED:,}"
         classes = f", {counts.classes:,} classes" if counts.classes else ""
-        lead = f"{name}: " if len(plan.label_counts) > 1 else ""
+        lead = f"{name}: " if len(plan.row_counts) > 1 else ""
         lines.append(f"rows: {lead}{many} to train on ({', '.join(plan.files[name].train)}){classes}")
     return lines
 
 
-def _lengths(recipe: Recipe, label_counts: Mapping[str, LabelCounts]) -> list[str]:
+def _lengths(recipe: Recipe, row_counts: Mapping[str, RowCounts]) -> list[str]:
     """The share of the rows that the chosen length holds whole, and the tokens that it and other lengths read."""
     lines = []
     for _, stage in stages_of(recipe):
         for name, source in stage.sources.items():
-            lengths, chosen = label_counts[name].lengths, source.arguments.get("length")
+            lengths, chosen = row_counts[name].lengths, source.arguments.get("length")
             if lengths is None or chosen is None or not lengths.rows:
                 continue
             entry = next(entry for entry in stage.entries.values() if entry.source == name)
@@ -56,7 +56,7 @@ def _lengths(recipe: Recipe, label_counts: Mapping[str, LabelCounts]) -> list[st
                 times = f"{tokens / max(rows[chosen][1], 1.0):.2f} times the tokens"
                 mark = "chosen" if length == chosen else times
                 lines.append(f"  {length:>5} tokens  {share:>4.0%} of the rows whole  {mark}")
-            lines.insert(len(lines) - len(rows), f"length of a row{'' if len(label_counts) == 1 else f' of {name}'}:")
+            lines.insert(len(lines) - len(rows), f"length of a row{'' if len(row_counts) == 1 else f' of {name}'}:")
     return lines
 
 

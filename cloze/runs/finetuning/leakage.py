@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from cloze.array_files import save_array
 from cloze.atomic import whole_file
-from cloze.budget.label_counts import stage_recipes
+from cloze.budget.row_counts import stage_recipes
 from cloze.checkpoint.build import build_spec
 from cloze.checkpoint.several import LabelledFiles
 from cloze.corpus import Store

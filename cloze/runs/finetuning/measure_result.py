@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cloze.atomic import whole_file
-from cloze.budget.label_counts import stage_recipes
+from cloze.budget.row_counts import stage_recipes
 from cloze.checkpoint.annotators import annotators_read
 from cloze.checkpoint.build import Loaded, load_checkpoint
 from cloze.checkpoint.several import LabelledFiles
@@ -28,7 +28,7 @@ from cloze.tasks.linear.shares import Shares
 from cloze.tasks.mixture import ENTRY, Mixture
 from cloze.tasks.pictures import AboutPictures
 from cloze.tasks.result import TASK_FILE, load_tuned, task_in_folder
-from cloze.tasks.task import together
+from cloze.tasks.task import join_examples
 from cloze.tasks.worth import remark_on, remark_on_loss, remark_on_ngrams
 from cloze.training.run import Outcome
 
@@ -60,7 +60,7 @@ def measure_on_dev(
         every = [task_in_folder(result.folder, name or None).read(file) for file in text_files_of(files[head.source].dev)]
         learner, of_task = load_tuned(with_pictures(loaded, options.items, every), name=name or None)
         if of_task.get("labels"):
-            evaluation = evaluate(learner, together(every))
+            evaluation = evaluate(learner, join_examples(every))
             per_example, figures, details = evaluation.per_example, evaluation.metrics, evaluation.details()
             section.update({"dev_report": details} if details else {})
         else:
@@ -73,14 +73,14 @@ def measure_on_dev(
         remarks = [remark]
         if options.baselines:
             linear = compared_with_ngrams(
-                learner.task, text_files_of(files[head.source].train), together(every), labels=learner.labels,
+                learner.task, text_files_of(files[head.source].train), join_examples(every), labels=learner.labels,
                 folder=result.folder, name=name, say=say,
             )
             section.update({} if linear is None else {"ngrams": linear})
             if options.mix_ngrams and linear is None:
                 remarks.append("--mix-ngrams: no linear model was fitted, so the network answers alone")
             elif options.mix_ngrams:
-                section[ENTRY] = mixed_with_ngrams(learner, together(every), say)
+                section[ENTRY] = mixed_with_ngrams(learner, join_examples(every), say)
             remarks += [] if linear is None else [remark_on_ngrams(figures, linear["dev"], learner.task.metrics)]
         task_json["remarks"] = [*task_json["remarks"], *(f"{prefix}dev: {text}" for text in remarks if text is not None)]
     write_task_json(result.folder / "cloze" / "task.json", task_json)

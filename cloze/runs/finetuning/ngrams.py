@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from cloze.budget.label_counts import stage_recipes
+from cloze.budget.row_counts import stage_recipes
 from cloze.errors import ClozeError, MissingExtra, Say, TaskError
 from cloze.recipe.recipe import Recipe
 from cloze.runs import task_selection
@@ -18,7 +18,7 @@ from cloze.tasks.linear.fit import fit_linear
 from cloze.tasks.linear.model import LinearModel
 from cloze.tasks.mixture import ENTRY, chosen
 from cloze.tasks.result import contents_of
-from cloze.tasks.task import Learner, Task, task, together
+from cloze.tasks.task import Learner, Task, join_examples, task
 
 
 def compared_with_ngrams(
@@ -33,7 +33,7 @@ def compared_with_ngrams(
     try:
         if kind.linear() is None:
             return None
-        linear = fit_linear(kind, together([kind.read(file) for file in train]), dev, labels=tuple(labels or ()))
+        linear = fit_linear(kind, join_examples([kind.read(file) for file in train]), dev, labels=tuple(labels or ()))
         metrics = linear.measure(dev)
         size = linear.save(folder / "cloze", name)
     except MissingExtra as error:

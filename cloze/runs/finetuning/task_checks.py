@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from cloze.budget.label_counts import classes_of, stage_recipes
+from cloze.budget.row_counts import classes_of, stage_recipes
 from cloze.checkpoint.build import build_spec
 from cloze.checkpoint.several import START, LabelledFiles
 from cloze.corpus import Store
@@ -65,7 +65,7 @@ def require_readable(recipe: Recipe, files: Mapping[str, LabelledFiles], tokeniz
             source: Any = build_spec(spec, {})
             classes = classes_of(source, files[name].train)
             encode = source.answer.encoder(tokenizer, classes)
-            for file in files[name].train[:1] if classes is None else ():  # scores: the first row names the classes
+            for file in files[name].train[:1] if classes is None else ():  # the classes of `scores`
                 for records in () if Store.is_store(file) else islice(batches(source.answer.read(file, source.columns)), 1):
                     encode(records, file)
             for file in files[name].dev:

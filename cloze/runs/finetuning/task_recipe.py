@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from cloze.budget.fit_length import fit_lengths, fit_targets
 from cloze.budget.fit_task import facts_of, fit_changes, fit_task, fit_texts
 from cloze.budget.fitted import apply_unless_overridden, table_of
-from cloze.budget.label_counts import LabelCounts
+from cloze.budget.row_counts import RowCounts
 from cloze.checkpoint.annotators import Given, add_annotators, parse_annotators, sources_that_take
 from cloze.checkpoint.bound import BoundCheckpoints
 from cloze.checkpoint.build import Loaded, load_checkpoint
@@ -43,21 +43,21 @@ _OF_CHECKPOINT = ("text", "tables", "network", "order", "reading")  # what a che
 
 
 class RecipeMaker(Protocol):
-    """Makes the recipe of a run, fitted to the `label_counts` of every source where they are given."""
+    """Makes the recipe of a run, fitted to the `row_counts` of every source where they are given."""
 
-    def __call__(self, *, label_counts: Mapping[str, LabelCounts] | None = None, report: Say = ...) -> Recipe: ...
+    def __call__(self, *, row_counts: Mapping[str, RowCounts] | None = None, report: Say = ...) -> Recipe: ...
 
 
 def recipe_onto(
     recipe: str | Path | Mapping[str, Any], loaded: Loaded, *, overrides: Sequence[str] = (), changes: Sequence[str] = (),
     auxiliary: str | None = None, annotate: Given | None = None, items: Sequence[str] = (), picture: str | None = None,
     with_files: Sequence[Path] = (), checkpoints: Mapping[str, Path] | None = None,
-    teachers: Mapping[str, Origin] | None = None, label_counts: Mapping[str, LabelCounts] | None = None,
+    teachers: Mapping[str, Origin] | None = None, row_counts: Mapping[str, RowCounts] | None = None,
     from_scratch: bool = False, report: Say = quiet,
 ) -> Recipe:
     """A recipe that begins with a checkpoint, completed by the checkpoint's own description.
 
-    A recipe of cloze's own is fitted to the checkpoint (`fit_task.py`), and to the `label_counts` of every source where they are
+    A recipe of cloze's own is fitted to the checkpoint (`fit_task.py`), and to the `row_counts` of every source where they are
     given; `report` gets the table of what was changed. `changes` are done to the checkpoint's network; `auxiliary` is the
     weight of its language model, which is trained along. `annotate` are annotators of its labelled text by layer, `items`
     the files with the pictures that its rows are about. `checkpoints` are further ones that it asks for, and `teachers`
@@ -88,14 +88,14 @@ def recipe_onto(
         return load([])
     as_written = load_recipe(tree, overrides=overrides_of_heads(tree, overrides))
     most = Reader.of(loaded).max_length
-    source_lengths = {name: counts.lengths for name, counts in (label_counts or {}).items() if counts.lengths}
+    source_lengths = {name: counts.lengths for name, counts in (row_counts or {}).items() if counts.lengths}
     # Lengths are fitted first: a recipe longer than the checkpoint's limit does not load.
     lengths = [*fit_lengths(as_written, {}, most), *fit_targets(as_written, source_lengths, most)]
     lengths += fit_lengths(load([change.override for change in lengths]), source_lengths, most)
     unfitted = load([change.override for change in lengths])
     width = int(loaded.network.width)  # type: ignore[arg-type]
     facts = facts_of(
-        loaded.recipe, label_counts=label_counts, width=width, means=is_sentence_encoder(loaded), random=from_scratch
+        loaded.recipe, row_counts=row_counts, width=width, means=is_sentence_encoder(loaded), random=from_scratch
     )
     of_network = [] if from_scratch else fit_changes(as_written, unfitted, facts)
     if of_network:
@@ -105,7 +105,7 @@ def recipe_onto(
     if undone := [change.path for change in proposals if change not in accepted]:  # the user's values win: fit the others to them
         accepted, fitted_recipe = apply_unless_overridden(load, [*lengths, *fit_task(unfitted, facts, fixed_paths=undone)])
     if accepted or of_network:
-        counted = "" if label_counts is None else f"{sum(counts.rows for counts in label_counts.values()):,} rows and "
+        counted = "" if row_counts is None else f"{sum(counts.rows for counts in row_counts.values()):,} rows and "
         title = f"{fitted_recipe.name} fitted to {counted}this checkpoint (published → fitted; --set overrides):"
         report(table_of(title, accepted, [change.override for change in accepted], of_network=of_network))
     return fitted_recipe
@@ -173,12 +173,12 @@ def _maker_without_checkpoint(options: FinetuneOptions) -> RecipeMaker:
     def load(values: Sequence[str]) -> Recipe:
         return load_recipe(recipe, overrides=[*values, *options.overrides], with_files=options.with_files)
 
-    def make(*, label_counts: Mapping[str, LabelCounts] | None = None, report: Say = quiet) -> Recipe:
+    def make(*, row_counts: Mapping[str, RowCounts] | None = None, report: Say = quiet) -> Recipe:
         unfitted = load([])
-        changes = [] if label_counts is None or options.recipe is not None else fit_texts(unfitted, label_counts)
+        changes = [] if row_counts is None or options.recipe is not None else fit_texts(unfitted, row_counts)
         accepted, fitted_recipe = apply_unless_overridden(load, changes) if changes else ([], unfitted)
-        if accepted and label_counts is not None:
-            rows = sum(counts.rows for counts in label_counts.values())
+        if accepted and row_counts is not None:
+            rows = sum(counts.rows for counts in row_counts.values())
             title = f"{fitted_recipe.name} fitted to {rows:,} rows (published → fitted; --set overrides):"
             report(table_of(title, accepted, [change.override for change in accepted]))
         return fitted_recipe

@@ -53,7 +53,7 @@ class DependencyParsing(Task):
     writes: ClassVar[tuple[str, ...]] = ("conllu",)
     metrics: ClassVar[Mapping[str, bool]] = dict.fromkeys(NAMES, True)
 
-    def reading(self, *, columns: Sequence[str] | None, format: Format | None, quoting: Quoting) -> DependencyParsing:
+    def for_files(self, *, columns: Sequence[str] | None, format: Format | None, quoting: Quoting) -> DependencyParsing:
         """The same task for files that are written in another way: sentences to parse may be JSON lines."""
         if columns is not None:
             raise TaskError("--columns: trees are read from CoNLL-U, which has its own ten columns. Leave it out.")

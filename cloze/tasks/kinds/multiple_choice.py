@@ -21,7 +21,7 @@ from cloze.tasks.linear.cutting import Cutter
 from cloze.tasks.linear.estimators import GroupChoice
 from cloze.tasks.linear.features import Bags
 from cloze.tasks.linear.linear_task import LinearTask, of_pair
-from cloze.tasks.pictures import numbers_of
+from cloze.tasks.pictures import picture_numbers
 from cloze.tasks.task import Prediction, Report, first_columns, silent
 from cloze.tasks.texts import LABEL, LabelledTexts, SummaryLearner, TextTask, head_named, parsed
 
@@ -150,7 +150,7 @@ class Chooser(SummaryLearner):
             [examples.texts[owner] for owner in owners], [choice for choices in offered for choice in choices],
             max_length=self.length,
         )
-        pictures = numbers_of(self.reader, examples)
+        pictures = picture_numbers(self.reader, examples)
         framed = [replace(row, picture=pictures[owner]) for row, owner in zip(framed, owners, strict=True)]
         return [tuple(framed[begin:end]) for begin, end in pairwise(np.cumsum([0, *counts]).tolist())]
 

@@ -23,7 +23,7 @@ from cloze.objectives import SpanExtraction
 from cloze.registry import register
 from cloze.tasks.kinds.extraction import best_positions, best_span, best_threshold
 from cloze.tasks.measures.answers import QuestionScores, answer_scores, means, question_scores, real_answers, scoring_of
-from cloze.tasks.pictures import keys_of, numbers_of, with_picture
+from cloze.tasks.pictures import keys_of, picture_numbers, with_picture
 from cloze.tasks.task import LabelledRow, Learner, Prediction, Report, head_called, silent
 from cloze.tasks.texts import ObjectTask
 
@@ -191,7 +191,7 @@ class Extractor(Learner):
         lengths = np.array(sizes, np.int64).reshape(-1, 2)
         number, parts = windows(lengths, self._room(lengths), self.stride)
         cuts = np.searchsorted(number, np.arange(len(questions) + 1)).tolist()
-        rows, pictures = [], numbers_of(self.reader, examples)
+        rows, pictures = [], picture_numbers(self.reader, examples)
         for position, (record, question, tokens) in enumerate(zip(examples.each, questions, spans, strict=True)):
             span = slice(cuts[position], cuts[position + 1])
             question_length = int(parts.kept[span, 0][0])

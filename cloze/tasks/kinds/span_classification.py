@@ -24,7 +24,7 @@ from cloze.tasks.linear.features import Bags, prefixed
 from cloze.tasks.linear.linear_task import LinearTask
 from cloze.tasks.measures.class_report import class_figures
 from cloze.tasks.measures.metrics import confusion, macro_f1
-from cloze.tasks.pictures import keys_of, numbers_of, with_picture
+from cloze.tasks.pictures import keys_of, picture_numbers, with_picture
 from cloze.tasks.task import LabelledRow, Learner, Prediction, Report, first_columns, head_called, silent
 from cloze.tasks.texts import ObjectTask, label_numbers
 
@@ -198,7 +198,7 @@ class SpanClassifier(Learner):
         spelled = self.reader.tokenizer.encode_spelled(texts)
         span_rows = []
         rows = self.reader.encode(texts, max_length=self.length)
-        pictures = numbers_of(self.reader, examples)
+        pictures = picture_numbers(self.reader, examples)
         for number, (marked, framed) in enumerate(zip(examples.each, rows, strict=True)):
             if len(marked.spans) != self.head.spans:
                 raise TaskError(

@@ -25,7 +25,7 @@ from cloze.tasks.linear.linear_words import LinearLabelling
 from cloze.tasks.measures.class_report import ClassCounts, Confusion
 from cloze.tasks.measures.metrics import METRICS, confusion
 from cloze.tasks.measures.spans import SpanCounts, counts_by_kind, f1_of, span_counts
-from cloze.tasks.pictures import keys_of, numbers_of, with_picture
+from cloze.tasks.pictures import keys_of, picture_numbers, with_picture
 from cloze.tasks.task import LabelledRow, PerExample, Prediction, Report, Task, head_called, silent
 from cloze.tasks.texts import names_of_numbers, remark_on_numbers
 from cloze.tasks.words import Positions, WordsLearner, WordsRow, WordWindow, word_windows
@@ -58,7 +58,7 @@ class TokenLabelling(Task):
     writes: ClassVar[tuple[str, ...]] = ("conll",)
     metrics: ClassVar[Mapping[str, bool]] = dict.fromkeys(NAMES, True)
 
-    def reading(self, *, columns: Sequence[str] | None, format: Format | None, quoting: Quoting) -> TokenLabelling:
+    def for_files(self, *, columns: Sequence[str] | None, format: Format | None, quoting: Quoting) -> TokenLabelling:
         """The same task for files in another format."""
         if quoting == "standard":
             raise TaskError("--quoting standard: in texts of labelled words a quote is a word like any other. Leave it out.")
@@ -206,7 +206,7 @@ class WordLabeller(WordsLearner):
 
     def windows(self, examples: TaggedSentences, words: Sequence[Sequence[str]]) -> list[list[WordWindow]]:
         """The windows of the words of some texts; a head of transformers answers where transformers asks it."""
-        return word_windows(self.reader, words, self.length, numbers_of(self.reader, examples), spaced=self.numbered)
+        return word_windows(self.reader, words, self.length, picture_numbers(self.reader, examples), spaced=self.numbered)
 
     @torch.inference_mode()
     def row_outputs(

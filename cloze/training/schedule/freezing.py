@@ -179,7 +179,7 @@ class Freezing:
             if not self.wrapped:
                 for parameter in parameters:
                     parameter.requires_grad_(group in trainable)
-        self.drop()
+        self.drop_gradients()
         return True
 
     def trainable(self, *, epochs: float, share: float) -> frozenset[tuple[str, int]]:
@@ -198,7 +198,7 @@ class Freezing:
             )
         return frozenset(trained)
 
-    def drop(self) -> None:
+    def drop_gradients(self) -> None:
         """Drop the gradients of frozen groups. Call it before gradients are measured, clipped and applied."""
         for parameter in self._frozen:
             parameter.grad = None

@@ -17,7 +17,7 @@ from cloze.text import Tokenizer
 COUNTED = 50_000  # rows; beyond them the number does not matter
 
 
-class LabelCounts(NamedTuple):
+class RowCounts(NamedTuple):
     """The rows of a source, at most `COUNTED` of its files, the classes among them if each row has one, and their lengths (None:
     not counted)."""
 
@@ -31,9 +31,9 @@ def stage_recipes(recipe: Recipe) -> list[Recipe]:
     return [stage.recipe for stage in recipe.stages] or [recipe]
 
 
-def count_labels(
+def count_rows(
     recipe: Recipe, files: Mapping[str, LabelledFiles], tokenizer: Tokenizer | None = None
-) -> dict[str, LabelCounts]:
+) -> dict[str, RowCounts]:
     """The counts of the training files of every source. Files are read row by row; with a `tokenizer`, the tokens of a sample of
     the rows are counted, too."""
     counts = {}
@@ -52,7 +52,7 @@ def count_labels(
                     classes |= {label for _, label in source.answer.labels_of(record) or ()}
             columns = len(source.columns.texts)
             lengths = None if tokenizer is None else lengths_of(sample.records, records, source.answer, columns, tokenizer)
-            counts[name] = LabelCounts(rows, 0 if source.answer.ragged else len(classes), lengths)
+            counts[name] = RowCounts(rows, 0 if source.answer.ragged else len(classes), lengths)
     return counts
 
 
