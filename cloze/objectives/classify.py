@@ -89,7 +89,7 @@ class Classify(TargetsAtPositions):
         return Product(self.head.transform_rows(self.rows(states, batch)), self.head.weight, self.head.bias)
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
-        """The summed loss in float32; zero targets give a zero connected to the parameters. A subclass returns `correct`, too."""
+        """The summed loss in float32; zero targets give a zero connected to the parameters. Overrides return `correct`, too."""
         targets = batch[self.targets_field].long()
         weights = self.loss_weights(batch)
         if scores.dim() == 2:

@@ -101,7 +101,7 @@ class Objective(nn.Module, ABC):
 
     @abstractmethod
     def scores(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:
-        """The head's output for every target."""
+        """What `loss` is computed from: the head's output for every target, or without a head what the states give."""
 
     @abstractmethod
     def loss(self, scores: Tensor, batch: Batch) -> Loss:

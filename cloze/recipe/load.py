@@ -1,4 +1,4 @@
-"""`load_recipe`: a name, a file, a run folder or plain data → a checked `Recipe`.
+"""`load_recipe`: a name, a file, a run folder or plain data → a `Recipe` whose values and references are valid.
 
 Importing this module imports no torch; reading a recipe imports the modules of the parts it names.
 """

@@ -51,7 +51,9 @@ def split(path: str) -> list[str | int]:
 
 
 def locate(root: Node, path: str) -> Location:
-    """The place that a value path names in an expanded recipe; a step that leads nowhere is a `RecipeError`.
+    """The place that a value path names in an expanded recipe. A step before the last that leads nowhere is a `RecipeError`.
+
+    The last step may name a key that is not there; `Location.node` is None then.
 
     A number on the way that stands for a section is read as `{field: number}`; the tree stays as it is.
     """
@@ -212,7 +214,7 @@ def _annotator(old: Node, new: Node, path: str) -> Node:
 
 
 def _set(root: Node, path: str, value: Node) -> None:
-    """Put a value at a path, unless that would change the structure of the recipe."""
+    """Put a value at a path, unless that would change the structure of the recipe. Reading the recipe refuses an unknown key."""
     location = locate_for_setting(root, path)
     old = location.node
     may_replace = False

@@ -1,6 +1,6 @@
 """Rows of tasks that are about pictures: the keys in their files, and their numbers among the pictures of a reader.
 
-A task with the option `picture` calls `keys_of` when it reads a file, and its learner calls `picture_numbers` when it frames rows.
+A task with the option `picture` calls `keys_of` when it reads a file; its learner calls `picture_numbers` when it frames rows.
 """
 
 from __future__ import annotations
