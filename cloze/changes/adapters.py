@@ -50,9 +50,9 @@ class AdapterBottleneck(nn.Module):
 class InResidual(nn.Module):
     """A `NormPlace` with an adapter on what is added to x, after its dropout and before the sum and the norm."""
 
-    def __init__(self, place: Any, bottleneck: AdapterBottleneck) -> None:
+    def __init__(self, norm_place: Any, bottleneck: AdapterBottleneck) -> None:
         super().__init__()
-        self.place, self.bottleneck, self.pre = place, bottleneck, place.pre
+        self.place, self.bottleneck, self.pre = norm_place, bottleneck, norm_place.pre
 
     def connect(self, x: Tensor, function: Function, norm: Function, drop: Function, take: Function) -> Tensor:
         """As in `NormPlace`."""

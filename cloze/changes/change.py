@@ -80,7 +80,7 @@ class Change:
         """The names of other networks of the recipe whose states the changed network reads, also when it is used."""
         return ()
 
-    def among(self, others: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+    def among(self, networks: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
         """The arguments of the change that follow from those of the recipe's other networks, by name."""
         return {}
 

@@ -29,17 +29,17 @@ class Combined(nn.Module, NetworkHook):
         self.combination = combination(combine, len(layers), penalty=0.0, norm=False)
 
     def call(
-        self, network: Any, forward: Callable[..., Mapping[str, Any]], *, want: frozenset[str], **given: Any
+        self, network: Any, forward: Callable[..., Mapping[str, Any]], *, want: frozenset[str], **inputs: Any
     ) -> Mapping[str, Any]:
         """`hidden` (B, L, D') and `summary` (E, D') are those of the combination; all other states are the network's own."""
         if not want & self.makes:
-            return forward(want=want, **given)
-        given.pop("positions", None)  # only the top layer could be computed at some positions alone
-        states = dict(forward(want=want - self.makes | {"layers"}, **given))
+            return forward(want=want, **inputs)
+        inputs.pop("positions", None)  # only the top layer could be computed at some positions alone
+        states = dict(forward(want=want - self.makes | {"layers"}, **inputs))
         hidden: Tensor = self.combination(states["layers"][self.layers])
         outputs = {**states, "hidden": hidden}
         if "summary" in want:
-            tokens, block, summaries = (given.get(name) for name in ("tokens", "block", "summaries"))
+            tokens, block, summaries = (inputs.get(name) for name in ("tokens", "block", "summaries"))
             outputs["summary"] = network.summarise(hidden, tokens=tokens, block=block, summaries=summaries)
         return {name: state for name, state in outputs.items() if name in want}
 

@@ -33,9 +33,11 @@ class Averaged(nn.Module):
     alone, from 1 - `drop_net`/2 on the other one alone, otherwise the mean of both, as it always does outside of training.
     """
 
-    def __init__(self, place: Any, attention: Attention, dropout: Dropout, *, drop_net: float, clock: Clock, name: str) -> None:
+    def __init__(
+        self, norm_place: Any, attention: Attention, dropout: Dropout, *, drop_net: float, clock: Clock, name: str
+    ) -> None:
         super().__init__()
-        self.place, self.pre, self.attention, self.dropout = place, place.pre, attention, dropout
+        self.place, self.pre, self.attention, self.dropout = norm_place, norm_place.pre, attention, dropout
         self.drop_net, self.clock, self.name = drop_net, clock, name
         self.size = SequenceSize(0, 0, 0)  # of the sequence that the other network reads, for counting products
 
@@ -95,14 +97,14 @@ class Fused(nn.Module, NetworkHook):
         self.places = tuple(places)  # they belong to the layers
 
     def call(
-        self, network: Any, forward: Callable[..., Mapping[str, Any]], *, want: frozenset[str], **given: Any
+        self, network: Any, forward: Callable[..., Mapping[str, Any]], *, want: frozenset[str], **inputs: Any
     ) -> Mapping[str, Any]:
         """The states of the network, whose layers read what is given as `fused`."""
-        read: TokenSequence | None = given.pop(VIEW, None)
+        read: TokenSequence | None = inputs.pop(VIEW, None)
         if read is None or read.vectors is None:
             raise RecipeError(f"this network reads the states of {self.reads!r}, and the pass has none. {_TAKE}")
         seen = Visibility("all") if read.block is None else Visibility("mask", (read.block > 0)[:, None, None])
-        return forward(want=want, further=AttentionInputs(seen, source=read.vectors), **given)
+        return forward(want=want, further=AttentionInputs(seen, source=read.vectors), **inputs)
 
     def begin_operations(self, counted: Operations, fields: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """The fields as they are; the places learn how much the other network has read."""
@@ -144,9 +146,9 @@ class Fuse(Change):
         """The other network."""
         return (self.network,)
 
-    def among(self, others: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+    def among(self, networks: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
         """The width of the other network's states, where the recipe leaves it out."""
-        width = others.get(self.network, {}).get("width")
+        width = networks.get(self.network, {}).get("width")
         return {} if self.width is not None or width is None else {"width": width}
 
     def apply(self, network: Any) -> None:

@@ -127,13 +127,13 @@ class KeepLayers(Change):
         return layers
 
 
-def spread(count: int, kept: int) -> list[int]:
+def spread(count: int, number: int) -> list[int]:
     """So many of `count` layers: the first, the last, and those at equal distances between them; the first alone if it is one.
 
     >>> spread(12, 6), spread(5, 2), spread(4, 4), spread(3, 1)
     ([0, 2, 4, 7, 9, 11], [0, 4], [0, 1, 2, 3], [0])
     """
-    return [(2 * index * (count - 1) + kept - 1) // (2 * max(1, kept - 1)) for index in range(kept)]
+    return [(2 * index * (count - 1) + number - 1) // (2 * max(1, number - 1)) for index in range(number)]
 
 
 def _band_of_kept(layers: Sequence[int], shape: Shape, full: Mapping[str, Any]) -> Mapping[str, Any] | None:

@@ -86,18 +86,18 @@ class KnowledgeAdapted(nn.Module, NetworkHook):
         self.makes = frozenset({"hidden", "summary", self.own})
 
     def call(
-        self, network: Any, forward: Callable[..., Mapping[str, Any]], *, want: frozenset[str], **given: Any
+        self, network: Any, forward: Callable[..., Mapping[str, Any]], *, want: frozenset[str], **inputs: Any
     ) -> Mapping[str, Any]:
         """`hidden` (B, L, D) and `summary` (E, D) are those with the adapter; `layers` and all others are the network's own."""
         if not want & self.makes:
-            return forward(want=want, **given)
-        if given.get("cache") is not None:
+            return forward(want=want, **inputs)
+        if inputs.get("cache") is not None:
             raise CheckpointError("knowledge_adapter: an adapter reads whole texts and writes none. Use fill or embed.")
-        given.pop("positions", None)  # the adapter reads every token
+        inputs.pop("positions", None)  # the adapter reads every token
         below = frozenset({"layers"} if self.both is None else {"layers", "hidden"})
-        states = dict(forward(want=want - self.makes | below, **given))
-        layers, tokens, block = states["layers"], given["tokens"], given.get("block")
-        seen = visibility(given.get("order", "open"), block, length=tokens.shape[1], past=0, device=tokens.device)
+        states = dict(forward(want=want - self.makes | below, **inputs))
+        layers, tokens, block = states["layers"], inputs["tokens"], inputs.get("block")
+        seen = visibility(inputs.get("order", "open"), block, length=tokens.shape[1], past=0, device=tokens.device)
         x = torch.zeros_like(layers[0])
         for number, module in zip(self.at, self.blocks, strict=True):
             x = module(layers[number] + x, AttentionInputs(seen))
@@ -106,7 +106,7 @@ class KnowledgeAdapted(nn.Module, NetworkHook):
             hidden = self.both(torch.cat([states["hidden"], adapted], dim=-1))
         outputs = {**states, "hidden": hidden, self.own: adapted}
         if "summary" in want:
-            outputs["summary"] = network.summarise(hidden, tokens=tokens, block=block, summaries=given.get("summaries"))
+            outputs["summary"] = network.summarise(hidden, tokens=tokens, block=block, summaries=inputs.get("summaries"))
         return {name: state for name, state in outputs.items() if name in want}
 
     def end_operations(self, counted: Operations, fields: Mapping[str, Tensor]) -> None:

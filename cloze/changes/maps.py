@@ -87,12 +87,12 @@ def put_in_front(network: Any, outside: nn.Module, tokens: int, *, of: str) -> N
     network.max_length = None if limit is None else limit - tokens
 
 
-def rows_of(name: str, height: int, wanted: str) -> slice | None:
-    """The rows of a map that are meant by `wanted`, None if it is not; `height` is their number."""
-    if f".{name}".endswith(f".{wanted}"):
+def rows_of(name: str, height: int, target: str) -> slice | None:
+    """The rows of a map that are meant by `target`, None if it is not; `height` is their number."""
+    if f".{name}".endswith(f".{target}"):
         return slice(None)
     parts = STACKED.get(name.rpartition(".")[2], ())
-    if wanted not in parts:
+    if target not in parts:
         return None
     size = height // len(parts)
-    return slice(parts.index(wanted) * size, (parts.index(wanted) + 1) * size)
+    return slice(parts.index(target) * size, (parts.index(target) + 1) * size)

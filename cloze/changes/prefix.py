@@ -28,9 +28,9 @@ Function = Callable[..., Any]
 class InFront(nn.Module):
     """A `NormPlace` whose attention also sees keys and values that stand in front of every row: `rows` (K, 2, H, W)."""
 
-    def __init__(self, place: Any, rows: Tensor) -> None:
+    def __init__(self, norm_place: Any, rows: Tensor) -> None:
         super().__init__()
-        self.place, self.pre = place, place.pre
+        self.place, self.pre = norm_place, norm_place.pre
         self.rows = nn.Parameter(rows)
 
     def connect(self, x: Tensor, attention: AttentionCall, norm: Function, drop: Function, take: Function) -> Tensor:
@@ -74,16 +74,17 @@ class PrefixOffset(nn.Module, NetworkHook):
         self.tokens = tokens
 
     def call(
-        self, network: Any, forward: Callable[..., Mapping[str, Any]], *, want: frozenset[str], **given: Any
+        self, network: Any, forward: Callable[..., Mapping[str, Any]], *, want: frozenset[str], **inputs: Any
     ) -> Mapping[str, Any]:
         """The states of the text, whose first token has the position `tokens`."""
         if "position_ids" in network.takes:
-            cache, length = given.get("cache"), given["tokens"].shape[1]
+            tokens, cache = inputs["tokens"], inputs.get("cache")
+            length = tokens.shape[1]
             past = 0 if cache is None else cache.length
-            position_ids = given.get("position_ids")
-            ids = torch.arange(past, past + length, device=given["tokens"].device)[None] if position_ids is None else position_ids
-            given["position_ids"] = ids.expand(len(given["tokens"]), -1) + self.tokens
-        return {name: self._of_text(state, name) for name, state in forward(want=want, **given).items()}
+            position_ids = inputs.get("position_ids")
+            ids = torch.arange(past, past + length, device=tokens.device)[None] if position_ids is None else position_ids
+            inputs["position_ids"] = ids.expand(len(tokens), -1) + self.tokens
+        return {name: self._of_text(state, name) for name, state in forward(want=want, **inputs).items()}
 
     def _of_text(self, state: Any, name: str) -> Any:
         """A state without the keys in front: scores (…, Lq, Lk), keys and values (…, Lk, W)."""

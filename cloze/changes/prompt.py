@@ -38,14 +38,14 @@ class PromptVectors(nn.Module, NetworkHook):
         self.rows = nn.Parameter(torch.empty(tokens, like.shape[1], dtype=like.dtype, device=like.device).uniform_(-0.5, 0.5))
 
     def call(
-        self, network: Any, forward: Callable[..., Mapping[str, Any]], *, want: frozenset[str], **given: Any
+        self, network: Any, forward: Callable[..., Mapping[str, Any]], *, want: frozenset[str], **inputs: Any
     ) -> Mapping[str, Any]:
         """The states of the text (B, L) in a row of K + L tokens. A generator that continues has the prompt in its cache."""
-        cache, count = given.get("cache"), len(self.rows)
+        cache, count = inputs.get("cache"), len(self.rows)
         if network.writes is None and cache is not None and cache.length:
-            ids = given.get("position_ids")
-            return forward(want=want, **(given if ids is None else {**given, "position_ids": ids + count}))
-        states = forward(want=want, **self._longer(network, want, given))
+            ids = inputs.get("position_ids")
+            return forward(want=want, **(inputs if ids is None else {**inputs, "position_ids": ids + count}))
+        states = forward(want=want, **self._longer(network, want, inputs))
         return {name: self._of_text(state, network.gives, name) for name, state in states.items()}
 
     def begin_operations(self, counted: Operations, fields: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
@@ -54,32 +54,32 @@ class PromptVectors(nn.Module, NetworkHook):
         longer = {name: _first_repeated(fields[name], len(self.rows)) for name in ("tokens", "block") if name in fields}
         return {**fields, **longer}
 
-    def _longer(self, network: Any, want: frozenset[str], given: Mapping[str, Any]) -> dict[str, Any]:
+    def _longer(self, network: Any, want: frozenset[str], arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The inputs with the prompt in front."""
-        tokens, block, count = given["tokens"], given.get("block"), len(self.rows)
+        tokens, block, count = arguments["tokens"], arguments.get("block"), len(self.rows)
         if block is not None and bool((block > 1).any()):
             raise RecipeError("prompt: a row holds several examples, and a prompt stands in front of one. Use labelled text.")
-        inputs = dict(given)
-        vectors = network.embeddings.tokens(tokens) if given.get("vectors") is None else given["vectors"]
+        inputs = dict(arguments)
+        vectors = network.embeddings.tokens(tokens) if arguments.get("vectors") is None else arguments["vectors"]
         inputs["vectors"] = torch.cat([self.rows.to(vectors.dtype).expand(len(tokens), -1, -1), vectors], dim=1)
         for name in ("tokens", "segments", "block", "crossing"):
-            if given.get(name) is not None:
-                inputs[name] = _first_repeated(given[name], count)
-        if given.get("inputs") is not None:
-            inputs["inputs"] = {name: _first_repeated(ids, count) for name, ids in given["inputs"].items()}
-        if "order" in given:
-            inputs["order"] = _order_behind(given["order"], count)
-        if given.get("position_ids") is not None:
-            ids = given["position_ids"]
+            if arguments.get(name) is not None:
+                inputs[name] = _first_repeated(arguments[name], count)
+        if arguments.get("inputs") is not None:
+            inputs["inputs"] = {name: _first_repeated(ids, count) for name, ids in arguments["inputs"].items()}
+        if "order" in arguments:
+            inputs["order"] = _order_behind(arguments["order"], count)
+        if arguments.get("position_ids") is not None:
+            ids = arguments["position_ids"]
             front = torch.arange(count, device=ids.device).expand(len(tokens), -1)
             inputs["position_ids"] = torch.cat([front, ids.expand(len(tokens), -1) + count], dim=1)
         length = tokens.shape[1]
         for name in ("summaries", "positions"):
-            if given.get(name) is not None:
-                inputs[name] = given[name] + (given[name] // length + 1) * count
-        if network.writes is None and "summary" in want and given.get("summaries") is None:
+            if arguments.get(name) is not None:
+                inputs[name] = arguments[name] + (arguments[name] // length + 1) * count
+        if network.writes is None and "summary" in want and arguments.get("summaries") is None:
             inputs["summaries"] = torch.arange(len(tokens), device=tokens.device) * (length + count) + count
-        if network.writes is not None and given.get("decoder") is None and "summary" in want:
+        if network.writes is not None and arguments.get("decoder") is None and "summary" in want:
             inputs["decoder"] = TokenSequence(rolled(tokens, block), block=block)
         return inputs
 

@@ -75,14 +75,14 @@ class ReadsVector(nn.Module, NetworkHook):
         self.crossings: Sequence[Crossing] = nn.ModuleList(crossings)  # type: ignore[assignment]
 
     def call(
-        self, network: Any, forward: Callable[..., Mapping[str, Any]], *, want: frozenset[str], **given: Any
+        self, network: Any, forward: Callable[..., Mapping[str, Any]], *, want: frozenset[str], **inputs: Any
     ) -> Mapping[str, Any]:
         """The states of the network, whose layers read the vector; without one, those of the network as it was."""
-        vectors = given.pop(FIELD, None)
+        vectors = inputs.pop(FIELD, None)
         if vectors is None:
-            return forward(want=want, **given)
-        layer_hooks = [*given.pop("layer_hooks", ()), BetweenLayers(self.crossings, vectors)]
-        return forward(want=want, layer_hooks=layer_hooks, **given)
+            return forward(want=want, **inputs)
+        layer_hooks = [*inputs.pop("layer_hooks", ()), BetweenLayers(self.crossings, vectors)]
+        return forward(want=want, layer_hooks=layer_hooks, **inputs)
 
     def begin_operations(self, counted: Operations, fields: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """Counts the maps of every row's vector; the fields stay as they are."""

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 Given = Mapping[str, Mapping[str, Any]]  # the annotators of layers, as a recipe writes each: {part: {argument: value}}
 
 
-def parse_annotators(given: Sequence[str]) -> dict[str, dict[str, Any]]:
+def parse_annotators(options: Sequence[str]) -> dict[str, dict[str, Any]]:
     """What every `--annotate` writes in a recipe, by layer.
 
     Each is `NAME=PART`, `NAME=PART:FILE`, `NAME=PART:{file: FILE, ARGUMENT: VALUE}` or `NAME=FILE` (a list).
     """
     annotators: dict[str, dict[str, Any]] = {}
-    for option in given:
+    for option in options:
         layer, equals, rest = option.partition("=")
         if not equals or not layer or not rest:
             raise RecipeError(f"--annotate {option}: expected NAME=PART:FILE or NAME=FILE, for example entity=names.txt.")
@@ -41,22 +41,22 @@ def parse_annotators(given: Sequence[str]) -> dict[str, dict[str, Any]]:
     return annotators
 
 
-def _arguments(part: str, text: str, given: str) -> dict[str, Any]:
-    """The arguments of an annotator: its file, or several in braces. `given` is all that `--annotate` was given."""
+def _arguments(part: str, text: str, option: str) -> dict[str, Any]:
+    """The arguments of an annotator: its file, or several in braces. `option` is all that `--annotate` was given."""
     if not text.lstrip().startswith("{"):
         return {"file": text} if text else {}
-    where = Where(f"--annotate {given}")
-    arguments: dict[str, Any] = parse_value(text, where, option="--annotate", prefix=given.removesuffix(text)).plain()
+    where = Where(f"--annotate {option}")
+    arguments: dict[str, Any] = parse_value(text, where, option="--annotate", prefix=option.removesuffix(text)).plain()
     check_part("annotator", from_data({part: arguments}, where))
     return arguments
 
 
-def add_annotators(tree: Node, given: Given) -> None:
+def add_annotators(tree: Node, new_annotators: Given) -> None:
     """Add annotators to every source of labelled text of a recipe as written, and of its stages."""
-    for source, arguments in sources_that_take("annotate", tree) if given else ():
+    for source, arguments in sources_that_take("annotate", tree) if new_annotators else ():
         node = arguments.value.get("annotate")
         annotators = {} if node is None or node.value is None else node.plain()
-        arguments.put("annotate", from_data({**annotators, **given}, source.where))
+        arguments.put("annotate", from_data({**annotators, **new_annotators}, source.where))
 
 
 def sources_that_take(argument: str, tree: Node) -> Iterator[tuple[Node, Node]]:
@@ -70,34 +70,36 @@ def sources_that_take(argument: str, tree: Node) -> Iterator[tuple[Node, Node]]:
                     yield source, arguments
 
 
-def completed(given: Given, kept: Mapping[str, Annotating]) -> dict[str, dict[str, Any]]:
+def completed(new_annotators: Given, saved_annotators: Mapping[str, Annotating]) -> dict[str, dict[str, Any]]:
     """Annotators with the arguments that those of a checkpoint have, above all its labels. A layer that the checkpoint does not
     read is a `RecipeError`."""
     annotators: dict[str, dict[str, Any]] = {}
-    for layer, annotator in given.items():
-        if layer not in kept:
+    for layer, annotator in new_annotators.items():
+        if layer not in saved_annotators:
             raise RecipeError(
-                f"--annotate {layer}: this checkpoint reads no layer of that name. "
-                + (propose(layer, kept) if kept else "It reads no annotations: its recipe has no link and no show.")
+                f"--annotate {layer}: this checkpoint reads no layer of that name. " + (
+                    propose(layer, saved_annotators) if saved_annotators
+                    else "It reads no annotations: its recipe has no link and no show."
+                )
             )
         ((part, arguments),) = annotator.items()
         accepted = arguments_of_part("annotator", part)
-        saved_arguments = {key: value for key, value in kept[layer].arguments.items() if key in accepted}
+        saved_arguments = {key: value for key, value in saved_annotators[layer].arguments.items() if key in accepted}
         annotators[layer] = {part: {**saved_arguments, **arguments}}
     return annotators
 
 
-def described(kept: Mapping[str, Annotating]) -> dict[str, dict[str, Any]]:
+def described(annotators: Mapping[str, Annotating]) -> dict[str, dict[str, Any]]:
     """The annotators of a checkpoint that mark any text, as a recipe writes them."""
     return {
         layer: {annotator.part: {**annotator.arguments, **({} if annotator.file is None else {"file": str(annotator.file)})}}
-        for layer, annotator in kept.items() if annotator.file is not None or not _asks_for_file(annotator.part)
+        for layer, annotator in annotators.items() if annotator.file is not None or not _asks_for_file(annotator.part)
     }
 
 
-def annotations_of(kept: Mapping[str, Annotating], given: Given | None = None) -> Annotations:
+def annotations_of(saved_annotators: Mapping[str, Annotating], new_annotators: Given | None = None) -> Annotations:
     """The annotations by which a checkpoint reads texts: those that are given, and its own that mark any text."""
-    descriptions = {**described(kept), **completed(given or {}, kept)}
+    descriptions = {**described(saved_annotators), **completed(new_annotators or {}, saved_annotators)}
     layers = {
         layer: build(builder_of("annotator", part), arguments, {})
         for layer, description in descriptions.items() for part, arguments in description.items()
@@ -105,18 +107,18 @@ def annotations_of(kept: Mapping[str, Annotating], given: Given | None = None) -
     return Annotations(layers=layers)
 
 
-def annotators_read(folder: Path, given: Sequence[str]) -> dict[str, dict[str, Any]]:
+def annotators_read(folder: Path, options: Sequence[str]) -> dict[str, dict[str, Any]]:
     """The annotators of `--annotate` whose layers the checkpoint of a run reads; the others were for its training alone."""
     annotators = json.loads((folder / "cloze" / "network.json").read_text(encoding="utf-8")).get("annotators", {})
-    return {layer: annotator for layer, annotator in parse_annotators(given).items() if layer in annotators}
+    return {layer: annotator for layer, annotator in parse_annotators(options).items() if layer in annotators}
 
 
-def require_matches(annotations: Annotations, given: Sequence[str]) -> None:
+def require_matches(annotations: Annotations, options: Sequence[str]) -> None:
     """Raise `CorpusError` if a file of `--annotate` that names its texts has named none of those that were read."""
-    for layer in parse_annotators(given):
+    for layer in parse_annotators(options):
         annotator = annotations.layers[layer]
         if isinstance(annotator, FileAnnotator) and annotator.hash is not None and layer not in annotations.met_layers:
-            option = next(candidate for candidate in given if candidate.partition("=")[0] == layer)
+            option = next(candidate for candidate in options if candidate.partition("=")[0] == layer)
             raise CorpusError(
                 f"--annotate {option}: the file names none of the texts that were read, so the network saw no annotations.\n"
                 "  Give the file that belongs to these texts; cloze link TEXT --entities FILE --out mentions.jsonl writes one. "

@@ -261,7 +261,7 @@ def load_checkpoint(
         return _opened(open_folder(Path(folder)), torch_device, plain_form=plain_form, annotate=annotate)
 
 
-def _opened(imported: Any, place: torch.device, *, plain_form: bool, annotate: Mapping[str, Any] | None) -> Loaded:
+def _opened(imported: Any, device: torch.device, *, plain_form: bool, annotate: Mapping[str, Any] | None) -> Loaded:
     """The objects of what a folder holds, on a device."""
     from cloze.checkpoint.annotators import annotations_of
     from cloze.document import read_plain
@@ -287,9 +287,9 @@ def _opened(imported: Any, place: torch.device, *, plain_form: bool, annotate: M
         head_inputs = {**available, **of_network(network, head.read), "order": model.order}
         heads[name] = _build_from_description("objective", head.part, head.arguments, head_inputs, imported.folder)
         _load_weights(heads[name], head.state, imported.folder)
-        heads[name].to(place).eval()
-    network.to(place).eval()
-    clock.to(place)
+        heads[name].to(device).eval()
+    network.to(device).eval()
+    clock.to(device)
     file = imported.folder / "cloze" / "recipe.yaml"
     recipe = read_plain(file) if file.is_file() else None
     if network.of_documents and recipe is not None:
@@ -302,7 +302,7 @@ def _opened(imported: Any, place: torch.device, *, plain_form: bool, annotate: M
         input_edits=tuple(
             _build_from_description("edit", part, arguments, available, imported.folder) for part, arguments in model.input_edits
         ),
-        tables=tables, languages=model.languages, others=cache(lambda name: _further(imported.folder, name, str(place))),
+        tables=tables, languages=model.languages, others=cache(lambda name: _further(imported.folder, name, str(device))),
         annotations=annotations,
     )
 

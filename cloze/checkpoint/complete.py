@@ -268,7 +268,7 @@ def _frame(item: Node) -> Node | None:
 
 
 def _complete_entry(
-    root: Node, entry: Node, prefix: str, origin: Origin, others: Mapping[str, Origin], faults: Faults
+    root: Node, entry: Node, prefix: str, origin: Origin, network_origins: Mapping[str, Origin], faults: Faults
 ) -> None:
     edits, texts = _exercise(entry), _shown(root, entry)
     replacements = [_replaced(item, root, count, origin, faults) for item, count in zip(edits, texts, strict=True)]
@@ -280,7 +280,7 @@ def _complete_entry(
     if "order" not in entry.value and (order is not None or not prefix):
         entry.put("order", from_data(order or origin.order, root.where))
     for network, objectives, path in _objective_lists(entry, prefix):
-        network_origin = others.get(network, origin)
+        network_origin = network_origins.get(network, origin)
         objectives.value = [
             _objective(item, f"{path}[{index}]", network_origin, faults) for index, item in enumerate(objectives.value)
         ]
@@ -366,11 +366,11 @@ def _objective(item: Node, path: str, origin: Origin, faults: Faults) -> Node:
     return replacement
 
 
-def _legal(kind: str, name: str, given: Mapping[str, Any]) -> bool:
+def _legal(kind: str, name: str, arguments: Mapping[str, Any]) -> bool:
     """Whether a part accepts these arguments; if not, they are reported when the recipe is read."""
     accepted = arguments_of_part(kind, name)
     try:
-        for key, value in given.items():
+        for key, value in arguments.items():
             check_value(accepted[key].annotation, value)
     except (KeyError, ValueError):
         return False

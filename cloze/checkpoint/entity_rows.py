@@ -76,16 +76,16 @@ def add_entities(source: Path, vectors: Path | str, out: Path, *, prefix: str = 
     return AddedEntities(len(entities), alignment.words, alignment.explained, remarks)
 
 
-def with_mentions(given: Given, tokenizer: Tokenizer, reading: Reading, *, prefix: str = PREFIX) -> str:
+def with_mentions(marked_text: Given, tokenizer: Tokenizer, reading: Reading, *, prefix: str = PREFIX) -> str:
     """A text with the tokens of its mentions, of those that the tokenizer knows.
 
     `replace`: the token stands for the mention. `concat`: the token, a slash, and the mention (E-BERT's better reading).
     """
     pieces, done = [], 0
-    for start, stop, name in given.units:
+    for start, stop, name in marked_text.units:
         token = f"[{prefix}{name}]"
         if tokenizer.id(token) is not None:
-            replacement = token if reading == "replace" else f"{token} / {given.text[start:stop]}"
-            pieces += [given.text[done:start], replacement]
+            replacement = token if reading == "replace" else f"{token} / {marked_text.text[start:stop]}"
+            pieces += [marked_text.text[done:start], replacement]
             done = stop
-    return "".join([*pieces, given.text[done:]])
+    return "".join([*pieces, marked_text.text[done:]])

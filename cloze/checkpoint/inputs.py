@@ -39,14 +39,14 @@ class Mark:
     seen: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, path: str, known: Mark | None = None) -> Mark:
-        """The mark of a file, which is read unless `known` shows that it is unchanged."""
+    def of(cls, path: str, earlier_mark: Mark | None = None) -> Mark:
+        """The mark of a file, which is read unless `earlier_mark` shows that it is unchanged."""
         if not Path(path).is_file():
             return cls(path, None, None)
         status = Path(path).stat()
         seen = (status.st_ino, status.st_mtime_ns, status.st_ctime_ns)
-        if known is not None and (known.bytes, known.seen) == (status.st_size, seen):
-            return cls(path, known.bytes, known.sha256, seen)
+        if earlier_mark is not None and (earlier_mark.bytes, earlier_mark.seen) == (status.st_size, seen):
+            return cls(path, earlier_mark.bytes, earlier_mark.sha256, seen)
         return cls(path, status.st_size, file_hash(Path(path)), seen)
 
     def __str__(self) -> str:
@@ -54,19 +54,19 @@ class Mark:
         return f"{self.path}{size}"
 
 
-def marks_of(files: Sequence[str], known: Sequence[Mark] = ()) -> list[Mark]:
-    """The marks of files, in order; `known` are earlier marks of the same files."""
-    padded = [*known[: len(files)], *[None] * (len(files) - len(known))]
+def marks_of(files: Sequence[str], earlier_marks: Sequence[Mark] = ()) -> list[Mark]:
+    """The marks of files, in order; `earlier_marks` are those of the same files."""
+    padded = [*earlier_marks[: len(files)], *[None] * (len(files) - len(earlier_marks))]
     return [Mark.of(file, mark) for file, mark in zip(files, padded, strict=True)]
 
 
-def difference(there: Sequence[Mark], here: Sequence[Mark]) -> str:
+def difference(recorded_marks: Sequence[Mark], current_marks: Sequence[Mark]) -> str:
     """The first difference between two lists of files, in words; empty if their contents are equal."""
-    for old, new in zip(there, here, strict=False):
+    for old, new in zip(recorded_marks, current_marks, strict=False):
         if (old.sha256 or old.path) != (new.sha256 or new.path):
             return f"then {old}, now {new}"
-    if len(there) != len(here):
-        return f"{len(there)} {'file' if len(there) == 1 else 'files'} then, {len(here)} now"
+    if len(recorded_marks) != len(current_marks):
+        return f"{len(recorded_marks)} {'file' if len(recorded_marks) == 1 else 'files'} then, {len(current_marks)} now"
     return ""
 
 
@@ -105,14 +105,14 @@ def store_digest(store: Store) -> str:
     return hashlib.sha256(json.dumps([files, store.tokenizer_hash]).encode()).hexdigest()
 
 
-def store_input(store: Store, given: Sequence[str]) -> dict[str, Any]:
+def store_input(store: Store, paths: Sequence[str]) -> dict[str, Any]:
     """A store as `run.json` records it."""
-    return {"given": list(given), "store": store_digest(store), "tokens": store.size}
+    return {"given": list(paths), "store": store_digest(store), "tokens": store.size}
 
 
-def weights_input(folder: Path, known: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Initial weights as `run.json` records them; `known` is its record of the weights that the run started from."""
-    old = {m["path"]: Mark(m["path"], m["bytes"], m["sha256"], tuple(m["seen"])) for m in (known or {}).get("files", ())}
+def weights_input(folder: Path, record: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Initial weights as `run.json` records them; `record` is its record of the weights that the run started from."""
+    old = {m["path"]: Mark(m["path"], m["bytes"], m["sha256"], tuple(m["seen"])) for m in (record or {}).get("files", ())}
     files = sorted(str(path) for pattern in _WEIGHTS for path in folder.glob(pattern))
     return {"given": str(folder), "files": [asdict(Mark.of(file, old.get(file))) for file in files]}
 
@@ -158,24 +158,24 @@ def require_inputs(out: Path, old: Mapping[str, Any] | None, new: Mapping[str, A
     return dict(new)
 
 
-def require_held_out_known(out: Path, old: Mapping[str, Any] | None, given: Sequence[str]) -> None:
+def require_held_out_known(out: Path, old: Mapping[str, Any] | None, paths: Sequence[str]) -> None:
     """Refuse held-out text if the run started without any, before the text is read."""
     if old is not None and old["held_out"] is None:
-        here = f"--held-out {' '.join(given)}"
+        here = f"--held-out {' '.join(paths)}"
         raise _refused(out, f"a share of the corpus for the held-out loss, without {here}", "--held-out")
 
 
-def _differing_weights(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
-    return difference([_mark(m) for m in there["files"]], [_mark(m) for m in here["files"]])
+def _differing_weights(record: Mapping[str, Any], current: Mapping[str, Any]) -> str:
+    return difference([_mark(m) for m in record["files"]], [_mark(m) for m in current["files"]])
 
 
 def _mark(entry: Mapping[str, Any]) -> Mark:
     return Mark(entry["path"], entry["bytes"], entry["sha256"])
 
 
-def _require_store(out: Path, what: str, there: Any, here: Any, option: str) -> None:
-    if (there or {}).get("store") != (here or {}).get("store"):
-        raise _refused(out, f"{_shown(there)} for {what}; now {_shown(here)} is given", option)
+def _require_store(out: Path, what: str, record: Any, current: Any, option: str) -> None:
+    if (record or {}).get("store") != (current or {}).get("store"):
+        raise _refused(out, f"{_shown(record)} for {what}; now {_shown(current)} is given", option)
 
 
 def _shown(store: Mapping[str, Any] | None) -> str:
@@ -215,16 +215,16 @@ def _reading(text_format: str) -> str:
     return " ".join(f"{option} {value}" for option, value in options.items() if value)
 
 
-def require_text_unchanged(out: Path, record: TextRecord, given: Sequence[str], files: Sequence[str] | None) -> TextRecord:
+def require_text_unchanged(out: Path, record: TextRecord, paths: Sequence[str], files: Sequence[str] | None) -> TextRecord:
     """The record of a run's text, with the current state of its files; `files` is None if the text is gone.
 
     Changed text is a `CheckpointError`. The text itself may be gone if it is given by the same paths as then.
     """
     if files is None:
-        if tuple(given) == record.given:
+        if tuple(paths) == record.given:
             return record
         raise CheckpointError(
-            f"{out}: was started with the text {' '.join(record.given)}; {' '.join(given)} does not exist.\n"
+            f"{out}: was started with the text {' '.join(record.given)}; {' '.join(paths)} does not exist.\n"
             f"  To resume without the text, use the token store in the run folder: --corpus {out}/cloze/corpus/…/store"
         )
     here = marks_of(files, record.files)

@@ -85,8 +85,8 @@ def scale_heads(step: StepModule, data: Data, keys: Collection[str]) -> None:
     if not outputs:
         return
 
-    def keep(linear: Any, _: Any, made: Tensor) -> None:
-        outputs[linear].append(made.flatten(0, -2).float())
+    def keep(linear: Any, _: Any, output: Tensor) -> None:
+        outputs[linear].append(output.flatten(0, -2).float())
 
     hooks = [linear.register_forward_hook(keep) for linear in outputs]
     training = step.training

@@ -140,9 +140,9 @@ def write_onnx(source: Path, out: Path, *, int8: bool = False, task: str | None 
     return OnnxReport(graph.inputs, graph.outputs, difference, remarks)
 
 
-def companions(source: Path, place: Path, task: str | None, *, about: Mapping[str, Any]) -> dict[str, str]:
+def companions(source: Path, folder: Path, task: str | None, *, about: Mapping[str, Any]) -> dict[str, str]:
     """The files of a checkpoint with the head of the ONNX file that are not weights, by name, and `about` as what cloze knows of
-    the file; `place` is a folder for them."""
+    the file; `folder` is a place for them."""
     with naming_files(source):
         imported = open_folder(source)
     plain = imported.model.plain
@@ -154,10 +154,11 @@ def companions(source: Path, place: Path, task: str | None, *, about: Mapping[st
         description["head"] = about["head"]
     labels = imported.labels if description is None else tuple(description.get("labels") or ())
     copy = replace(imported, model=model, labels=labels)
-    write_copy(source, place / "published", copy, Card(source.name), description=description)
-    names = [path.name for path in sorted((place / "published").iterdir()) if path.suffix in (".json", ".txt")]
-    extra = [name for name in ("cloze/network.json", TASK_FILE) if (place / "published" / name).is_file()]
-    texts = {name: (place / "published" / name).read_text(encoding="utf-8") for name in (*names, *extra) if name not in SENTENCES}
+    write_copy(source, folder / "published", copy, Card(source.name), description=description)
+    published = folder / "published"
+    names = [path.name for path in sorted(published.iterdir()) if path.suffix in (".json", ".txt")]
+    extra = [name for name in ("cloze/network.json", TASK_FILE) if (published / name).is_file()]
+    texts = {name: (published / name).read_text(encoding="utf-8") for name in (*names, *extra) if name not in SENTENCES}
     return {**texts, ABOUT: json.dumps(dict(about))}
 
 
@@ -173,13 +174,13 @@ def write_onnx_folder(source: Path, out: Path, *, int8: bool = False, task: str 
     return result
 
 
-def files_to_time(source: Path, place: Path, formats: Sequence[str]) -> dict[str, Path | str]:
-    """The network of a checkpoint, without heads, as files in the folder `place`: for each of the formats `onnx` and `onnx-int8`
+def files_to_time(source: Path, folder: Path, formats: Sequence[str]) -> dict[str, Path | str]:
+    """The network of a checkpoint, without heads, as files in `folder`: for each of the formats `onnx` and `onnx-int8`
     that is asked for, the file, or why the network cannot be written."""
     _packages("--as onnx")
     files: dict[str, Path | str] = {}
     for format in [name for name in FILES if name in formats]:
-        file = place / f"{format}.onnx"
+        file = folder / f"{format}.onnx"
         try:
             write_onnx(source, file, int8=format == "onnx-int8", heads=False)
             files[format] = file

@@ -56,7 +56,7 @@ class OnnxNetwork(nn.Module):
         return {"hidden": self.shape.gives["hidden"]}
 
     def forward(
-        self, *, want: frozenset[str], tokens: Tensor, block: Tensor | None = None, segments: Tensor | None = None, **others: Any
+        self, *, want: frozenset[str], tokens: Tensor, block: Tensor | None = None, segments: Tensor | None = None, **kwargs: Any
     ) -> dict[str, Tensor]:
         """The states in `want`: `hidden` (B, L, D) and `logits`, (B, C) or (B, L, C) for a labeller."""
         block = torch.ones_like(tokens) if block is None else block
@@ -70,8 +70,8 @@ class OnnxNetwork(nn.Module):
         ]
         return {name: _joined([row[name] for row in rows], tokens.shape[1]) for name in want}
 
-    def _run(self, given: Mapping[str, Tensor], want: frozenset[str]) -> dict[str, Tensor]:
-        inputs = {argument.name: given[argument.name].long().numpy() for argument in self.session.get_inputs()}
+    def _run(self, fields: Mapping[str, Tensor], want: frozenset[str]) -> dict[str, Tensor]:
+        inputs = {argument.name: fields[argument.name].long().numpy() for argument in self.session.get_inputs()}
         names = list(want)
         outputs = self.session.run([_OUTPUTS[name] for name in names], inputs)
         return {name: torch.from_numpy(output) for name, output in zip(names, outputs, strict=True)}

@@ -176,29 +176,29 @@ def read_peft(folder: Path) -> Imported:
     )
 
 
-def _require_numbers(config: Mapping[str, Any], place: Path) -> None:
+def _require_numbers(config: Mapping[str, Any], path: Path) -> None:
     """A `CheckpointError` if a rank or a scale is no number."""
     def sound(value: Any) -> bool:
         return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < 1 << 40
 
     for key in ("r", "lora_alpha"):
         if config.get("peft_type") == "LORA" and not sound(config.get(key)):
-            raise CheckpointError(f"{place}: {key} is {config.get(key)!r:.60}; expected a positive number. Copy the file again.")
+            raise CheckpointError(f"{path}: {key} is {config.get(key)!r:.60}; expected a positive number. Copy the file again.")
     for key in ("rank_pattern", "alpha_pattern"):
         value = config.get(key) or {}
         if not isinstance(value, dict) or not all(map(sound, value.values())):
-            raise CheckpointError(f"{place}: {key} is {value!r:.60}; expected positive numbers by name. Copy the file again.")
+            raise CheckpointError(f"{path}: {key} is {value!r:.60}; expected positive numbers by name. Copy the file again.")
 
 
-def _require_heads(place: Path, given: Imported, names: set[str]) -> None:
+def _require_heads(path: Path, imported: Imported, names: set[str]) -> None:
     """A `CheckpointError` if peft saved a tensor of the network itself, not only updates and a head (`modules_to_save`)."""
-    architecture = ARCHITECTURES[str(given.architecture)]
-    facts = architecture.facts(given.model.flat, given.vocab_size, base="", pad=given.tokenizer.roles.get("[PAD]"))
-    network = {name for entry in entries(architecture.rows(given.model.flat), facts) for name in entry.theirs}
+    architecture = ARCHITECTURES[str(imported.architecture)]
+    facts = architecture.facts(imported.model.flat, imported.vocab_size, base="", pad=imported.tokenizer.roles.get("[PAD]"))
+    network = {name for entry in entries(architecture.rows(imported.model.flat), facts) for name in entry.theirs}
     trained = sorted(name for name in names if {name, name.removeprefix(architecture.base)} & network)
     if trained:
         raise CheckpointError(
-            f"{place}: peft saved {trained[0]} of the network as well, because modules_to_save names it or the vocabulary was "
+            f"{path}: peft saved {trained[0]} of the network as well, because modules_to_save names it or the vocabulary was "
             "resized; cloze reads updates of linear maps and heads.\n"
             "  Train without it. For a larger vocabulary, save the resized base first (base.save_pretrained(DIR)) and train on "
             "it with save_embedding_layers=False."
@@ -271,20 +271,20 @@ def _heads(choice: ArchitectureChoice, model: PortableModel, imported: Imported,
 
 
 def _read_updates(
-    place: Path, given: Imported, tensors: dict[str, Tensor], config: Mapping[str, Any]
+    path: Path, imported: Imported, tensors: dict[str, Tensor], config: Mapping[str, Any]
 ) -> tuple[Described, dict[str, Tensor]]:
     """The change, and its tensors under our names; what is used is taken out of `tensors`."""
-    assert given.architecture is not None  # as the caller has checked
-    architecture = ARCHITECTURES[given.architecture]
+    assert imported.architecture is not None  # as the caller has checked
+    architecture = ARCHITECTURES[imported.architecture]
     choice = ArchitectureChoice(architecture, architecture.classes[-1], {}, {})
     heights = {
-        key.removesuffix(".weight"): len(weight) for key, weight in given.model.network.items()
+        key.removesuffix(".weight"): len(weight) for key, weight in imported.model.network.items()
         if key.endswith(".weight") and weight.dim() == 2
     }
     pairs: dict[tuple[str, int], _Pair] = {}
     names: dict[str, None] = {}
-    base = base_of_adapter(place.parent)
-    for linear in _places(choice, given.model, given, given.tokenizer.roles.get("[PAD]"), base=""):
+    base = base_of_adapter(path.parent)
+    for linear in _places(choice, imported.model, imported, imported.tokenizer.roles.get("[PAD]"), base=""):
         for lead in (_LEAD, _LEAD + architecture.base):
             keys = [f"{lead}{linear.theirs}.lora_{letter}.weight" for letter in "AB"]
             if keys[0] in tensors and (linear.ours, linear.rows.start) not in pairs:
@@ -292,11 +292,11 @@ def _read_updates(
                     tensors.pop(keys[0]), tensors.pop(keys[1]), _scale(config, linear.theirs)
                 )
                 names[_short(linear, heights[linear.ours])] = None
-                pair, width = pairs[linear.ours, linear.rows.start], given.model.network[f"{linear.ours}.weight"].shape[1]
+                pair, width = pairs[linear.ours, linear.rows.start], imported.model.network[f"{linear.ours}.weight"].shape[1]
                 here, shape = (len(pair.up), pair.down.shape[1]), (linear.rows.stop - linear.rows.start, width)
                 if here != shape:
                     raise CheckpointError(
-                        f"{place}: the update of {linear.theirs} is for a map of {here[0]} x {here[1]}, and that of {base} has "
+                        f"{path}: the update of {linear.theirs} is for a map of {here[0]} x {here[1]}, and that of {base} has "
                         f"{shape[0]} x {shape[1]}.\n  base_model_name_or_path names another model: write the folder of the one "
                         "that was trained on."
                     )
@@ -306,7 +306,7 @@ def _read_updates(
     places = {(name, rows.start): at for name, height in heights.items() for rows, at in lora.places(name, height)}
     if left or places.keys() != pairs.keys() or not pairs:
         what = left[0] if left else min(places.keys() ^ pairs.keys())[0] if pairs else "no map"
-        raise CheckpointError(f"{place}: cloze updates a kind of map in every layer or in none; {what} is not updated so.")
+        raise CheckpointError(f"{path}: cloze updates a kind of map in every layer or in none; {what} is not updated so.")
     state: dict[str, Tensor] = {}
     for where, pair in pairs.items():  # a smaller rank is filled with zeros
         down, up = pair.down.new_zeros(rank, pair.down.shape[1]), pair.up.new_zeros(len(pair.up), rank)
@@ -337,8 +337,8 @@ def _scale(config: Mapping[str, Any], name: str) -> float:
 def _needed(names: list[str], heights: Mapping[str, int]) -> tuple[str, ...]:
     """The names without those whose rows the others mean, too."""
 
-    def meant(some: Sequence[str]) -> set[tuple[str, int]]:
-        lora = LoRA(1, None, tuple(some))
+    def meant(subset: Sequence[str]) -> set[tuple[str, int]]:
+        lora = LoRA(1, None, tuple(subset))
         return {(name, rows.start) for name, height in heights.items() for rows, _ in lora.places(name, height)}
 
     for name in list(names):
@@ -348,10 +348,10 @@ def _needed(names: list[str], heights: Mapping[str, int]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _short(place: PeftTarget, height: int) -> str:
+def _short(target: PeftTarget, height: int) -> str:
     """What `on` calls these rows of our map."""
-    parts = PARTS.get(place.ours.rpartition(".")[2], ())
-    if parts and place.rows.stop - place.rows.start < height:
-        return parts[place.rows.start * len(parts) // height]
-    *_, before, last = place.ours.split(".")
+    parts = PARTS.get(target.ours.rpartition(".")[2], ())
+    if parts and target.rows.stop - target.rows.start < height:
+        return parts[target.rows.start * len(parts) // height]
+    *_, before, last = target.ours.split(".")
     return last if before.isdigit() else f"{before}.{last}"

@@ -45,16 +45,16 @@ def _write_prompt(model: PortableModel) -> Written:
     return {NAME: rows}, {**_said(model, len(rows)), **settings}
 
 
-def _read_prompt(place: Path, given: Imported, tensors: dict[str, Tensor], config: Mapping[str, Any]) -> Read:
+def _read_prompt(path: Path, imported: Imported, tensors: dict[str, Tensor], config: Mapping[str, Any]) -> Read:
     """The change and its tensor under our name; what is used is taken out of `tensors`.
 
     A `CheckpointError` for a prompt of the decoder, which cloze does not have, and for a misshapen one.
     """
-    rows, table = tensors.pop(NAME, None), given.model.network.get("embeddings.tokens.weight")
+    rows, table = tensors.pop(NAME, None), imported.model.network.get("embeddings.tokens.weight")
     stacks = config.get("num_transformer_submodules")
     if stacks not in (1, None) or rows is None or table is None or rows.shape[1] != table.shape[1]:
         raise CheckpointError(
-            f"{place}: cloze reads one {NAME} in front of the text, (tokens, width of the embeddings); "
+            f"{path}: cloze reads one {NAME} in front of the text, (tokens, width of the embeddings); "
             f"here it is {'missing' if rows is None else tuple(rows.shape)}, for {stacks} stacks of layers."
         )
     return ("prompt", {"tokens": len(rows), "start": "random"}), {_ROWS: rows}
@@ -74,13 +74,13 @@ def _write_prefix(model: PortableModel) -> Written:
     return {NAME: torch.cat(layers, dim=1)}, {**_said(model, len(layers[0])), **settings}
 
 
-def _read_prefix(place: Path, given: Imported, tensors: dict[str, Tensor], config: Mapping[str, Any]) -> Read:
+def _read_prefix(path: Path, imported: Imported, tensors: dict[str, Tensor], config: Mapping[str, Any]) -> Read:
     """The change and its tensors under our names; a `CheckpointError` for another shape."""
-    rows, arguments = tensors.pop(NAME, None), given.model.arguments
+    rows, arguments = tensors.pop(NAME, None), imported.model.arguments
     row_width = 2 * arguments.get("layers", 0) * arguments.get("width", 0)
     if rows is None or rows.shape[1] != row_width:
         raise CheckpointError(
-            f"{place}: cloze reads one {NAME}, (tokens, 2 · layers · width), here (…, {row_width}); "
+            f"{path}: cloze reads one {NAME}, (tokens, 2 · layers · width), here (…, {row_width}); "
             f"it is {'missing' if rows is None else tuple(rows.shape)}."
         )
     shape = len(rows), arguments["layers"], 2, arguments.get("heads", 1), -1

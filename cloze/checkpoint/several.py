@@ -26,10 +26,10 @@ class LabelledFiles(NamedTuple):
     dev: tuple[str, ...]
 
 
-def parse_tasks(given: Sequence[str], *, option: str = "--task") -> dict[str, LabelledFiles]:
+def parse_tasks(arguments: Sequence[str], *, option: str = "--task") -> dict[str, LabelledFiles]:
     """Tasks by name, each as NAME=TYPE:TRAIN,DEV; any other form, or a repeated name, is a `TaskError`."""
     tasks: dict[str, LabelledFiles] = {}
-    for argument in given:
+    for argument in arguments:
         name, equals, rest = argument.partition("=")
         if not equals or not name.replace("_", "").replace("-", "").isalnum() or name == FIRST:
             raise TaskError(
@@ -41,10 +41,10 @@ def parse_tasks(given: Sequence[str], *, option: str = "--task") -> dict[str, La
     return tasks
 
 
-def similar_task(given: str) -> str:
+def similar_task(name: str) -> str:
     """A sentence on the task that an unknown name means: what the field calls so, else the names that look most like it."""
-    synonym = next((task for task, names in _ALSO_CALLED.items() if given.lower().replace("-", "_") in names), None)
-    return propose(given, task_recipe_names()) if synonym is None else did_you_mean([synonym])
+    synonym = next((task for task, names in _ALSO_CALLED.items() if name.lower().replace("-", "_") in names), None)
+    return propose(name, task_recipe_names()) if synonym is None else did_you_mean([synonym])
 
 
 #: What tasks are called elsewhere.
@@ -61,14 +61,14 @@ _ALSO_CALLED = {
 }  # fmt: skip
 
 
-def parse_files(given: str, *, option: str) -> LabelledFiles:
+def parse_files(argument: str, *, option: str) -> LabelledFiles:
     """A task as TYPE:TRAIN,DEV; any other form, or an unknown type, is a `TaskError`."""
-    kind, colon, rest = given.partition(":")
+    kind, colon, rest = argument.partition(":")
     train, comma, dev = rest.partition(",")
     if not (colon and comma and train and dev) or "," in dev:
-        raise TaskError(f"{option}{given}: expected TYPE:TRAIN,DEV, such as sentence_classification:train.tsv,dev.tsv.")
+        raise TaskError(f"{option}{argument}: expected TYPE:TRAIN,DEV, such as sentence_classification:train.tsv,dev.tsv.")
     if kind not in task_recipe_names():
-        raise TaskError(f"{option}{given}: unknown task {kind!r}. {similar_task(kind)}")
+        raise TaskError(f"{option}{argument}: unknown task {kind!r}. {similar_task(kind)}")
     return LabelledFiles(kind, (train,), (dev,))
 
 
@@ -116,5 +116,5 @@ def _entry(name: str, recipe: Mapping[str, Any]) -> dict[str, Any]:
     return entry
 
 
-def _of(recipe: Mapping[str, Any], keys: Sequence[str], wanted: bool) -> dict[str, Any]:
-    return {key: value for key, value in recipe["task"].items() if (key in keys) is wanted}
+def _of(recipe: Mapping[str, Any], keys: Sequence[str], included: bool) -> dict[str, Any]:
+    return {key: value for key, value in recipe["task"].items() if (key in keys) is included}

@@ -102,7 +102,7 @@ def _fill_batch(
         yield _filled(reader, row, text, row_answers)
 
 
-def _filled(reader: Reader, row: Framed, given: str, answers: Sequence[tuple[list[int], list[float]]]) -> Filled:
+def _filled(reader: Reader, row: Framed, masked_text: str, answers: Sequence[tuple[list[int], list[float]]]) -> Filled:
     tokenizer = reader.tokenizer
     inner = row.ids[row.part == 0]
     holes = np.flatnonzero(inner == tokenizer.role("[MASK]"))
@@ -118,4 +118,4 @@ def _filled(reader: Reader, row: Framed, given: str, answers: Sequence[tuple[lis
         masks.append(tuple(candidates))
     best = inner.copy()
     best[holes] = [ids[0] for ids, _ in answers]
-    return Filled(given, tuple(masks), tokenizer.decode(best, skip_special=False))
+    return Filled(masked_text, tuple(masks), tokenizer.decode(best, skip_special=False))

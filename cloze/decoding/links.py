@@ -56,19 +56,19 @@ def link_of(recipe: Any) -> LinkItems | None:
 
 
 def given_links(
-    loaded: Any, reader: Any, texts: Sequence[str], written: str | None, file: str | None, field: str
+    loaded: Any, reader: Any, texts: Sequence[str], json_links: str | None, file: str | None, field: str
 ) -> Links | None:
-    """The links of texts for a checkpoint whose `reader` shows a picture: those that are `written` as JSON, else those of the
+    """The links of texts for a checkpoint whose `reader` shows a picture: `json_links` as JSON, else those of the
     lines of a JSON-lines `file`, else None. Links that cannot be used are a `UserError`."""
-    if written is not None:
-        units = _written(texts, written)
+    if json_links is not None:
+        units = _written(texts, json_links)
     elif file is not None:
         units = [links.get(text, ()) for text, (_, links) in zip(texts, links_of(file, field, None), strict=False)]
     else:
         return None
-    if not any(units) and written is None:
+    if not any(units) and json_links is None:
         return None
-    edit, where = link_of(loaded.recipe), "--links" if written is not None else f"{file}: {LINKS!r}"
+    edit, where = link_of(loaded.recipe), "--links" if json_links is not None else f"{file}: {LINKS!r}"
     if edit is None:
         raise CheckpointError(
             f"{loaded.folder}: this network reads no links of words with items, as b2t2 does.\n  Leave {where} out."
@@ -84,18 +84,18 @@ def given_links(
     return Links(edit, units)
 
 
-def _written(texts: Sequence[str], written: str) -> list[Sequence[Unit]]:
+def _written(texts: Sequence[str], json_links: str) -> list[Sequence[Unit]]:
     """The links of each text from JSON: a list of links for each, or one such list if there is one text."""
     try:
-        content = json.loads(written)
+        content = json.loads(json_links)
     except ValueError:
         raise UserError(
-            f"--links {written[:60]}: no JSON; expected [[first character, the one after the last, number of an item], …], such "
-            "as [[2, 8, 0]]."
+            f"--links {json_links[:60]}: no JSON; expected [[first character, the one after the last, number of an item], …], "
+            "such as [[2, 8, 0]]."
         ) from None
     lists = [content] if len(texts) == 1 else content
     if not isinstance(lists, list) or len(lists) != len(texts):
-        raise UserError(f"--links {written[:60]}: expected a list of links for each of {counted(len(texts), 'text')}.")
+        raise UserError(f"--links {json_links[:60]}: expected a list of links for each of {counted(len(texts), 'text')}.")
     return [checked_links(text, units, "--links") for text, units in zip(texts, lists, strict=True)]
 
 

@@ -85,13 +85,13 @@ def require_items(loaded: Any, sets: Mapping[str, ItemSet], whose: str) -> None:
             )
 
 
-def files_of(loaded: Any, given: Sequence[str]) -> dict[str, str]:
+def files_of(loaded: Any, arguments: Sequence[str]) -> dict[str, str]:
     """The file of each set of items, from `NAME=FILE`, or `FILE` for a network that reads one set."""
     names = list(loaded.network.item_sets)
     if not names:
         require_items(loaded, {}, "")
     files: dict[str, str] = {}
-    for argument in given:
+    for argument in arguments:
         name, equals, path = argument.partition("=")
         if not equals or not name.isidentifier():
             if len(names) > 1:
@@ -106,17 +106,17 @@ def files_of(loaded: Any, given: Sequence[str]) -> dict[str, str]:
     return files
 
 
-def shown_picture(loaded: Any, given: Sequence[str], key: str | None) -> Pictures:
+def shown_picture(loaded: Any, arguments: Sequence[str], key: str | None) -> Pictures:
     """The picture `key` of files of items, as `files_of` takes them, for a checkpoint that reads every text with it."""
-    files = files_of(loaded, given)
+    files = files_of(loaded, arguments)
     picture = one_picture(files, key)
     require_items(loaded, picture.sets, " ".join(files.values()))
     return picture
 
 
-def shown_pictures(loaded: Any, given: Sequence[str], keys: Iterable[str]) -> Pictures:
+def shown_pictures(loaded: Any, arguments: Sequence[str], keys: Iterable[str]) -> Pictures:
     """The pictures of these keys for a checkpoint that reads them, from files of items as `files_of` takes them."""
-    files = files_of(loaded, given)
+    files = files_of(loaded, arguments)
     pictures = Pictures.of_files(files, keys)
     require_items(loaded, pictures.sets, " ".join(files.values()))
     return pictures

@@ -67,16 +67,16 @@ class Prompting(ABC):
             candidates.append(self.candidate(ids, mask, begin, end, self.shown(prompt), answer, own_marks))
         return candidates
 
-    def shown(self, one: FilledPrompt) -> FilledPrompt:
+    def shown(self, prompt: FilledPrompt) -> FilledPrompt:
         """A prompt as the network reads it."""
-        return one
+        return prompt
 
     @abstractmethod
     def candidate(
-        self, ids: Ids, kept: Bools, begin: NDArray[np.int64], end: NDArray[np.int64], one: FilledPrompt, answer: str,
+        self, ids: Ids, keep: Bools, begin: NDArray[np.int64], end: NDArray[np.int64], prompt: FilledPrompt, answer: str,
         marks: Marks
     ) -> PromptWithAnswer:
-        """One prompt of the tokens that are `kept`, with their labelled layers; `begin` and `end` are the characters of all."""
+        """One prompt of the tokens where `keep`, with their labelled layers; `begin` and `end` are the characters of all."""
 
     @abstractmethod
     def scores(self, candidates: Sequence[PromptWithAnswer], *, size: int, report: Report) -> NDArray[np.float64]:
@@ -108,31 +108,31 @@ class _InPlace(Prompting):
     """The answer is part of the prompt."""
 
     def candidate(
-        self, ids: Ids, kept: Bools, begin: NDArray[np.int64], end: NDArray[np.int64], one: FilledPrompt, answer: str,
+        self, ids: Ids, keep: Bools, begin: NDArray[np.int64], end: NDArray[np.int64], prompt: FilledPrompt, answer: str,
         marks: Marks
     ) -> PromptWithAnswer:
         """The targets are the tokens of the answer and of the space before it, which may be a token of its own. A unit that holds
         one has no label."""
-        start, stop = one.answer
-        start = len(one.text[:start].rstrip(" "))
-        answer_mask = ((end > start) & (begin < stop))[kept]
+        start, stop = prompt.answer
+        start = len(prompt.text[:start].rstrip(" "))
+        answer_mask = ((end > start) & (begin < stop))[keep]
         if not answer_mask.any():
             raise TaskError(f"--verbalise: the answer {answer!r} has no token in this vocabulary. Choose another word for it.")
-        row = self.reader.single([ids[kept]]).marked([unlabelled(marks, answer_mask)])
+        row = self.reader.single([ids[keep]]).marked([unlabelled(marks, answer_mask)])
         (framed,) = self.reader.grown([row], self.reader.max_length)
         positions = np.flatnonzero(framed.part == 0)[answer_mask]
-        return PromptWithAnswer(framed, positions, framed.ids[positions], int((~kept).sum()))
+        return PromptWithAnswer(framed, positions, framed.ids[positions], int((~keep).sum()))
 
 
 class InOrder(_InPlace):
     """The sum of log P(token of the answer | everything before it); what follows the answer in the template is not read."""
 
     def candidate(
-        self, ids: Ids, kept: Bools, begin: NDArray[np.int64], end: NDArray[np.int64], one: FilledPrompt, answer: str,
+        self, ids: Ids, keep: Bools, begin: NDArray[np.int64], end: NDArray[np.int64], prompt: FilledPrompt, answer: str,
         marks: Marks
     ) -> PromptWithAnswer:
         """A row that begins with its answer gets [BOS] in front."""
-        candidate = super().candidate(ids, kept, begin, end, one, answer, marks)
+        candidate = super().candidate(ids, keep, begin, end, prompt, answer, marks)
         source = candidate.source.take(np.arange(int(candidate.asked[-1]) + 1))
         if candidate.asked[0]:
             return replace(candidate, source=source)
@@ -178,10 +178,10 @@ class InGaps(_InPlace):
                 report(sum(len(candidates[i].asked) == step + 1 for i in group))
         return sums
 
-    def _asked(self, some: Sequence[PromptWithAnswer], step: int) -> NDArray[np.float64]:
+    def _asked(self, candidates: Sequence[PromptWithAnswer], step: int) -> NDArray[np.float64]:
         mask = self.reader.tokenizer.role("[MASK]")
         rows = []
-        for candidate in some:
+        for candidate in candidates:
             ids, spelled = candidate.source.ids.copy(), candidate.source.characters
             ids[candidate.asked[step:]] = mask
             if spelled is not None:  # a masked word has no characters
@@ -191,9 +191,9 @@ class InGaps(_InPlace):
         batch = self.reader.batch(rows)
         width = batch["tokens"].shape[1]
         positions = torch.tensor(
-            [row * width + int(candidate.asked[step]) for row, candidate in enumerate(some)], device=self.reader.device
+            [row * width + int(candidate.asked[step]) for row, candidate in enumerate(candidates)], device=self.reader.device
         )
-        targets = torch.tensor([int(candidate.target[step]) for candidate in some], device=self.reader.device)
+        targets = torch.tensor([int(candidate.target[step]) for candidate in candidates], device=self.reader.device)
         read, at = self.reader.prediction_inputs(self.head, batch, positions)
         states = self.reader.states(read, self.head.reads, positions=at)
         return log_probabilities(self.reader, self.head, states, read, at, targets).double().cpu().numpy()
@@ -214,30 +214,30 @@ class DecoderPrompting(Prompting):
         sentinels = np.asarray(reader.tokenizer.sentinels, np.int32)
         self.lead = sentinels[:1]
 
-    def shown(self, one: FilledPrompt) -> FilledPrompt:
+    def shown(self, prompt: FilledPrompt) -> FilledPrompt:
         """The prompt without its answer."""
-        start, stop = one.answer
+        start, stop = prompt.answer
 
-        def moved(place: int) -> int:
-            return place if place <= start else place - (stop - start)
+        def moved(position: int) -> int:
+            return position if position <= start else position - (stop - start)
 
-        texts = tuple((moved(begin), moved(end)) for begin, end in one.texts)
-        return FilledPrompt(one.text[:start] + one.text[stop:], (start, start), texts)
+        texts = tuple((moved(begin), moved(end)) for begin, end in prompt.texts)
+        return FilledPrompt(prompt.text[:start] + prompt.text[stop:], (start, start), texts)
 
     def candidate(
-        self, ids: Ids, kept: Bools, begin: NDArray[np.int64], end: NDArray[np.int64], one: FilledPrompt, answer: str,
+        self, ids: Ids, keep: Bools, begin: NDArray[np.int64], end: NDArray[np.int64], prompt: FilledPrompt, answer: str,
         marks: Marks
     ) -> PromptWithAnswer:
         """The prompt with a sentinel in place of its answer, and the answer as the decoder writes it."""
         answer_ids = np.asarray(self.reader.tokenizer.encode(answer).ids, np.int32)
         if not len(answer_ids):
             raise TaskError(f"--verbalise: the answer {answer!r} has no token in this vocabulary. Choose another word for it.")
-        position = int((end <= one.answer[0])[kept].sum())
+        position = int((end <= prompt.answer[0])[keep].sum())
         around = {name: np.insert(values, position, [0] * len(self.lead)) for name, values in marks.items()}
-        row = self.reader.single([np.insert(ids[kept], position, self.lead)]).marked([around])
+        row = self.reader.single([np.insert(ids[keep], position, self.lead)]).marked([around])
         (framed,) = self.reader.grown([row], self.reader.max_length)
         target, _ = self.form.target(np.concatenate([self.lead, answer_ids]))
-        return PromptWithAnswer(framed, np.zeros(0, np.int64), target, int((~kept).sum()))
+        return PromptWithAnswer(framed, np.zeros(0, np.int64), target, int((~keep).sum()))
 
     @torch.inference_mode()
     def scores(self, candidates: Sequence[PromptWithAnswer], *, size: int, report: Report) -> NDArray[np.float64]:

@@ -75,13 +75,13 @@ def unconditional(context: str, answer: str) -> FilledPrompt:
     return FilledPrompt(text, (len(text) - len(answer), len(text)), ())
 
 
-def verbalisers(given: str) -> Mapping[str, str]:
+def verbalisers(argument: str) -> Mapping[str, str]:
     """`positive=great,negative=terrible` as the answer for each label."""
-    pairs = [item.partition("=") for item in given.split(",")]
+    pairs = [item.partition("=") for item in argument.split(",")]
     for label, equals, answer in pairs:
         if not (equals and label.strip() and answer.strip()):
-            raise TaskError(f"--verbalise {given!r}: expected LABEL=ANSWER,…, such as positive=great,negative=terrible.")
+            raise TaskError(f"--verbalise {argument!r}: expected LABEL=ANSWER,…, such as positive=great,negative=terrible.")
     answers = {label.strip(): answer.strip() for label, _, answer in pairs}
     if len(answers) < 2 or len(answers) < len(pairs) or len(set(answers.values())) < len(answers):
-        raise TaskError(f"--verbalise {given!r}: expected two or more labels, each once and with an answer of its own.")
+        raise TaskError(f"--verbalise {argument!r}: expected two or more labels, each once and with an answer of its own.")
     return answers

@@ -196,17 +196,17 @@ class Reader:
         return next(self.network.parameters()).device
 
     def encode(
-        self, texts: Sequence[str], others: Sequence[str] | None = None, *, max_length: int | None = None
+        self, texts: Sequence[str], second_texts: Sequence[str] | None = None, *, max_length: int | None = None
     ) -> list[Framed]:
         """Texts (or pairs of texts) as framed examples, cut to `max_length` or to what the network can read."""
         bound = min((n for n in (max_length, self.max_length) if n is not None), default=None)
         first = self.ids(texts)
         max_tokens = self.max_tokens(bound)
-        if others is None:
+        if second_texts is None:
             framed, parts = [self.single([a], max_length=max_tokens) for a in first], [texts]
         else:
-            framed = [self.pair([a, b], max_length=max_tokens) for a, b in zip(first, self.ids(others), strict=True)]
-            parts = [texts, others]
+            framed = [self.pair([a, b], max_length=max_tokens) for a, b in zip(first, self.ids(second_texts), strict=True)]
+            parts = [texts, second_texts]
         return self.grown(self._marked(self._spelled(framed, parts), parts), bound)
 
     def laid_out(self, texts: Sequence[Ids], *, max_length: int | None = None) -> Framed:

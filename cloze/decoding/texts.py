@@ -16,13 +16,13 @@ _TEXT_FILES = (".txt", ".gz", ".xz", ".jsonl", ".ndjson", ".json", ".parquet", "
 _TABLES = (".tsv", ".tab", ".csv", ".conll", ".conllu")
 
 
-def named_file(given: Sequence[str], *, tables: bool = False) -> str | None:
+def named_file(arguments: Sequence[str], *, tables: bool = False) -> str | None:
     """The file that the arguments name, None where they are texts; with `tables` it may be a folder or a table, too.
 
     A `TaskError` for an argument that is plainly a file's name and names none, or names one among others: its letters would
     else be taken for a text.
     """
-    for text in given:
+    for text in arguments:
         exists = bool(text) and os.path.exists(text)
         suffix = kind_of_file(text)
         text_or_table = suffix in _TEXT_FILES or suffix in _TABLES
@@ -33,7 +33,7 @@ def named_file(given: Sequence[str], *, tables: bool = False) -> str | None:
                 f"{text}: looks like a file's name, and there is no such file. {nearest_path(Path(text))}".rstrip()
                 + "\n  If this is a text and not a file's name, pipe it in."
             )
-        if len(given) > 1:
+        if len(arguments) > 1:
             raise TaskError(f"{text}: is a file, among other texts. Give it alone; cloze then reads one text per line.")
         if not tables and suffix in _TABLES:
             raise TaskError(f"{text}: is a table, not a text.\n  To read each of its lines as a text: --file {text}")
@@ -48,18 +48,18 @@ def kind_of_file(name: str) -> str:
     return (inner or path.suffix).lower()
 
 
-def gather(given: Sequence[str], file: str | None, *, field: str = "text", json_input: bool | None = None) -> list[str]:
+def gather(arguments: Sequence[str], file: str | None, *, field: str = "text", json_input: bool | None = None) -> list[str]:
     """The texts of a verb: its arguments if there are any, else the lines of `file` or of standard input.
 
     One argument that names a file means the file's lines. Empty lines are kept, so that results stay aligned with their
     input. A file of JSON lines or Parquet gives `field` of every record; standard input is read as JSON lines when `json_input`
     says so. Of lines as fastText reads them, the labels are left out.
     """
-    if given and file is not None:
-        raise TaskError(f"{given[0][:40]!r} and --file {file}: give texts or --file, not both.")
-    file = named_file(given) if given else file
-    if given and file is None:
-        return list(given)
+    if arguments and file is not None:
+        raise TaskError(f"{arguments[0][:40]!r} and --file {file}: give texts or --file, not both.")
+    file = named_file(arguments) if arguments else file
+    if arguments and file is None:
+        return list(arguments)
     source = file if file is not None else "-"
     if source == "-" and sys.stdin.isatty():
         raise TaskError("no text given. Write texts, or the name of a text file, after the checkpoint; or pipe the text in.")

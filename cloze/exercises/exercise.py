@@ -195,13 +195,13 @@ class Exercise:
         required |= {f"{companion}.{name}" for companion in joined for name in aligned}
         return frozenset(required)
 
-    def _useless_after(self, place: int) -> frozenset[str]:
+    def _useless_after(self, index: int) -> frozenset[str]:
         later: set[str] = set()
         copies = False
-        for p in self.edits[place + 1:]:
+        for p in self.edits[index + 1:]:
             later |= self._names(p)
             copies |= p.edit.copies is not None
-        names = self._names(self.edits[place]) | self.wants
+        names = self._names(self.edits[index]) | self.wants
         if copies:  # a later copy takes all fields present
             return frozenset()
         return frozenset(

@@ -91,16 +91,16 @@ class MixVocabularies(Edit):
         """The pieces of each word that has been read, by its own ids."""
         return {}
 
-    def _other(self, own: NDArray[np.int32]) -> NDArray[np.int32] | None:
+    def _other(self, pieces: NDArray[np.int32]) -> NDArray[np.int32] | None:
         """The ids of a word, in the joined vocabulary, by the other tokenizer; None if it does not know the word."""
-        key = own.tobytes()
+        key = pieces.tobytes()
         if key not in self._known:
             reading = self._reading
-            text = reading.rows.decode(own)
+            text = reading.rows.decode(pieces)
             if reading.tokenizer.kind == "byte_bpe" != reading.rows.kind:
                 text = f" {text}"  # how it spells a word inside a text
             ids = reading.tokenizer.encode(text).ids
-            is_known = self._begins[own[0]] and len(ids) and reading.tokenizer.roles.get("[UNK]", -1) not in ids
+            is_known = self._begins[pieces[0]] and len(ids) and reading.tokenizer.roles.get("[UNK]", -1) not in ids
             self._known[key] = (ids + reading.first).astype(np.int32) if is_known else None
         return self._known[key]
 
@@ -130,13 +130,13 @@ class MixVocabularies(Edit):
 
     def _row(
         self, tokens: NDArray[np.int32], length: int, special: NDArray[np.bool_], begins: NDArray[np.bool_],
-        own: NDArray[np.bool_],
+        unchanged: NDArray[np.bool_],
     ) -> tuple[NDArray[np.int64], list[NDArray[np.int32]]]:
         """The first columns of a row's words, and their pieces in the view."""
         columns = begins.nonzero()[0]
         pieces = np.split(tokens[:length], columns[1:]) if length else []
         words = [
-            _Word(column, ids, None if special[column] or own[column] else self._other(ids))
+            _Word(column, ids, None if special[column] or unchanged[column] else self._other(ids))
             for column, ids in zip(columns.tolist(), pieces, strict=True)
         ]
         spellings = [word.shown(other=True) for word in words]

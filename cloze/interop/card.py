@@ -183,7 +183,7 @@ def _sentences(folder: str) -> list[str]:
     ]
 
 
-def _classifying(card: Card, pipeline: str, place: str) -> list[str]:
+def _classifying(card: Card, pipeline: str, model: str) -> list[str]:
     """How a pipeline of transformers classifies. It reads as much of a text as cloze does."""
     task = next(iter(_tasks(card).values()), {})
     options = ", truncation=True" if pipeline == "text-classification" else ', aggregation_strategy="simple"'
@@ -192,7 +192,7 @@ def _classifying(card: Card, pipeline: str, place: str) -> list[str]:
     pair = (task.get("columns") or {}).get("text_b")
     text = '{"text": "A text.", "text_pair": "Another text."}' if pair else '"A text."'
     return [
-        "from transformers import pipeline", "", f'classify = pipeline("{pipeline}", model={place}{options})',
+        "from transformers import pipeline", "", f'classify = pipeline("{pipeline}", model={model}{options})',
         f"print(classify({text}))",
     ]
 

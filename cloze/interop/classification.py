@@ -27,7 +27,7 @@ class Absent(Move):
     def there(self, ours: Tensor, facts: TableSizes, parts: int) -> tuple[Tensor, ...]:
         return ()
 
-    def back(self, theirs: tuple[Tensor, ...], facts: TableSizes) -> Tensor:
+    def back(self, tensors: tuple[Tensor, ...], facts: TableSizes) -> Tensor:
         return torch.zeros(facts.sizes["C"])
 
 

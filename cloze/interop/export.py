@@ -135,15 +135,15 @@ def annotator_file(layer: str, file: Path) -> str:
     return f"{OWN_ANNOTATORS}/{layer}{''.join(file.suffixes[-2:])}"
 
 
-def _annotator(layer: str, one: Annotating) -> dict[str, Any]:
+def _annotator(layer: str, annotator: Annotating) -> dict[str, Any]:
     """An annotator as the description has it: mappings become pairs, since JSON is written with sorted keys and labels have an
     order."""
     plain = {
         key: [list(pair) for pair in value.items()] if isinstance(value, Mapping) else value
-        for key, value in one.arguments.items()
+        for key, value in annotator.arguments.items()
     }
-    file_argument = {} if one.file is None else {"file": annotator_file(layer, one.file)}
-    return {one.part: {**plain, **file_argument}}
+    file_argument = {} if annotator.file is None else {"file": annotator_file(layer, annotator.file)}
+    return {annotator.part: {**plain, **file_argument}}
 
 
 def tensors_there(model: PortableModel, choice: ArchitectureChoice, *, vocab_size: int, pad: int | None) -> dict[str, Tensor]:

@@ -28,7 +28,7 @@ def read_heads(
     network: Mapping[str, Tensor],
     arguments: Mapping[str, Any],
     facts: TableSizes,
-    place: str,
+    path: str,
 ) -> tuple[dict[str, tuple[HeadTable, PortableHead]], list[str]]:
     """The heads whose signs are in the file by their role, each with its table; and remarks."""
     heads: dict[str, tuple[HeadTable, PortableHead]] = {}
@@ -36,7 +36,7 @@ def read_heads(
     for table in architecture.heads:
         tie = architecture.ties(config)
         if tie:
-            tie, notes = _drop_repeats(table, tensors, network, facts, place)
+            tie, notes = _drop_repeats(table, tensors, network, facts, path)
         else:
             notes = _share(table, architecture, config, tensors, network)
         remarks += notes
@@ -54,10 +54,10 @@ def read_heads(
                 tensor = tensors.pop(copy, None)
                 if tensor is not None:
                     tensors.setdefault(source, tensor)
-        state = to_ours(table.rows(tie), tensors, facts.sized(C=head_arguments.get("classes", 0)), place)
+        state = to_ours(table.rows(tie), tensors, facts.sized(C=head_arguments.get("classes", 0)), path)
         head = PortableHead(table.part, head_arguments, state)
         for reason in table.objections(head, arguments):
-            raise CheckpointError(f"{place}: the head {table.role} cannot be read: {reason}.")
+            raise CheckpointError(f"{path}: the head {table.role} cannot be read: {reason}.")
         heads[table.role] = (table, head)
     return heads, remarks or _absent(architecture, config, heads)
 
@@ -128,7 +128,7 @@ def _share(
 
 
 def _drop_repeats(
-    table: HeadTable, tensors: dict[str, Tensor], network: Mapping[str, Tensor], facts: TableSizes, place: str
+    table: HeadTable, tensors: dict[str, Tensor], network: Mapping[str, Tensor], facts: TableSizes, path: str
 ) -> tuple[bool, list[str]]:
     """Remove copies of tied tensors. Returns whether the head is tied; in transformers 5 it is not if its rows differ."""
     for name, source in table.repeats.items():
@@ -140,7 +140,7 @@ def _drop_repeats(
             del tensors[name]
         elif not table.untied or "{base}" not in source:
             raise CheckpointError(
-                f"{place}: {name} differs from {source.replace('{base}', facts.base)}; cloze's network has one tensor for "
+                f"{path}: {name} differs from {source.replace('{base}', facts.base)}; cloze's network has one tensor for "
                 "both, so this model cannot be imported."
             )
         else:
@@ -163,19 +163,19 @@ def names_of(heads: Mapping[str, tuple[HeadTable, PortableHead]], config: Mappin
 
 
 def own_names(
-    heads: Mapping[str, tuple[HeadTable, PortableHead]], own: Mapping[str, Any] | None, folder: Path,
+    heads: Mapping[str, tuple[HeadTable, PortableHead]], description: Mapping[str, Any] | None, folder: Path,
     config: Mapping[str, Any] = MappingProxyType({}),
 ) -> dict[str, PortableHead]:
     """The heads under the names and arguments in cloze/network.json, including those that transformers lacks; without that file,
     under the names of `names_of` and as config.json means them."""
-    if own is None:
+    if description is None:
         return {
             name: as_meant(replace(heads[role][1], read=heads[role][0].read), purpose_of(role, config))
             for name, role in names_of(heads, config).items()
         }
     stored = read_tensors(folder / OWN_HEADS) if (folder / OWN_HEADS).exists() else {}
     result: dict[str, PortableHead] = {}
-    for name, entry in own["heads"].items():
+    for name, entry in description["heads"].items():
         if entry["role"] in heads:
             table, head = heads[entry["role"]]
             result[name] = PortableHead(entry["part"], entry["arguments"], head.state, entry.get("read") or table.read)

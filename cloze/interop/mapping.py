@@ -39,9 +39,9 @@ class Move:
         """Our tensor → theirs."""
         return (ours,)
 
-    def back(self, theirs: tuple[Tensor, ...], facts: TableSizes) -> Tensor:
+    def back(self, tensors: tuple[Tensor, ...], facts: TableSizes) -> Tensor:
         """Their tensors → ours."""
-        return theirs[0]
+        return tensors[0]
 
 
 class Stacked(Move):
@@ -50,8 +50,8 @@ class Stacked(Move):
     def there(self, ours: Tensor, facts: TableSizes, parts: int) -> tuple[Tensor, ...]:
         return tuple(ours.chunk(parts, dim=0))
 
-    def back(self, theirs: tuple[Tensor, ...], facts: TableSizes) -> Tensor:
-        return torch.cat(theirs, dim=0)
+    def back(self, tensors: tuple[Tensor, ...], facts: TableSizes) -> Tensor:
+        return torch.cat(tensors, dim=0)
 
 
 class Turned(Move):
@@ -60,8 +60,8 @@ class Turned(Move):
     def there(self, ours: Tensor, facts: TableSizes, parts: int) -> tuple[Tensor, ...]:
         return (ours.t() if ours.dim() == 2 else ours,)
 
-    def back(self, theirs: tuple[Tensor, ...], facts: TableSizes) -> Tensor:
-        return theirs[0].t() if theirs[0].dim() == 2 else theirs[0]
+    def back(self, tensors: tuple[Tensor, ...], facts: TableSizes) -> Tensor:
+        return tensors[0].t() if tensors[0].dim() == 2 else tensors[0]
 
 
 class Shifted(Move):
@@ -70,8 +70,8 @@ class Shifted(Move):
     def there(self, ours: Tensor, facts: TableSizes, parts: int) -> tuple[Tensor, ...]:
         return (torch.cat([ours.new_zeros(facts.pad + 1, ours.shape[1]), ours]),)
 
-    def back(self, theirs: tuple[Tensor, ...], facts: TableSizes) -> Tensor:
-        return theirs[0][facts.pad + 1 :]
+    def back(self, tensors: tuple[Tensor, ...], facts: TableSizes) -> Tensor:
+        return tensors[0][facts.pad + 1 :]
 
 
 SAME, STACKED, TURNED, SHIFTED = Move(), Stacked(), Turned(), Shifted()
@@ -127,30 +127,30 @@ def to_theirs(lines: Iterable[MappingLine], ours: Mapping[str, Tensor], facts: T
 
 
 def to_ours(
-    lines: Iterable[MappingLine], theirs: MutableMapping[str, Tensor], facts: TableSizes, place: str
+    lines: Iterable[MappingLine], tensors: MutableMapping[str, Tensor], facts: TableSizes, path: str
 ) -> dict[str, Tensor]:
-    """Our state from their tensors. Used tensors are removed from `theirs`; all missing ones are reported together."""
+    """Our state from their tensors. Used tensors are removed from `tensors`; all missing ones are reported together."""
     expansions = list(entries(lines, facts))
-    missing = [name for entry in expansions for name in entry.theirs if name not in theirs]
+    missing = [name for entry in expansions for name in entry.theirs if name not in tensors]
     if missing:
-        raise CheckpointError(_missing(place, missing))
+        raise CheckpointError(_missing(path, missing))
     result: dict[str, Tensor] = {}
     for entry in expansions:
-        tensor = entry.move.back(tuple(theirs.pop(name) for name in entry.theirs), facts)
+        tensor = entry.move.back(tuple(tensors.pop(name) for name in entry.theirs), facts)
         if tuple(tensor.shape) != entry.shape:
             raise CheckpointError(
-                f"{place}: {' + '.join(entry.theirs)}: the file gives {_shape(tensor.shape)}, config.json asks for "
+                f"{path}: {' + '.join(entry.theirs)}: the file gives {_shape(tensor.shape)}, config.json asks for "
                 f"{_shape(entry.shape)}.\n  The two files belong to different models: copy both again from one source."
             )
         result[entry.ours] = tensor
     return result
 
 
-def _missing(place: str, missing: list[str]) -> str:
+def _missing(path: str, missing: list[str]) -> str:
     names = ", ".join(missing[:4]) + (f" and {len(missing) - 4} more" if len(missing) > 4 else "")
     noun = "tensor is" if len(missing) == 1 else "tensors are"
     return (
-        f"{place}: {len(missing)} {noun} missing that config.json asks for: {names}.\n"
+        f"{path}: {len(missing)} {noun} missing that config.json asks for: {names}.\n"
         "  The copy is incomplete or config.json belongs to another model: copy the whole folder again."
     )
 

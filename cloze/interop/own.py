@@ -31,7 +31,7 @@ def own_description(folder: Path) -> dict[str, Any] | None:
     return description
 
 
-def _of_wrong_kind(own: Mapping[str, Any]) -> list[str]:
+def _of_wrong_kind(data: Mapping[str, Any]) -> list[str]:
     """The keys of the description whose values have a type that cloze never writes."""
     def named(value: Any, *, empty: bool = False) -> bool:
         return (empty and value is None) or (isinstance(value, str) and value.isprintable())
@@ -43,20 +43,20 @@ def _of_wrong_kind(own: Mapping[str, Any]) -> list[str]:
             for head in value.values()
         )
 
-    step, edits, annotators = own.get("step") or 0, own.get("input_edits", ()), own.get("annotators", {})
+    step, edits, annotators = data.get("step") or 0, data.get("input_edits", ()), data.get("annotators", {})
     right = {
-        "part": named(own["part"]), "arguments": isinstance(own["arguments"], dict), "order": named(own["order"]),
-        "architecture": named(own["architecture"], empty=True), "reading": _is_reading(own["reading"]),
-        "heads": heads(own["heads"]), "step": isinstance(step, int) and step >= 0,
-        "tables": isinstance(own.get("tables", {}), dict) and all(map(named, own.get("tables", {}).values())),
+        "part": named(data["part"]), "arguments": isinstance(data["arguments"], dict), "order": named(data["order"]),
+        "architecture": named(data["architecture"], empty=True), "reading": _is_reading(data["reading"]),
+        "heads": heads(data["heads"]), "step": isinstance(step, int) and step >= 0,
+        "tables": isinstance(data.get("tables", {}), dict) and all(map(named, data.get("tables", {}).values())),
         "input_edits": isinstance(edits, (list, tuple)) and all(isinstance(edit, dict) for edit in edits),
-        "changes": isinstance(own.get("changes", ()), (list, tuple)) and all(map(_is_part, own.get("changes", ()))),
+        "changes": isinstance(data.get("changes", ()), (list, tuple)) and all(map(_is_part, data.get("changes", ()))),
         "annotators": isinstance(annotators, dict) and all(
             name.isidentifier() and _is_part(annotator) and named(next(iter(annotator.values())).get("file"), empty=True)
             for name, annotator in annotators.items()
         ),
-        "languages": isinstance(own.get("languages", ()), (list, tuple)) and all(map(named, own.get("languages", ()))),
-        "labels": isinstance(own.get("labels") or (), (list, tuple)),
+        "languages": isinstance(data.get("languages", ()), (list, tuple)) and all(map(named, data.get("languages", ()))),
+        "labels": isinstance(data.get("labels") or (), (list, tuple)),
     }  # fmt: skip
     return [key for key, good in right.items() if not good]
 

@@ -125,15 +125,15 @@ def import_heads(
 
 
 def _model(
-    folder: Path, config: Mapping[str, Any], architecture: Architecture, own: Mapping[str, Any] | None
+    folder: Path, config: Mapping[str, Any], architecture: Architecture, description: Mapping[str, Any] | None
 ) -> tuple[PortableModel, tuple[str, ...], list[str]]:
     remarks: list[str] = []
     arguments = _arguments(folder, config, architecture)
-    tower = own is not None and own["part"] != architecture.part and has_tower(own["part"])
-    described = None if own is None else _own_arguments(own, architecture, folder / DESCRIPTION)
+    tower = description is not None and description["part"] != architecture.part and has_tower(description["part"])
+    described = None if description is None else _own_arguments(description, architecture, folder / DESCRIPTION)
     if described is not None and not _agrees(described, config, architecture):
         remarks.append(f"config.json was changed since cloze wrote {DESCRIPTION}; config.json is followed.")
-        own = None
+        description = None
         described = None
     arguments = described or arguments
     tensors = {_modern(name): tensor for name, tensor in read_weights(folder).items()}
@@ -146,8 +146,8 @@ def _model(
     network = to_ours(architecture.rows(arguments), tensors, facts, source)
     head_tables, about_heads = read_heads(architecture, config, tensors, network, arguments, facts, source)
     remarks += about_heads
-    heads = own_names(head_tables, own, folder, config)
-    if own is None:
+    heads = own_names(head_tables, description, folder, config)
+    if description is None:
         sentences = read_sentences(folder, arguments, architecture.reading)
         heads |= {} if sentences is None else {SENTENCES: sentences}
     for pattern in architecture.ignored:
@@ -158,48 +158,48 @@ def _model(
         names = ", ".join(sorted(tensors)[:4]) + (" …" if len(tensors) > 4 else "")
         remarks.append(f"carried along, but used by no part of cloze: {names}.")
     spare = {name.removeprefix(base): tensor for name, tensor in tensors.items()}
-    order = own["order"] if own is not None else _order(config, architecture)
+    order = description["order"] if description is not None else _order(config, architecture)
     remarks += architecture.beware(arguments)
-    input_edits, tables = ((), {}) if own is None else _input_edits(folder, own)
-    languages = () if own is None else tuple(own.get("languages", ()))
-    changes, changed = ((), {}) if own is None else _changes(folder, own)
+    input_edits, tables = ((), {}) if description is None else _input_edits(folder, description)
+    languages = () if description is None else tuple(description.get("languages", ()))
+    changes, changed = ((), {}) if description is None else _changes(folder, description)
     model = PortableModel(
         nested(arguments, architecture.part), order, network, heads, architecture.part, spare, input_edits, tables,
-        {} if own is None else _annotators(folder, own), languages, changes, changed,
+        {} if description is None else _annotators(folder, description), languages, changes, changed,
     )
-    if own is not None and tower:
-        model = whole_of(model, folder, own["part"], own["arguments"])
+    if description is not None and tower:
+        model = whole_of(model, folder, description["part"], description["arguments"])
     model = own_embeddings(model, folder)
-    roles = _roles(head_tables, own, config)
+    roles = _roles(head_tables, description, config)
     return model, _labels(folder, config, heads, roles), remarks
 
 
-def _own_arguments(own: Mapping[str, Any], architecture: Architecture, place: Path) -> dict[str, Any]:
+def _own_arguments(description: Mapping[str, Any], architecture: Architecture, path: Path) -> dict[str, Any]:
     """The flat arguments in cloze/network.json; a `CheckpointError` if one is missing, or a mapping where a number belongs."""
     try:
-        own_part = own["part"] != architecture.part and has_tower(own["part"])
-        arguments = tower_arguments(own["arguments"]) if own_part else own["arguments"]
+        own_part = description["part"] != architecture.part and has_tower(description["part"])
+        arguments = tower_arguments(description["arguments"]) if own_part else description["arguments"]
         flat_arguments = flat(arguments, architecture.part)
         unknown = flat_arguments.keys() - flat(nested(flat_arguments, architecture.part), architecture.part).keys()
         if unknown:
             raise CheckpointError(
-                f"{place}: {architecture.part} has no argument {min(unknown)!r}: another version of cloze wrote the folder, or "
+                f"{path}: {architecture.part} has no argument {min(unknown)!r}: another version of cloze wrote the folder, or "
                 "the file was changed.\n  Open it with the version that wrote it, or copy the folder again."
             )
-        _check_own_arguments(flat_arguments, architecture, place)
+        _check_own_arguments(flat_arguments, architecture, path)
         return derived(flat_arguments)
     except (KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(f"{place}: the network's arguments are damaged: {error}. Copy the file again.") from None
+        raise CheckpointError(f"{path}: the network's arguments are damaged: {error}. Copy the file again.") from None
 
 
-def _check_own_arguments(found: Mapping[str, Any], architecture: Architecture, place: Path) -> None:
+def _check_own_arguments(arguments: Mapping[str, Any], architecture: Architecture, path: Path) -> None:
     for setting in architecture.settings:
-        value = found.get(setting.ours)
-        if "." not in setting.ours and setting.ours not in found:
-            missing = f"{place}: says nothing of {setting.ours}; expected all settings of the network."
+        value = arguments.get(setting.ours)
+        if "." not in setting.ours and setting.ours not in arguments:
+            missing = f"{path}: says nothing of {setting.ours}; expected all settings of the network."
             raise CheckpointError(f"{missing} Copy the file again.")
         if isinstance(value, Mapping) or (setting.is_number and not isinstance(value, int | float | None)):
-            raise CheckpointError(f"{place}: {setting.ours} is {value!r}; expected a number. Copy the file again.")
+            raise CheckpointError(f"{path}: {setting.ours} is {value!r}; expected a number. Copy the file again.")
 
 
 def _reading(folder: Path, architecture: Architecture, model: PortableModel) -> Reading:
@@ -287,7 +287,7 @@ def _modern(name: str) -> str:
 
 def _fold_segments(
     tensors: dict[str, Tensor], architecture: Architecture, config: Mapping[str, Any], arguments: Mapping[str, Any], base: str,
-    place: str,
+    path: str,
 ) -> None:
     """A segment that all tokens share carries no information: its vector is added to the positions instead."""
     if architecture.segments is None or arguments.get("segments"):
@@ -303,17 +303,17 @@ def _fold_segments(
         expected = (segments, tensors[positions].shape[1])
         if table.shape != expected:
             raise CheckpointError(
-                f"{place}: {name}: the file gives {tuple(table.shape)}, config.json asks for {expected}.\n"
+                f"{path}: {name}: the file gives {tuple(table.shape)}, config.json asks for {expected}.\n"
                 "  The two files belong to different models: copy both again from one source."
             )
         tensors[positions] = tensors[positions] + table[:1]
 
 
-def _drop_copies(architecture: Architecture, tensors: dict[str, Tensor], base: str, place: str) -> None:
+def _drop_copies(architecture: Architecture, tensors: dict[str, Tensor], base: str, path: str) -> None:
     """Reduce the copies of the token table in the file to one, and remove buffers of zeros."""
     for name in architecture.blank:
         if name in tensors and bool(tensors.pop(name).any()):
-            raise CheckpointError(f"{place}: {name} is not zero; cloze's network has none, so this model cannot be imported.")
+            raise CheckpointError(f"{path}: {name} is not zero; cloze's network has none, so this model cannot be imported.")
     if not architecture.copies:
         return
     line = next(line for line in architecture.body if line.ours == "embeddings.tokens.weight")
@@ -323,18 +323,18 @@ def _drop_copies(architecture: Architecture, tensors: dict[str, Tensor], base: s
         first, expected = next(iter(held.items()))
         if not torch.equal(rows, expected):
             raise CheckpointError(
-                f"{place}: {name} differs from {first}; cloze's network has one table of tokens for both, so this model "
+                f"{path}: {name} differs from {first}; cloze's network has one table of tokens for both, so this model "
                 "cannot be imported."
             )
         tensors[names[0]] = rows
 
 
 def _input_edits(
-    folder: Path, own: Mapping[str, Any]
+    folder: Path, description: Mapping[str, Any]
 ) -> tuple[tuple[tuple[str, Mapping[str, Any]], ...], dict[str, PortableTable]]:
     """The edits that compute the network's further inputs, and their look-up tables."""
     tables = {}
-    for name, part in own.get("tables", {}).items():
+    for name, part in description.get("tables", {}).items():
         path = folder / OWN_TABLES / f"{name}.safetensors"
         if not path.is_file():
             raise CheckpointError(
@@ -342,13 +342,13 @@ def _input_edits(
                 "  The copy is incomplete: copy the whole folder again."
             )
         tables[name] = PortableTable(part, read_tensors(path))
-    return tuple((part, arguments) for edit in own.get("input_edits", ()) for part, arguments in edit.items()), tables
+    return tuple((part, arguments) for edit in description.get("input_edits", ()) for part, arguments in edit.items()), tables
 
 
-def _annotators(folder: Path, own: Mapping[str, Any]) -> dict[str, Annotating]:
+def _annotators(folder: Path, description: Mapping[str, Any]) -> dict[str, Annotating]:
     """How the labelled layers that the network reads are made."""
     annotators = {}
-    for name, described in own.get("annotators", {}).items():
+    for name, described in description.get("annotators", {}).items():
         ((part, arguments),) = described.items()
         rest = {key: _as_mapping(value) for key, value in arguments.items() if key != "file"}
         path = None if "file" not in arguments else folder / OWN_ANNOTATORS / Path(arguments["file"]).name
@@ -368,12 +368,12 @@ def _as_mapping(value: Any) -> Any:
 
 
 def _changes(
-    folder: Path, own: Mapping[str, Any]
+    folder: Path, description: Mapping[str, Any]
 ) -> tuple[tuple[tuple[str, Mapping[str, Any]], ...], Mapping[str, Tensor]]:
     """The lasting changes of the network, and the tensors that are new or different in the changed network."""
-    changes = tuple((part, arguments) for change in own.get("changes", ()) for part, arguments in change.items())
+    changes = tuple((part, arguments) for change in description.get("changes", ()) for part, arguments in change.items())
     path = folder / OWN_CHANGED
-    if own.get("no_plain_form"):
+    if description.get("no_plain_form"):
         return changes, {}
     if changes and not path.is_file():
         raise CheckpointError(
@@ -383,29 +383,29 @@ def _changes(
     return changes, read_tensors(path) if changes else {}
 
 
-def _read_own(folder: Path, own: Mapping[str, Any]) -> Imported:
+def _read_own(folder: Path, description: Mapping[str, Any]) -> Imported:
     """A folder of a network that transformers cannot express: everything is in `cloze/`."""
-    input_edits, tables = _input_edits(folder, own)
-    changes, changed = _changes(folder, own)
+    input_edits, tables = _input_edits(folder, description)
+    changes, changed = _changes(folder, description)
     model = PortableModel(
-        arguments=own["arguments"],
-        order=own["order"],
+        arguments=description["arguments"],
+        order=description["order"],
         network=read_tensors(folder / OWN_NETWORK),
-        heads=own_names({}, own, folder),
-        part=own["part"],
+        heads=own_names({}, description, folder),
+        part=description["part"],
         input_edits=input_edits,
         tables=tables,
-        annotators=_annotators(folder, own),
-        languages=tuple(own.get("languages", ())),
+        annotators=_annotators(folder, description),
+        languages=tuple(description.get("languages", ())),
         changes=changes,
         changed=changed,
-        no_plain_form=str(own.get("no_plain_form", "")),
+        no_plain_form=str(description.get("no_plain_form", "")),
     )
     tokenizer = Tokenizer.load(folder)
     _check_vocabulary(folder, tokenizer, model)
     return Imported(
-        folder=folder, architecture=None, model=model, tokenizer=tokenizer, reading=Reading.of(own["reading"]),
-        labels=tuple(own.get("labels") or ()), step=int(own.get("step") or 0),
+        folder=folder, architecture=None, model=model, tokenizer=tokenizer, reading=Reading.of(description["reading"]),
+        labels=tuple(description.get("labels") or ()), step=int(description.get("step") or 0),
     )
 
 
@@ -424,12 +424,12 @@ def _check_vocabulary(folder: Path, tokenizer: Tokenizer, model: PortableModel) 
 
 
 def _roles(
-    found: Mapping[str, tuple[HeadTable, PortableHead]], own: Mapping[str, Any] | None, config: Mapping[str, Any]
+    heads: Mapping[str, tuple[HeadTable, PortableHead]], description: Mapping[str, Any] | None, config: Mapping[str, Any]
 ) -> dict[str, str | None]:
     """The roles of the heads in transformers by their names here."""
-    if own is None:
-        return dict(names_of(found, config))
-    return {name: entry["role"] for name, entry in own["heads"].items()}
+    if description is None:
+        return dict(names_of(heads, config))
+    return {name: entry["role"] for name, entry in description["heads"].items()}
 
 
 def _labels(

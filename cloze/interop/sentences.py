@@ -122,42 +122,42 @@ def read_sentences(folder: Path, arguments: Mapping[str, Any], reading: Reading)
     return PortableHead(PART, {**settings, **({} if length is None else {"length": length})}, state)
 
 
-def _pooling(place: Path, width: int, reading: Reading) -> str:
+def _pooling(path: Path, width: int, reading: Reading) -> str:
     """Which reading of the objective `embedding` a pooling is."""
-    config = read_json(place, "the pooling that modules.json lists")
+    config = read_json(path, "the pooling that modules.json lists")
     mode = config.get("pooling_mode")
     modes = [name for name, key in _MODES.items() if config.get(key)] if mode is None else mode
     modes = [modes] if isinstance(modes, str) else modes or ["mean"]
     size = config.get("word_embedding_dimension", config.get("embedding_dimension", width))
     if size != width:
-        raise CheckpointError(f"{place}: pools vectors of {size!r} numbers, the network gives {width}. Copy the folder again.")
+        raise CheckpointError(f"{path}: pools vectors of {size!r} numbers, the network gives {width}. Copy the folder again.")
     if modes in (["mean"], ["max"]):
         return str(modes[0])
     if modes == [_SUMMARY[reading.summary]]:
         return "summary"
-    raise _refused(place, f"the pooling {', '.join(map(str, modes))}", f"mean, max or {_SUMMARY[reading.summary]}")
+    raise _refused(path, f"the pooling {', '.join(map(str, modes))}", f"mean, max or {_SUMMARY[reading.summary]}")
 
 
-def _dense(place: Path, width: int) -> tuple[dict[str, Any], Mapping[str, Tensor]]:
+def _dense(folder: Path, width: int) -> tuple[dict[str, Any], Mapping[str, Tensor]]:
     """The arguments and the parameters of a dense map."""
-    config = read_json(place / "config.json", "the dense map that modules.json lists")
+    config = read_json(folder / "config.json", "the dense map that modules.json lists")
     activation = str(config.get("activation_function", "torch.nn.modules.activation.Tanh")).rpartition(".")[2]
     inputs, outputs, bias = (config.get(key, usual) for key, usual in (("in_features", 0), ("out_features", 0), ("bias", True)))
     further = [key for key in ("module_input_name", "module_output_name") if config.get(key, "sentence_embedding") not in (
         "sentence_embedding", None)]  # fmt: skip
     if activation not in _ACTIVATIONS or config.get("use_residual") or further:
         problem = f"a dense map with {activation}, a residual or other inputs"
-        raise _refused(place / "config.json", problem, "Tanh or Identity alone")
-    if not (place / "model.safetensors").is_file() and (place / "pytorch_model.bin").is_file():
+        raise _refused(folder / "config.json", problem, "Tanh or Identity alone")
+    if not (folder / "model.safetensors").is_file() and (folder / "pytorch_model.bin").is_file():
         raise CheckpointError(
-            f"{place}: the weights are in pytorch_model.bin, a pickle, which can run any code when it is opened; expected "
+            f"{folder}: the weights are in pytorch_model.bin, a pickle, which can run any code when it is opened; expected "
             "model.safetensors.\n  If you trust it, save the folder again with sentence-transformers: "
             "SentenceTransformer(FOLDER).save(NEW_FOLDER)"
         )
-    tensors = read_tensors(place / "model.safetensors")
+    tensors = read_tensors(folder / "model.safetensors")
     shapes = {"linear.weight": (outputs, inputs), **({"linear.bias": (outputs,)} if bias else {})}
     if inputs != width or {name: tuple(tensor.shape) for name, tensor in tensors.items()} != shapes:
-        raise CheckpointError(f"{place}: a map from {inputs!r} to {outputs!r} numbers whose weights do not fit. Copy it again.")
+        raise CheckpointError(f"{folder}: a map from {inputs!r} to {outputs!r} numbers whose weights do not fit. Copy it again.")
     state = {f"head.{name.removeprefix('linear.')}": tensor for name, tensor in tensors.items()}
     return {"project": outputs, "activation": _ACTIVATIONS[activation], "bias": bool(bias)}, state
 
@@ -170,12 +170,12 @@ def _length(folder: Path) -> int | None:
     return length or longest_row(folder)
 
 
-def _require_no_prompt(place: Path) -> None:
+def _require_no_prompt(path: Path) -> None:
     """Refuse a folder that puts words in front of every text."""
-    config = read_json(place, "the prompts of the model") if place.is_file() else {}
+    config = read_json(path, "the prompts of the model") if path.is_file() else {}
     prompts, name = config.get("prompts"), config.get("default_prompt_name")
     if isinstance(prompts, Mapping) and prompts.get(name):
-        raise _refused(place, f"every text begins with the prompt {prompts[name]!r}", "texts as they are")
+        raise _refused(path, f"every text begins with the prompt {prompts[name]!r}", "texts as they are")
 
 
 def _require_capitals(folder: Path) -> None:
@@ -187,8 +187,8 @@ def _require_capitals(folder: Path) -> None:
             raise _refused(folder / _LENGTH, "every text is lower-cased for a tokenizer that keeps capitals", "texts as they are")
 
 
-def _refused(place: Path, found: str, expected: str) -> CheckpointError:
+def _refused(path: Path, problem: str, expected: str) -> CheckpointError:
     return CheckpointError(
-        f"{place}: {found}; cloze computes {expected}.\n"
+        f"{path}: {problem}; cloze computes {expected}.\n"
         f"  To import the network without the vectors of sentences, copy the folder without {MODULES}."
     )

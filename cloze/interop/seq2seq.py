@@ -20,9 +20,9 @@ def sizes(arguments: Mapping[str, Any]) -> dict[str, int]:
     return {"H": heads, "W": heads * arguments["head_width"], "R": arguments.get("positions.buckets", 0)}
 
 
-def attention(ours: str, theirs: str, names: tuple[str, str, str, str], ending: str) -> tuple[MappingLine, MappingLine]:
+def attention(ours: str, prefix: str, names: tuple[str, str, str, str], ending: str) -> tuple[MappingLine, MappingLine]:
     """Attention of a stack to itself; `names` are theirs for query, key, value and output, `ending` is `*` or `weight`."""
-    query, key, value, out = (f"{theirs}{name}.{ending}" for name in names)
+    query, key, value, out = (f"{prefix}{name}.{ending}" for name in names)
     return (
         MappingLine(f"{ours}.projections.{ending}", (query, key, value), "3W D", STACKED),
         MappingLine(f"{ours}.out.{ending}", out, "D W"),
@@ -30,10 +30,10 @@ def attention(ours: str, theirs: str, names: tuple[str, str, str, str], ending: 
 
 
 def crossing(
-    ours: str, theirs: str, names: tuple[str, str, str, str], ending: str
+    ours: str, prefix: str, names: tuple[str, str, str, str], ending: str
 ) -> tuple[MappingLine, MappingLine, MappingLine]:
     """Attention of the decoder to the encoder."""
-    query, key, value, out = (f"{theirs}{name}.{ending}" for name in names)
+    query, key, value, out = (f"{prefix}{name}.{ending}" for name in names)
     return (
         MappingLine(f"{ours}.query.{ending}", query, "W D"),
         MappingLine(f"{ours}.memory.{ending}", (key, value), "2W D", STACKED),

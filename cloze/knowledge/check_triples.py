@@ -101,33 +101,33 @@ def _of_training(against: Sequence[str | Path], columns: Sequence[str] | None) -
 
 
 def _look(
-    found: TripleFindings, fact: Fact, place: str, seen: dict[Fact, str], trained: dict[Fact, str], ids: set[str]
+    findings: TripleFindings, fact: Fact, location: str, seen: dict[Fact, str], trained: dict[Fact, str], ids: set[str]
 ) -> None:
     if fact in seen:
-        found.repeats += 1
-        _note(found.repeat_places, f"{place} repeats {seen[fact]}")
-    seen.setdefault(fact, place)
+        findings.repeats += 1
+        _note(findings.repeat_places, f"{location} repeats {seen[fact]}")
+    seen.setdefault(fact, location)
     if fact in trained:
-        found.shared += 1
-        _note(found.shared_places, f"{place} is {trained[fact]}")
+        findings.shared += 1
+        _note(findings.shared_places, f"{location} is {trained[fact]}")
     lacking = [name for name in (fact[0], fact[2]) if ids and name not in ids]
     if lacking:
-        found.unknown += 1
-        _note(found.unknown_places, f"{place}: {lacking[0]}")
+        findings.unknown += 1
+        _note(findings.unknown_places, f"{location}: {lacking[0]}")
 
 
-def _note(places: list[str], place: str) -> None:
+def _note(places: list[str], location: str) -> None:
     if len(places) < PLACES:
-        places.append(place)
+        places.append(location)
 
 
-def _advice(found: TripleFindings) -> list[str]:
+def _advice(findings: TripleFindings) -> list[str]:
     advice = []
-    if found.shared:
+    if findings.shared:
         advice.append("triples of the training set inflate every score: remove them from this file.")
-    if found.unknown:
+    if findings.unknown:
         advice.append("entities that were never trained have random vectors; only models that read their texts can rank them.")
-    reversed_ = _reversed(found.graph)
+    reversed_ = _reversed(findings.graph)
     if reversed_ > 0.05:
         advice.append(
             f"{reversed_:.0%} of the triples have a reverse: another triple leads from their tail to their head. If a test set "

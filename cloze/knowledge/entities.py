@@ -39,12 +39,12 @@ class NameTokens(NamedTuple):
     first: Int64
     size: Int64
 
-    def same(self, one: Int64, other: Int64) -> NDArray[np.bool_]:
+    def same(self, entity: Int64, other: Int64) -> NDArray[np.bool_]:
         """Whether the names of these entities (M,) are equal, pair by pair."""
-        equal = self.size[one] == self.size[other]
+        equal = self.size[entity] == self.size[other]
         for position in range(int(self.size.max(initial=0))):
-            here = np.flatnonzero(equal & (position < self.size[one]))
-            equal[here] = self.ids[self.first[one[here]] + position] == self.ids[self.first[other[here]] + position]
+            here = np.flatnonzero(equal & (position < self.size[entity]))
+            equal[here] = self.ids[self.first[entity[here]] + position] == self.ids[self.first[other[here]] + position]
         return np.asarray(equal)
 
 
@@ -223,17 +223,17 @@ def read_entities(file: str, second: str = "label") -> dict[str, EntityRecord]:
     return _from_table(text.split("\n"), file, second)
 
 
-def header_of(cells: Sequence[str], place: str) -> tuple[str, ...] | None:
+def header_of(cells: Sequence[str], location: str) -> tuple[str, ...] | None:
     """The columns that the first line of a table names; None if it is no header, which begins with a cell `id`.
 
-    Raises `CorpusError`, which begins with `place`, if it names any other column.
+    Raises `CorpusError`, which begins with `location`, if it names any other column.
     """
     if cells[0] != "id" or len(cells) < 2:
         return None
     columns = tuple(_OTHER_NAMES.get(cell, cell) for cell in cells)
     for column in columns:
         if column not in COLUMNS:
-            raise CorpusError(f"{place}: unknown column {column!r}. {propose(column, COLUMNS)}")
+            raise CorpusError(f"{location}: unknown column {column!r}. {propose(column, COLUMNS)}")
     return columns
 
 

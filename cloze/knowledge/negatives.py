@@ -81,7 +81,7 @@ class Group(NamedTuple):
 class Corruption:
     """Draws negatives of the facts (N, 3) of a store, by their numbers."""
 
-    def __init__(self, negatives: Negatives, triples: NDArray[np.integer], *, entities: int, relations: int, place: str) -> None:
+    def __init__(self, negatives: Negatives, triples: NDArray[np.integer], *, entities: int, relations: int, path: str) -> None:
         """`triples` hold the numbers of entities, and of relations from 0. Raises `CorpusError` if a fact leaves no entity."""
         if negatives.side not in ("uniform", "bernoulli") or negatives.known not in ("exclude", "include"):
             raise RecipeError("triples.negatives: expected side uniform or bernoulli, and known exclude or include.")
@@ -94,7 +94,7 @@ class Corruption:
         fewest = entities - max(int(np.diff(group.start).max(initial=0)) for group in (self.heads, self.tails))
         if negatives.count and (entities < 2 or (negatives.known == "exclude" and fewest < 1)):
             raise CorpusError(
-                f"{place}: every entity makes a known fact with the relation and the other entity of some triple, so no wrong "
+                f"{path}: every entity makes a known fact with the relation and the other entity of some triple, so no wrong "
                 "triple is left.\n  Write negatives: {known: include}, or give more entities."
             )
 

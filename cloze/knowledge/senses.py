@@ -135,22 +135,22 @@ def read_senses(file: str) -> dict[str, Senses]:
     return by_lemma
 
 
-def senses_of(word: str, known: Mapping[str, Senses], endings: Mapping[str, Sequence[tuple[str, str]]] = ENDINGS) -> Senses:
+def senses_of(word: str, lexicon: Mapping[str, Senses], endings: Mapping[str, Sequence[tuple[str, str]]] = ENDINGS) -> Senses:
     """The senses of a word form: those of the lemmas of its spelling, then those of lemmas with another ending.
 
     A form at the beginning of a sentence is also looked up in lower case. A doubled consonant before an ending may be single in
     the lemma (*running*).
 
-    >>> known = {"dog": ("noun.animal", "verb.motion"), "run": ("verb.motion",)}
-    >>> senses_of("dogs", known), senses_of("running", known), senses_of("went", known)
+    >>> lexicon = {"dog": ("noun.animal", "verb.motion"), "run": ("verb.motion",)}
+    >>> senses_of("dogs", lexicon), senses_of("running", lexicon), senses_of("went", lexicon)
     (('noun.animal', 'verb.motion'), ('verb.motion',), ())
     """
     spelled = list(dict.fromkeys((word, word.lower())))
-    senses = [name for form in spelled for name in known.get(form, ())]
+    senses = [name for form in spelled for name in lexicon.get(form, ())]
     for part, changes in endings.items():
         for form in spelled:
             for lemma in _lemmas(form, changes):
-                senses += [name for name in known.get(lemma, ()) if name.partition(".")[0] == part]
+                senses += [name for name in lexicon.get(lemma, ()) if name.partition(".")[0] == part]
     return tuple(dict.fromkeys(senses))
 
 
@@ -178,10 +178,10 @@ def words_of(tokenizer: Tokenizer) -> Iterator[tuple[int, str]]:
             yield number, text.strip()
 
 
-def _as_read(known: Mapping[str, Senses], tokenizer: Tokenizer) -> dict[str, Senses]:
+def _as_read(lexicon: Mapping[str, Senses], tokenizer: Tokenizer) -> dict[str, Senses]:
     """The senses of lemmas as the tokenizer spells them: *Paris* is *paris* where it lower-cases."""
     by_form: dict[str, Senses] = {}
-    for lemma, senses in known.items():
+    for lemma, senses in lexicon.items():
         form = tokenizer.normalised(lemma).strip()
         by_form[form] = tuple(dict.fromkeys((*by_form.get(form, ()), *senses)))
     return by_form

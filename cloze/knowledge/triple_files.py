@@ -182,9 +182,9 @@ def _entry(line: Line, columns: Sequence[str] | None, path: str | Path) -> tuple
     return cells[0], by.get("label" if "label" in columns else "description", "")
 
 
-def _unknown(path: str, line: int, kind: str, name: str, listed: str, known: Mapping[str, Ids]) -> CorpusError:
+def _unknown(path: str, line: int, kind: str, name: str, listed: str, ids: Mapping[str, Ids]) -> CorpusError:
     other = "relation" if kind == "entity" else "entity"
-    if other in known and name in known[other].numbers:
+    if other in ids and name in ids[other].numbers:
         way_out = "Are the columns in another order? Name them where the graph is built: " + _named("head,tail,relation")
     else:
         option = "entities" if kind == "entity" else "relations"

@@ -128,15 +128,15 @@ class EntityTexts(_Texts):
         return BoundEntityTexts(self, self._facts(store), **address)
 
 
-def _with_relations_of(graph: Graph, known: TripleStore, where: str) -> Graph:
+def _with_relations_of(graph: Graph, base: TripleStore, where: str) -> Graph:
     """The graph with the training part's numbers of relations."""
-    about = known.header["graph"]
+    about = base.header["graph"]
     if about["texts"] and graph.entity_texts is None:
         raise CorpusError(
             f"{where}: the entities of the training part have texts, and these have none.\n  Give a graph with texts: "
             f"cloze corpus build {where} --format triples --entities ENTITIES.tsv --relations RELATIONS.tsv --out GRAPH"
         )
-    numbers = {name: number for number, name in enumerate(known.relation_ids)}
+    numbers = {name: number for number, name in enumerate(base.relation_ids)}
     unknown = [name for name in graph.relations if name not in numbers]
     if unknown:
         raise CorpusError(

@@ -117,10 +117,10 @@ def vocabulary(graph: Graph) -> Tokenizer:
     return Words(min_count=1, split="whitespace", special=_UNKNOWN).of_words(names, plain)
 
 
-def _as_known(graph: Graph, known: TripleStore, paths: Sequence[str | Path]) -> Graph:
+def _as_known(graph: Graph, base: TripleStore, paths: Sequence[str | Path]) -> Graph:
     """The graph with the numbers of the training part."""
-    spelled = known.tokenizer().spellings[_FIRST:]
-    entities, relations = spelled[: known.entities], tuple(name.removeprefix("relation:") for name in spelled[known.entities :])
+    spelled = base.tokenizer().spellings[_FIRST:]
+    entities, relations = spelled[: base.entities], tuple(name.removeprefix("relation:") for name in spelled[base.entities :])
     numbers = {"entity": {n: k for k, n in enumerate(entities)}, "relation": {n: k for k, n in enumerate(relations)}}
     moved = []
     for kind, names in (("entity", graph.entities), ("relation", graph.relations)):
@@ -154,7 +154,7 @@ class BoundGraph(BoundSource[Ordering]):
         triples = self.store.triples[self._known].astype(np.int64) - np.array([0, self.store.entities, 0])
         return Corruption(
             self.source.negatives, triples, entities=self.store.entities, relations=self.store.relations,
-            place=str(self.store.path),
+            path=str(self.store.path),
         )
 
     def replaced(self, places: Int64, draw: rng.Draw) -> tuple[NDArray[np.bool_], Int64]:

@@ -354,9 +354,9 @@ class Dropouts:
         return self.hidden if self.attention is None else self.attention
 
 
-def dropouts(given: float | Dropouts) -> Dropouts:
+def dropouts(dropout: float | Dropouts) -> Dropouts:
     """The rates of a network's argument `dropout`; a number is the rate of all."""
-    return given if isinstance(given, Dropouts) else Dropouts(hidden=given)
+    return dropout if isinstance(dropout, Dropouts) else Dropouts(hidden=dropout)
 
 
 @dataclass(frozen=True, kw_only=True)

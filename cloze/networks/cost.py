@@ -26,16 +26,16 @@ class SequenceSize(NamedTuple):
     length: int
 
 
-def shown(given: Mapping[str, Tensor], name: str | None = None, block: str = "block") -> SequenceSize:
+def shown(batch: Mapping[str, Tensor], name: str | None = None, block: str = "block") -> SequenceSize:
     """The size of a sequence among the fields of a pass, by default that of its view; `block` is 0 at padding."""
-    rows, length = given[name or fields.sequence(given) or "tokens"].shape[:2]
-    tokens = int((given[block] > 0).sum()) if block in given else rows * length
+    rows, length = batch[name or fields.sequence(batch) or "tokens"].shape[:2]
+    tokens = int((batch[block] > 0).sum()) if block in batch else rows * length
     return SequenceSize(rows, tokens, length)
 
 
-def shown_items(given: Mapping[str, Tensor], set: str) -> SequenceSize | None:
+def shown_items(batch: Mapping[str, Tensor], set: str) -> SequenceSize | None:
     """The size of the items of that set among the fields of a pass, or None if it has none."""
-    features, real = given.get(f"item_vectors/{set}"), given.get(f"item_length/{set}")
+    features, real = batch.get(f"item_vectors/{set}"), batch.get(f"item_length/{set}")
     if features is None:
         return None
     rows, length = features.shape[:2]

@@ -79,8 +79,8 @@ class EntityFusion(LayerHook):
 class FusionMaps:
     """A layer's maps of the feed-forward, where entities join: h = f(W w + U e + b), read by tokens and entities alike."""
 
-    def __init__(self, layer: Any, own: EntityLayer, entities: EntityFusion) -> None:
-        self.layer, self.own, self.entities = layer, own, entities
+    def __init__(self, layer: Any, entity_layer: EntityLayer, entities: EntityFusion) -> None:
+        self.layer, self.own, self.entities = layer, entity_layer, entities
 
     def inner(self, w: Tensor) -> Tensor:
         """(…, D) to (…, inner), before the activation; the bias of U is added at every token, with or without an entity."""

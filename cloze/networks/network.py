@@ -172,12 +172,12 @@ class Network(nn.Module, ABC):
     def rotate_by(self, positions: Any) -> None:
         """Turn by other bases of rotary positions (`choices.Rotary`) from now on; by default there are none to turn."""
 
-    def __call__(self, **given: Any) -> Any:
+    def __call__(self, **inputs: Any) -> Any:
         """`forward`, through the `NetworkHook`s that changes have added; the last one is outermost."""
         call: Callable[..., Any] = super().__call__
         for hook in self.outside:
             call = partial(hook.call, self, call)
-        return call(**given)
+        return call(**inputs)
 
     @property
     def outside(self) -> Sequence[Any]:
@@ -186,11 +186,11 @@ class Network(nn.Module, ABC):
         hooks: Any = self._modules.get("outside")
         return () if hooks is None else hooks
 
-    def put_outside(self, each: nn.Module) -> None:
+    def put_outside(self, hook: nn.Module) -> None:
         """Add a `NetworkHook` around the whole network; it is called before those that are there."""
         if not self.outside:
             self._modules["outside"] = nn.ModuleList()
-        self.outside.append(each)  # type: ignore[attr-defined]
+        self.outside.append(hook)  # type: ignore[attr-defined]
 
     @abstractmethod
     def forward(self, *args: Any, **fields: Any) -> Mapping[str, Any]:
@@ -282,12 +282,12 @@ def last_positions(tokens: Tensor, block: Tensor | None) -> Tensor:
     return first + torch.where(block > 0, columns, 0).amax(1)
 
 
-def require_order(network: str, order: object, own: str) -> None:
+def require_order(network: str, order: object, own_order: str) -> None:
     """Refuse, with a `RecipeError`, an order of reading that is not the network's own."""
-    if not isinstance(order, str) or order != own:
+    if not isinstance(order, str) or order != own_order:
         recipe_order = order if isinstance(order, str) else "that of each row"
         raise RecipeError(
-            f"order: {network} reads in the order {own} alone, and the recipe has {recipe_order}, "
+            f"order: {network} reads in the order {own_order} alone, and the recipe has {recipe_order}, "
             "in which all of its networks read.\n"
-            f"  Write `order: {own}` in the recipe, or start from a checkpoint that was trained in this order."
+            f"  Write `order: {own_order}` in the recipe, or start from a checkpoint that was trained in this order."
         )

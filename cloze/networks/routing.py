@@ -58,7 +58,7 @@ def takes_positions(network: Any) -> bool:
     return "positions" in signature(network.forward).parameters
 
 
-def worth_selecting(positions: Tensor, given: Mapping[str, Tensor]) -> bool:
+def worth_selecting(positions: Tensor, inputs: Mapping[str, Tensor]) -> bool:
     """Whether so few positions are read that it pays to compute only those."""
-    size = shown(given)
+    size = shown(inputs)
     return 2 * len(positions) <= size.rows * size.length

@@ -156,7 +156,7 @@ class StepObjective(Objective):
         """What the other rows of the step need of these."""
 
     @abstractmethod
-    def compare(self, kept: Mapping[str, Tensor]) -> Loss:
+    def compare(self, rows: Mapping[str, Tensor]) -> Loss:
         """The loss of the rows that `kept` was called for."""
 
     @contextmanager
@@ -183,11 +183,11 @@ def balanced(counts: Sequence[int]) -> list[float]:
     return [sum(counts) / (len(counts) * max(count, 1)) for count in counts]
 
 
-def weights_of(given: ClassWeights, classes: int) -> Tensor | None:
+def weights_of(weights: ClassWeights, classes: int) -> Tensor | None:
     """The weights of classes (C,). None: all weigh the same, or the labels of the training text are not known yet."""
-    if given is None or given == "balanced" or len(given) != classes:
+    if weights is None or weights == "balanced" or len(weights) != classes:
         return None
-    return torch.tensor(given, dtype=torch.float32)
+    return torch.tensor(weights, dtype=torch.float32)
 
 
 def of_targets(class_weights: Tensor, targets: Tensor) -> Tensor:

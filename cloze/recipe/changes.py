@@ -22,13 +22,13 @@ if TYPE_CHECKING:  # imports torch, which recipes without changes do not need
 Described = tuple[str, Mapping[str, Any]]  # a change as `cloze/network.json` has it: the registered part and its arguments
 
 
-def parse_change(given: str, *, option: str = "--change") -> Node:
+def parse_change(argument: str, *, option: str = "--change") -> Node:
     """A change as the command line has it, `lora=8` or `lora={rank: 8, on: [query, value]}`, as a recipe has it.
 
     A single value is the first argument of the change. An unknown change is a `RecipeError`.
     """
-    name, equals, text = given.partition("=")
-    where = Where(f"{option} {given}")
+    name, equals, text = argument.partition("=")
+    where = Where(f"{option} {argument}")
     change_names = names("change")
     if name not in change_names:
         raise RecipeError(f"{where}: unknown change {name!r}. {propose(name, change_names)}\n  Expected NAME=VALUE: lora=8.")
@@ -38,9 +38,9 @@ def parse_change(given: str, *, option: str = "--change") -> Node:
     return from_data({name: value}, where)
 
 
-def check_change(given: str, *, option: str) -> None:
-    """Raise a `RecipeError` if `given`, a change as the command line has it, lacks an argument or has a wrong one."""
-    check_part("change", parse_change(given, option=option))
+def check_change(argument: str, *, option: str) -> None:
+    """Raise a `RecipeError` if `argument`, a change as the command line has it, lacks an argument or has a wrong one."""
+    check_part("change", parse_change(argument, option=option))
 
 
 def type_of(name: str) -> type[Change]:

@@ -183,11 +183,11 @@ def _paths_of_arguments(root: Node) -> list[str]:
     return [f"{owner}.{argument}" for owner, part in parts for argument in arguments_of_part("network", part)]
 
 
-def _unknown_keys(node: Node, known: tuple[str, ...], path: str, faults: Faults, elsewhere: Sequence[str] = ()) -> None:
+def _unknown_keys(node: Node, keys: tuple[str, ...], path: str, faults: Faults, elsewhere: Sequence[str] = ()) -> None:
     """Report keys of a section that the language does not have; for one that ends a path `elsewhere`, name that path."""
     for key in node.value:
-        if key not in known:
+        if key not in keys:
             same = [other for other in elsewhere if other.rpartition(".")[2] == key]
-            hint = did_you_mean(same[:3] or nearest(str(key), known))
-            way_out = f"{path or 'A recipe'} has the keys: {', '.join(known)}. {hint}".rstrip()
+            hint = did_you_mean(same[:3] or nearest(str(key), keys))
+            way_out = f"{path or 'A recipe'} has the keys: {', '.join(keys)}. {hint}".rstrip()
             faults.add(node.place(key), f"{path}.{key}".lstrip("."), f'unknown key "{key}".', way_out)

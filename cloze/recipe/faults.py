@@ -48,7 +48,7 @@ class Faults:
             lines = [piece for where, pieces, _ in ordered for piece in ("\n", where.as_piece, ": ", *pieces)]
             raise RecipeError(*lines[1:])
 
-    def take(self, others: Faults) -> None:
+    def take(self, faults: Faults) -> None:
         """Add the faults of another collection."""
-        for fault in others._found:
+        for fault in faults._found:
             self._note(*fault)

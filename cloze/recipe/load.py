@@ -185,16 +185,16 @@ def _locate(name_or_path: str | Path) -> tuple[str, str, bool]:
     raise unknown_recipe(name)
 
 
-def unknown_recipe(given: str) -> RecipeError:
+def unknown_recipe(recipe: str) -> RecipeError:
     """The error about a file that does not exist, or a name that no recipe has."""
-    path = Path(given)
+    path = Path(recipe)
     if path.suffix in (".yaml", ".yml") or path.parent != Path("."):
         return RecipeError(
-            f"{given}: there is no such file. {_similar_recipe(path.stem)}\n"
+            f"{recipe}: there is no such file. {_similar_recipe(path.stem)}\n"
             "  `cloze list` shows the recipes that come with cloze; their names have no .yaml."
         )
     return RecipeError(
-        f"unknown recipe {given!r}. {_similar_recipe(given)}\n  `cloze list` shows all recipes; a recipe file ends in .yaml."
+        f"unknown recipe {recipe!r}. {_similar_recipe(recipe)}\n  `cloze list` shows all recipes; a recipe file ends in .yaml."
     )
 
 

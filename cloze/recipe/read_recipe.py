@@ -288,14 +288,14 @@ def _passes(
     return (PassSpec(networks[0], networks[0], objectives=objectives),)
 
 
-def _pass_spec(node: Node, path: str, named: list[ObjectiveSpec], faults: Faults) -> PassSpec | None:
+def _pass_spec(node: Node, path: str, entry_objectives: list[ObjectiveSpec], faults: Faults) -> PassSpec | None:
     if not node.is_mapping:
         return None
     values = read_arguments("a pass", _pass, _only(node, _pass), path, faults)
     if values is None:
         return None
     name = values["name"] or values["network"]
-    objectives = _objectives(node, name, f"{path}.objectives", named, faults)
+    objectives = _objectives(node, name, f"{path}.objectives", entry_objectives, faults)
     take: dict[str, str | RewriterSpec] = {}
     for field, value in node.pairs_at("take"):
         if value.part_kind == "rewriter":
@@ -311,7 +311,7 @@ def _pass_spec(node: Node, path: str, named: list[ObjectiveSpec], faults: Faults
 
 
 def _objectives(
-    owner: Node, run: str, path: str, named: list[ObjectiveSpec], faults: Faults
+    owner: Node, run: str, path: str, entry_objectives: list[ObjectiveSpec], faults: Faults
 ) -> tuple[ObjectiveSpec, ...]:
     """The objectives of one pass; each gets a name that no objective before it in the entry has."""
     specs = []
@@ -321,9 +321,9 @@ def _objectives(
             continue
         read, head, weight = (part.reserved[key] for key in ("read", "head", "weight"))
         _require_module_name(head or part.name, item, f"{path}[{index}].{part.name}.head", faults)
-        name = _unused(part, head, run, [objective.name for objective in named])
+        name = _unused(part, head, run, [objective.name for objective in entry_objectives])
         specs.append(ObjectiveSpec(part, name, _bindings(read), head, weight))
-        named.append(specs[-1])
+        entry_objectives.append(specs[-1])
     return tuple(specs)
 
 
@@ -336,11 +336,11 @@ def _require_module_name(name: str, node: Node, path: str, faults: Faults) -> No
                    f"Choose another name, such as my_{name}.")
 
 
-def _unused(part: PartSpec, head: str | None, run: str, taken: list[str]) -> str:
+def _unused(part: PartSpec, head: str | None, run: str, names: list[str]) -> str:
     plain = head or part.name
     chosen = part.arguments.get("set")
     candidates = [plain, f"{plain}/{chosen}", f"{run}.{plain}", f"{run}.{plain}/{chosen}"]
-    return next((name for name in candidates if name not in taken and not name.endswith("/None")), f"{plain}#{len(taken)}")
+    return next((name for name in candidates if name not in names and not name.endswith("/None")), f"{plain}#{len(names)}")
 
 
 def _with_widths(entry: EntrySpec, networks: Mapping[str, NetworkSpec]) -> EntrySpec:

@@ -61,9 +61,9 @@ def reading_twins(recipe: Recipe) -> set[str]:
     return twins
 
 
-def _require_known(path: str, name: str, known: Iterable[str], what: str, report: Report) -> None:
-    if name not in list(known):
-        report(path, f"there is no {what} {name!r}.", propose(name, known))
+def _require_known(path: str, name: str, names: Iterable[str], what: str, report: Report) -> None:
+    if name not in list(names):
+        report(path, f"there is no {what} {name!r}.", propose(name, names))
 
 
 def _check_networks(recipe: Recipe, report: Report) -> None:
@@ -106,7 +106,7 @@ def _check_passes(recipe: Recipe, entry: EntrySpec, prefix: str, at: At, faults:
 
 
 def _check_references(
-    run: PassSpec, earlier: list[str], known: list[str], path: str, where: Where, faults: Faults
+    run: PassSpec, earlier: list[str], views: list[str], path: str, where: Where, faults: Faults
 ) -> None:
     """`pass.state` names an earlier pass, `view.field` a view."""
     fields = {field: origin for field, origin in run.take.items() if isinstance(origin, str)}
@@ -118,9 +118,9 @@ def _check_references(
         owner, dot, _ = reference.rpartition(".")
         if not dot:
             faults.add(stands, location, f"got {reference!r}, expected `pass.state` or `view.field`.")
-        elif owner not in (*earlier, *known):
+        elif owner not in (*earlier, *views):
             faults.add(stands, location, f"{reference!r} names no earlier pass and no view.",
-                       propose(owner, [*earlier, *known]))
+                       propose(owner, [*earlier, *views]))
         elif owner not in earlier:
             with faults.catching(stands, location):
                 find_field(reference)

@@ -49,9 +49,9 @@ def rescale(root: Node, recipe: Recipe, size: str, *, fixed_networks: frozenset[
         _rescale_nested(inner, arguments, size)
 
 
-def _rescale_nested(inner: Node, own: Mapping[str, Any], size: str) -> None:
+def _rescale_nested(inner: Node, arguments: Mapping[str, Any], size: str) -> None:
     """Parts of a network with sizes of their own, such as a reader of characters, take the numbers of the size."""
-    for key, part in own.items():
+    for key, part in arguments.items():
         if not isinstance(part, PartSpec):
             continue
         sizes: Mapping[str, Mapping[str, Any]] = vars(parts.class_of(part.kind, part.name)).get("sizes", {})

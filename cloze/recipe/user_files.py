@@ -81,20 +81,20 @@ def function_of(file: Path, name: str) -> tuple[Callable[..., Any], str]:
     return function, user_file.digest
 
 
-def _import(file: str | Path, found: UserFile, name: str) -> None:
+def _import(file: str | Path, user_file: UserFile, name: str) -> None:
     """Run the source that was read: Python's cache of compiled files would miss an edit within the same second."""
-    spec = importlib.util.spec_from_file_location(name, found.path)
-    if spec is None or found.path.suffix != ".py":
+    spec = importlib.util.spec_from_file_location(name, user_file.path)
+    if spec is None or user_file.path.suffix != ".py":
         raise RecipeError(f"--with {file}: not a Python file (its name must end in .py).")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    linecache.checkcache(str(found.path))
+    linecache.checkcache(str(user_file.path))
     try:
-        exec(compile(found.source, str(found.path), "exec", dont_inherit=True), vars(module))
+        exec(compile(user_file.source, str(user_file.path), "exec", dont_inherit=True), vars(module))
     except RecipeError:
         raise
     except Exception as error:
-        path = str(found.path)
+        path = str(user_file.path)
         lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == path]
         line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
         option = f"--with {file}" if line is None else f"--with {file}, line {line}"
@@ -117,9 +117,9 @@ def record_of(files: Mapping[str, UserFile]) -> dict[str, Any]:
     return {"code": records} if records else {}
 
 
-def changed_since(known: Mapping[str, Any] | None, files: Mapping[str, UserFile]) -> list[str]:
+def changed_since(record: Mapping[str, Any] | None, files: Mapping[str, UserFile]) -> list[str]:
     """The files that differ from those in a run's recorded inputs."""
-    old = (known or {}).get("code") or {}
+    old = (record or {}).get("code") or {}
     return [name for name, file in files.items() if name in old and old[name]["sha256"] != file.digest]
 
 

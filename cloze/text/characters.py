@@ -84,14 +84,14 @@ def alphabetic(word: str) -> bool:
     return word.isalpha() or (word[:1].isalpha() and all(character.isalpha() or extends(character) for character in word))
 
 
-def inside_run(text: str, place: int) -> bool:
-    """Whether a boundary at `place` would cut a run of letters or digits other than ideographs, or a character from its marks."""
-    if not 0 < place < len(text):
+def inside_run(text: str, position: int) -> bool:
+    """Whether a boundary at `position` would cut a run of letters or digits (not ideographs), or a character from its marks."""
+    if not 0 < position < len(text):
         return False
-    if extends(text[place]):
-        return not text[place - 1].isspace()
-    base = place - 1
+    if extends(text[position]):
+        return not text[position - 1].isspace()
+    base = position - 1
     while base > 0 and extends(text[base]):
         base -= 1
-    before, after = text[base], text[place]
+    before, after = text[base], text[position]
     return before.isalnum() and after.isalnum() and not ideograph(before) and not ideograph(after)

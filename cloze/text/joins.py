@@ -48,13 +48,13 @@ class PairTable(NamedTuple):
     ends: NDArray[np.bool_]
 
     @classmethod
-    def of(cls, first: Int64, second: Int64, made: Int64, size: int) -> PairTable:
+    def of(cls, first: Int64, second: Int64, phrase: Int64, size: int) -> PairTable:
         """From the ids of the words and of the phrases, all below `size`."""
         keys = first * size + second
         order = np.argsort(keys)
         begins, ends = np.zeros(size, np.bool_), np.zeros(size, np.bool_)
         begins[first], ends[second] = True, True
-        return cls(size, keys[order], made[order].astype(np.int32), begins, ends)
+        return cls(size, keys[order], phrase[order].astype(np.int32), begins, ends)
 
 
 def join_pairs(table: PairTable, ids: NDArray[np.int32], last: NDArray[np.bool_]) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:

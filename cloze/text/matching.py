@@ -123,15 +123,15 @@ def _entry(line: str) -> str:
     return head if rest and rest.split()[0].replace(".", "", 1).isdigit() else first
 
 
-def _atom_after(run: str, place: int) -> int:
+def _atom_after(run: str, position: int) -> int:
     size = 1
-    while inside_run(run, place + size):
+    while inside_run(run, position + size):
         size += 1
     return size
 
 
-def _atom_before(run: str, place: int) -> int:
+def _atom_before(run: str, position: int) -> int:
     size = 1
-    while inside_run(run, place - size):
+    while inside_run(run, position - size):
         size += 1
     return size

@@ -294,16 +294,16 @@ class Tokenizer:
         call = engine.encode_batch_fast if by_piece else engine.encode_batch
         return self.joined(*self._flattened(call(readable(texts), add_special_tokens=False)))
 
-    def _flattened(self, found: list[Any]) -> tuple[NDArray[np.int32], NDArray[np.bool_], NDArray[np.int64]]:
-        offsets = np.zeros(len(found) + 1, dtype=np.int64)
-        np.cumsum(np.fromiter(map(len, found), dtype=np.int64, count=len(found)), out=offsets[1:])
+    def _flattened(self, encodings: list[Any]) -> tuple[NDArray[np.int32], NDArray[np.bool_], NDArray[np.int64]]:
+        offsets = np.zeros(len(encodings) + 1, dtype=np.int64)
+        np.cumsum(np.fromiter(map(len, encodings), dtype=np.int64, count=len(encodings)), out=offsets[1:])
         total = int(offsets[-1])
-        ids = np.fromiter(chain.from_iterable([e.ids for e in found]), dtype=np.int32, count=total)
+        ids = np.fromiter(chain.from_iterable([e.ids for e in encodings]), dtype=np.int32, count=total)
         if self.kind == "wordpiece":
             return ids, self._begins[ids], offsets
         if self.kind == "words":
             return ids, np.ones(total, dtype=np.bool_), offsets
-        every = chain.from_iterable([e.word_ids for e in found])
+        every = chain.from_iterable([e.word_ids for e in encodings])
         # A special token belongs to no word: it starts one, and so does what follows it.
         words = np.fromiter((-1 if w is None else w for w in every), dtype=np.int64, count=total)
         starts = np.ones(total, dtype=np.bool_)

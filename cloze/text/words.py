@@ -173,7 +173,7 @@ def _count_odd(engine: tokenizers.Tokenizer, odd: list[tuple[str, int]], counts:
     text = " ".join(chunk for chunk, _ in odd)
     pieces = tokenizers.PreTokenizedString(text)
     if engine.normalizer is not None:
-        pieces.normalize(lambda whole: engine.normalizer.normalize(whole))
+        pieces.normalize(lambda string: engine.normalizer.normalize(string))
     engine.pre_tokenizer.pre_tokenize(pieces)
     ends, position = [], 0
     for chunk, _ in odd:
@@ -199,12 +199,12 @@ def _batches(texts: Iterable[str], size: int = 1 << 20) -> Iterator[list[str]]:
         yield held
 
 
-def _nothing_left(found: Counted, least: int) -> CorpusError:
-    if found.best is None:
+def _nothing_left(counted: Counted, least: int) -> CorpusError:
+    if counted.best is None:
         return CorpusError("text.tokenizer.words: the corpus holds no word, only white space and control characters.")
-    word, count = found.best
+    word, count = counted.best
     return CorpusError(
         f"text.tokenizer.words: no word of the corpus occurs {least} times (min_count): the most frequent of "
-        f"{found.different:,} is {word!r} with {count:,}.\n"
+        f"{counted.different:,} is {word!r} with {count:,}.\n"
         f"  Use more text, or lower it: --set text.tokenizer.min_count={count}"
     )

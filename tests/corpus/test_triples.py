@@ -196,15 +196,15 @@ def test_rows_are_a_fact_and_then_its_negatives_whatever_the_block(facts: Path, 
 
 def test_negatives_are_uniform_over_the_entities_that_make_no_known_fact() -> None:
     triples = np.array([[0, 0, 1], [0, 0, 3], [2, 0, 3], [0, 1, 4]])
-    corruption = Corruption(Negatives(tail=50), triples, entities=6, relations=2, place="graph")
+    corruption = Corruption(Negatives(tail=50), triples, entities=6, relations=2, path="graph")
     draw = Draw(row_keys("test", items=np.arange(400)))
     _, found = corruption.entities_for(np.zeros(400, np.int64), draw)
     assert np.unique(found).tolist() == [0, 2, 4, 5]
     shares = np.bincount(found.ravel(), minlength=6) / found.size
     assert np.abs(shares[[0, 2, 4, 5]] - 0.25).max() < 0.01
-    heads = Corruption(Negatives(head=50), triples, entities=6, relations=2, place="graph")
+    heads = Corruption(Negatives(head=50), triples, entities=6, relations=2, path="graph")
     assert np.unique(heads.entities_for(np.full(400, 1), draw)[1]).tolist() == [1, 3, 4, 5]
-    known = Corruption(Negatives(tail=50, known="include"), triples, entities=6, relations=2, place="graph")
+    known = Corruption(Negatives(tail=50, known="include"), triples, entities=6, relations=2, path="graph")
     assert np.unique(known.entities_for(np.zeros(400, np.int64), draw)[1]).tolist() == [0, 2, 3, 4, 5]
 
 
@@ -217,7 +217,7 @@ def test_the_more_numerous_side_is_replaced_less_often() -> None:
 def test_a_fact_without_any_wrong_partner_is_refused() -> None:
     everything = np.array([[a, 0, b] for a in range(2) for b in range(2)])
     with pytest.raises(CorpusError, match="no wrong triple is left.\n  Write negatives: {known: include}"):
-        Corruption(Negatives(either=1), everything, entities=2, relations=1, place="graph")
+        Corruption(Negatives(either=1), everything, entities=2, relations=1, path="graph")
 
 
 def test_held_out_facts_are_numbered_like_the_training_part(facts: Path, tmp_path: Path) -> None:

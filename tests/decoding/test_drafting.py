@@ -192,7 +192,7 @@ def test_networks_of_different_kinds_draft_for_each_other(gpt2: Any) -> None:
 def test_a_draft_that_is_the_network_itself_is_always_right_and_a_full_one_proposes_nothing(gpt2: Any, checkpoint: Make) -> None:
     reader, head = gpt2
     sure, told = Draft(reader, head, 4), list[int]()
-    (made,) = generate(reader, head, ["The cat"], tokens=11, draft=sure, told=told.extend, seed=4)
+    (made,) = generate(reader, head, ["The cat"], tokens=11, draft=sure, on_tokens=told.extend, seed=4)
     assert sure.accepted == sure.proposed > 0 and tuple(told)[: len(made.ids)] == made.ids
     loaded = checkpoint("gpt2", **{"positions.max_length": 8})
     short = Draft(Reader.of(loaded), prediction_head(loaded, verb="generate"), 4)

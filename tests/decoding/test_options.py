@@ -71,7 +71,7 @@ def test_what_is_streamed_is_the_prompt_and_the_text(gpt2: Any, stop: list[str])
         shown(ids)
         sizes.append(len(file.getvalue()))
 
-    (made,) = generate(reader, head, ["The cat"], tokens=12, seed=3, told=told, stop=stop)
+    (made,) = generate(reader, head, ["The cat"], tokens=12, seed=3, on_tokens=told, stop=stop)
     shown.close()
     assert file.getvalue() == "The cat" + made.text + "\n"
     assert len(made.ids) == 1 or sizes[0] < sizes[-1]

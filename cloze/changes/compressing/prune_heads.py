@@ -22,9 +22,9 @@ class HeadMask(nn.Module):
 
     kept: Tensor
 
-    def __init__(self, kept: Tensor) -> None:
+    def __init__(self, keep: Tensor) -> None:
         super().__init__()
-        self.register_buffer("kept", kept)
+        self.register_buffer("kept", keep)
 
     def forward(self, weight: Tensor) -> Tensor:
         """(D, H·W) to (D, H·W)."""

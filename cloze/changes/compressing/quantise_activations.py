@@ -72,15 +72,15 @@ class RoundedMap(nn.Module):
         rounded: Tensor = self.input(x)
         return rounded
 
-    def give(self, made: Tensor, first: int) -> Tensor:
+    def give(self, outputs: Tensor, first: int) -> Tensor:
         """The outputs from the row `first` of the map on, (…, rows), some of them rounded."""
         for name, rows in self.rows.items():
             start, stop = (max((edge or 0) - first, 0) for edge in (rows.start, rows.stop))
-            stop = made.shape[-1] if rows.stop is None else stop
-            if made[..., start:stop].numel():
-                rounded = self.output[name](made[..., start:stop])
-                made = torch.cat([made[..., :start], rounded, made[..., stop:]], dim=-1)
-        return made
+            stop = outputs.shape[-1] if rows.stop is None else stop
+            if outputs[..., start:stop].numel():
+                rounded = self.output[name](outputs[..., start:stop])
+                outputs = torch.cat([outputs[..., :start], rounded, outputs[..., stop:]], dim=-1)
+        return outputs
 
 
 @register("change", "quantise_activations")

@@ -110,7 +110,7 @@ def _check_architectures(recipe: Recipe, networks: Mapping[str, Any], faults: Fa
 
 
 def _check_entry(
-    recipe: Recipe, entry: EntrySpec, networks: Mapping[str, Any], given: Mapping[str, Any], available: frozenset[str],
+    recipe: Recipe, entry: EntrySpec, networks: Mapping[str, Any], inputs: Mapping[str, Any], available: frozenset[str],
     checked: Checked, seen: set[int], faults: Faults,
 ) -> None:
     from cloze.networks.network import PARAMETERS
@@ -125,7 +125,7 @@ def _check_entry(
         where = Where(recipe.name) if part is None else part.where
         present = _present(run, network, available, where, faults)
         _check_taken(recipe, run, network, present, faults)
-        present |= _taken(run, states, given, present, faults)
+        present |= _taken(run, states, inputs, present, faults)
         sound = "?" not in available
         for name in sorted(network.needs - present if sound else ()):
             faults.add(where, f"passes.{run.name}", f'network "{run.network}" takes "{name}", which no edit gives.')
@@ -135,7 +135,7 @@ def _check_entry(
                        f"Take it out of `needs`, and give `forward` a default for it: {name}=None.")
         heads = set()
         for objective in run.objectives:
-            built = _objective(recipe, run, objective, network, given, checked, seen, faults)
+            built = _objective(recipe, run, objective, network, inputs, checked, seen, faults)
             if built is None:
                 heads.add(objective.state)
                 continue
@@ -206,7 +206,7 @@ def _fields_of(view: str, available: frozenset[str]) -> set[str]:
 
 
 def _taken(
-    run: PassSpec, states: Mapping[str, frozenset[str]], given: Mapping[str, Any], present: set[str], faults: Faults
+    run: PassSpec, states: Mapping[str, frozenset[str]], inputs: Mapping[str, Any], present: set[str], faults: Faults
 ) -> set[str]:
     """The fields that `take` supplies."""
     supplied: set[str] = set()
@@ -214,7 +214,7 @@ def _taken(
         if isinstance(origin, str):
             supplied.add(name)
             continue
-        rewriter = made_of(origin.part, given, faults)
+        rewriter = made_of(origin.part, inputs, faults)
         if rewriter is None:
             continue
         for missing in sorted(rewriter.takes - present):
@@ -240,12 +240,12 @@ def _check_states(
 
 
 def _objective(
-    recipe: Recipe, run: PassSpec, spec: ObjectiveSpec, network: Any, given: Mapping[str, Any], checked: Checked,
+    recipe: Recipe, run: PassSpec, spec: ObjectiveSpec, network: Any, inputs: Mapping[str, Any], checked: Checked,
     seen: set[int], faults: Faults,
 ) -> Any:
     from cloze.checkpoint.build import of_network
 
-    built = made_of(spec.part, {**given, **of_network(network, spec.read)}, faults)
+    built = made_of(spec.part, {**inputs, **of_network(network, spec.read)}, faults)
     name = recipe.head_name(run, spec)
     if built is not None and name not in checked.heads:
         parameters = [p for p in built.parameters() if id(p) not in seen]

@@ -88,7 +88,7 @@ def command(
         how = parts_of(reader, options)
         if stream:
             printer = Streamed(reader, inputs[0], stop=stop or [])
-            generate(reader, head, inputs, tokens=tokens, seed=seed, told=printer, draft=helper, **how)
+            generate(reader, head, inputs, tokens=tokens, seed=seed, on_tokens=printer, draft=helper, **how)
             printer.close()
             return
         texts = generate(reader, head, inputs, tokens=tokens, seed=seed, report=progress, draft=helper, **how)

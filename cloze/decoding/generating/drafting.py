@@ -61,9 +61,9 @@ class RandomNumbers(NamedTuple):
 def assisted(
     writer: Checker, drafter: Checker, tokens: Tensor, *, draft: Draft, new: int, end: int, sampling: Sampling,
     numbers: RandomNumbers,
-    limits: Limits, stops: Callable[[Sequence[int]], bool] | None = None, told: Callable[[list[int]], None] | None = None,
+    limits: Limits, stops: Callable[[Sequence[int]], bool] | None = None, on_tokens: Callable[[list[int]], None] | None = None,
 ) -> Continuation:
-    """Up to `new` tokens behind tokens (1, L); `stops` and `told` as in `search.sample`."""
+    """Up to `new` tokens behind tokens (1, L); `stops` and `on_tokens` as in `search.sample`."""
     start, size = tokens.shape[1], draft.reader.tokenizer.size
     while True:
         length = tokens.shape[1]
@@ -84,8 +84,8 @@ def assisted(
             )
             draft.accepted += token == proposal
             tokens = torch.cat([before, before.new_tensor([[token]])], dim=1)
-            if told is not None:
-                told([token])
+            if on_tokens is not None:
+                on_tokens([token])
             new_ids = tokens[0, start:].tolist()
             if token == end or len(new_ids) == new or (stops is not None and stops(new_ids)):
                 return cut_at(new_ids, end)
@@ -112,15 +112,15 @@ def _proposed(
 
 
 def _judged(
-    scores: Tensor, asked: int | None, shares: Tensor | None, sampling: Sampling, accept: Tensor, draw: Tensor
+    scores: Tensor, proposal: int | None, shares: Tensor | None, sampling: Sampling, accept: Tensor, draw: Tensor
 ) -> int:
     """The next token, given its scores (1, V) and what was proposed from the probabilities `shares` (V,): the proposal with the
     probability min(1, p / q), else one from where p exceeds q. Without a proposal it is drawn from p."""
-    if sampling.greedy or asked is None or shares is None:
+    if sampling.greedy or proposal is None or shares is None:
         return int(sampling.choose(scores, draw[None]))
     probabilities = _shares(sampling, scores)
-    if float(accept) * float(shares[asked]) < float(probabilities[asked]):
-        return asked
+    if float(accept) * float(shares[proposal]) < float(probabilities[proposal]):
+        return proposal
     rest = (probabilities - shares).clamp(min=0)
     cumulative = (rest if float(rest.sum()) > 0 else probabilities).cumsum(0)
     index = int(torch.searchsorted(cumulative, draw.double() * cumulative[-1], right=True))

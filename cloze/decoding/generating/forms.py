@@ -203,9 +203,9 @@ class _InOneRow(Form):
         beginning = ids if bound is None else ids[: bound - 1]
         return np.append(beginning, np.int32(end_id(self.reader))), len(ids) - len(beginning)
 
-    def _half(self, whole: int) -> int:
-        """The most tokens of a target in a row of `whole` tokens: half of what the template leaves."""
-        return (whole - self.reader.writing.added + len(self.reader.writing.closing)) // 2
+    def _half(self, length: int) -> int:
+        """The most tokens of a target in a row of `length` tokens: half of what the template leaves."""
+        return (length - self.reader.writing.added + len(self.reader.writing.closing)) // 2
 
     def _laid_out(self, of: str, max_length: int | None, segments: list[int] | None) -> Edits:
         """The edits that append the companion, closed by the end token, and restrict targets to it."""

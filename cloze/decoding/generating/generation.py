@@ -55,7 +55,7 @@ def generate(
     beams: Beams | None = None,
     limits: Limits | None = None,
     stop: Sequence[str] = (),
-    told: Callable[[list[int]], None] | None = None,
+    on_tokens: Callable[[list[int]], None] | None = None,
     draft: Draft | None = None,
     seed: int = 0,
     rows: int = 32,
@@ -66,8 +66,8 @@ def generate(
 
     An encoder-decoder reads the prompt and writes an answer, and so does a network that reads from source to target; others
     continue it. With `beams` the best texts of a beam search are taken instead of a drawn one, `beams.best` for each prompt;
-    `limits` are obeyed either way. A drawn text ends behind the first of the strings `stop`; `told` gets the next token of each
-    row as soon as it is drawn. A `draft` proposes tokens, which changes the time that it takes and not what is
+    `limits` are obeyed either way. A drawn text ends behind the first of the strings `stop`; `on_tokens` gets the next token of
+    each row as soon as it is drawn. A `draft` proposes tokens, which changes the time that it takes and not what is
     written: the tokens at temperature 0, their distribution otherwise.
 
     Random numbers are addressed by (seed, number of the prompt, number of the token), so a continuation does not depend
@@ -84,10 +84,10 @@ def generate(
         raise UserError(argument("stop"), " does not work with beam search. Leave out one of them.")
     if draft is not None:
         _require_draft(draft, reader, head, beams)
-    if asks(reader, head) or answers(reader) or beams or limits is not None or stop or told is not None or draft is not None:
+    if asks(reader, head) or answers(reader) or beams or limits is not None or stop or on_tokens is not None or draft is not None:
         write = _answer if answers(reader) else extend
         stops = (lambda ids: _end_of(reader.tokenizer.decode(list(ids)), stop) is not None) if stop else None
-        manner = Manner(tokens, sampling or Sampling(), beams, limits or Limits(), seed, rows, report, stops, told, draft)
+        manner = Manner(tokens, sampling or Sampling(), beams, limits or Limits(), seed, rows, report, stops, on_tokens, draft)
         sequences = write(reader, head, prompts, manner)
         return [
             _as_generated(reader, prompt, candidate, tokens, stop)
@@ -116,14 +116,14 @@ def _answer(reader: Reader, head: Any, texts: Sequence[str], manner: Manner) -> 
     return form.write(head, [form.source(text_ids, max_new=manner.tokens) for text_ids in ids], manner)
 
 
-def _as_generated(reader: Reader, prompt: str, one: Continuation, tokens: int, stop: Sequence[str]) -> Generated:
-    stopped: Stopped = "end" if one.ended else "count" if len(one.ids) == tokens else "max_length"
+def _as_generated(reader: Reader, prompt: str, continuation: Continuation, tokens: int, stop: Sequence[str]) -> Generated:
+    stopped: Stopped = "end" if continuation.ended else "count" if len(continuation.ids) == tokens else "max_length"
     if answers(reader):
-        text = answer_text(reader, one.ids)
+        text = answer_text(reader, continuation.ids)
     else:
-        text = _continuation(reader, first_ids(reader, prompt), prompt, list(one.ids))
+        text = _continuation(reader, first_ids(reader, prompt), prompt, list(continuation.ids))
     end = _end_of(text, stop)
-    return Generated(prompt, text[:end], one.ids, stopped if end is None else "stop", one.score)
+    return Generated(prompt, text[:end], continuation.ids, stopped if end is None else "stop", continuation.score)
 
 
 def _require_draft(draft: Draft, reader: Reader, head: Any, beams: Beams | None) -> None:

@@ -85,10 +85,10 @@ def parts_of(reader: Reader, options: WritingOptions) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _beams(given: dict[str, Any], sampling: Sampling) -> Beams | None:
+def _beams(options: dict[str, Any], sampling: Sampling) -> Beams | None:
     """The beams; a `UserError` for options that would change nothing."""
-    arguments = {name: given[name] for name in _BEAMS if name in given}
-    if "beams" not in given:
+    arguments = {name: options[name] for name in _BEAMS if name in options}
+    if "beams" not in options:
         if arguments.get("best", 1) != 1:
             raise UserError("best: only a beam search finds several best texts. Add one, such as ", argument("beams", "4"), ".")
         if arguments.get("groups", 1) != 1 or "diversity" in arguments or arguments.get("sampled", False):
@@ -96,7 +96,7 @@ def _beams(given: dict[str, Any], sampling: Sampling) -> Beams | None:
         if arguments.get("length_penalty", 1.0) != 1.0 or arguments.get("early", False):
             raise _for_beams("length_penalty", "early")
         return None
-    beams = Beams(given["beams"], **arguments)
+    beams = Beams(options["beams"], **arguments)
     if "diversity" in arguments and beams.groups == 1:
         given_diversity = argument("diversity", str(beams.diversity))
         raise UserError(given_diversity, " applies between groups of beams. Add ", argument("groups", "2"), " or more.")

@@ -154,11 +154,11 @@ class Beams:
 
 def sample(
     writer: Writer, tokens: Tensor, *, new: int, end: int, sampling: Sampling, uniform: Tensor, limits: Limits,
-    stops: Callable[[Sequence[int]], bool] | None = None, told: Callable[[list[int]], None] | None = None,
+    stops: Callable[[Sequence[int]], bool] | None = None, on_tokens: Callable[[list[int]], None] | None = None,
 ) -> list[Continuation]:
     """Up to `new` tokens behind tokens (R, L), drawn with the rows' random numbers `uniform` (R, new).
 
-    A row also ends where `stops` is true of its new tokens. `told` gets the next token of each row as soon as it is chosen.
+    A row also ends where `stops` is true of its new tokens. `on_tokens` gets the next token of each row as soon as it is chosen.
     """
     start = tokens.shape[1]
     ended = torch.zeros(len(tokens), dtype=torch.bool, device=tokens.device)
@@ -168,8 +168,8 @@ def sample(
         chosen = torch.where(ended, max(end, 0), sampling.choose(scores, uniform[:, number]))
         tokens = torch.cat([tokens, chosen[:, None]], dim=1)
         ended = ended | (chosen == end)
-        if told is not None:
-            told(chosen.tolist())
+        if on_tokens is not None:
+            on_tokens(chosen.tolist())
         for row, ids in enumerate(tokens[:, start:].tolist() if stops is not None else ()):
             if stops is not None and not ended[row] and stops(ids):
                 ended[row], lengths[row] = True, number + 1
@@ -229,8 +229,8 @@ def _ranked(groups: Sequence[_Search], several: int) -> list[Continuation]:
     return best
 
 
-def _worth(one: Continuation) -> float:
-    return -float("inf") if one.score is None else one.score
+def _worth(continuation: Continuation) -> float:
+    return -float("inf") if continuation.score is None else continuation.score
 
 
 def _drawn(scores: Tensor, uniform: Tensor) -> Tensor:

@@ -29,7 +29,7 @@ class Manner:
     """How to write: up to `tokens` each, by `beams` or else by `sampling`, `rows` at a time; `report` gets the rows done.
 
     Random numbers are addressed by `seed`, the number of the text and of the token. A text that is drawn also ends where `stops`
-    is true of its tokens. `told` gets the next token of every row of a batch as soon as it is chosen. A `draft` proposes
+    is true of its tokens. `on_tokens` gets the next token of every row of a batch as soon as it is chosen. A `draft` proposes
     tokens.
     """
 
@@ -41,7 +41,7 @@ class Manner:
     rows: int = 32
     report: Callable[[int], None] = lambda done: None
     stops: Callable[[Sequence[int]], bool] | None = None
-    told: Callable[[list[int]], None] | None = None
+    on_tokens: Callable[[list[int]], None] | None = None
     draft: Draft | None = None
 
     @property
@@ -49,9 +49,9 @@ class Manner:
         """How many texts are written together; with a draft one, because of each a different number of tokens is accepted."""
         return self.rows if self.draft is None else 1
 
-    def max_new(self, reader: Reader, taken: int) -> int:
-        """How many tokens can follow `taken` ones."""
-        return self.tokens if reader.max_length is None else min(self.tokens, reader.max_length - taken)
+    def max_new(self, reader: Reader, length: int) -> int:
+        """How many tokens can follow `length` ones."""
+        return self.tokens if reader.max_length is None else min(self.tokens, reader.max_length - length)
 
 
 def answers(reader: Reader) -> bool:
@@ -181,10 +181,11 @@ def write(
         proposing, accepting = (torch.from_numpy(values).to(first.device) for values in uniforms)
         continuation = assisted(
             writer, drafter, first, draft=manner.draft, new=max_new, end=end, sampling=manner.sampling,
-            numbers=RandomNumbers(proposing, accepting, numbers[0]), limits=manner.limits, stops=manner.stops, told=manner.told,
+            numbers=RandomNumbers(proposing, accepting, numbers[0]), limits=manner.limits, stops=manner.stops,
+            on_tokens=manner.on_tokens,
         )
         return [continuation]
     return sample(
         writer, first, new=max_new, end=end, sampling=manner.sampling, uniform=numbers, limits=manner.limits, stops=manner.stops,
-        told=manner.told,
+        on_tokens=manner.on_tokens,
     )

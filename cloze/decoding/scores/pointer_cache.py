@@ -52,7 +52,7 @@ class PointerCache:
                 f"texts have {tokens}.\n  Give a smaller number, or more text."
             )
 
-    def mix(self, found: Tensor, states: Tensor, tokens: Tensor) -> Tensor:
+    def mix(self, log_probabilities: Tensor, states: Tensor, tokens: Tensor) -> Tensor:
         """log p of `tokens` (T,), which follow each other, from the network's own (T,) and the states (T, D) that predict
         them; they are added to the cache."""
         window, states = self.pointer.window, states.float()
@@ -71,7 +71,7 @@ class PointerCache:
             shares = torch.softmax(scores.masked_fill(~seen, -torch.inf), dim=1)
             same = (key_tokens[first : before + stop][None] == tokens[start:stop, None]) & seen
             copied = torch.where(same, shares, 0.0).sum(1).double()
-            mixture = (1 - self.pointer.share) * found[start:stop].double().exp() + self.pointer.share * copied
-            mixed.append(torch.where(full, mixture.log(), found[start:stop].double()))
+            mixture = (1 - self.pointer.share) * log_probabilities[start:stop].double().exp() + self.pointer.share * copied
+            mixed.append(torch.where(full, mixture.log(), log_probabilities[start:stop].double()))
         self._states, self._tokens = keys[-window:], key_tokens[-window:]
-        return torch.cat(mixed) if mixed else found.double()
+        return torch.cat(mixed) if mixed else log_probabilities.double()

@@ -163,14 +163,14 @@ def _spelling(row: Framed) -> tuple[bytes, bytes]:
 
 
 def _windows(
-    reader: Reader, row: Framed, asked: NDArray[np.bool_], windows: Windows, method: Method, text: int
+    reader: Reader, row: Framed, mask: NDArray[np.bool_], windows: Windows, method: Method, text: int
 ) -> list[ScoredWindow]:
     """The windows with tokens to score."""
     before = len(reader.single.opening)
     frame = before, reader.single.added - before
     left_to_right = method == "log_probability"
     limit = reader.max_length
-    pieces = windows.over(row, asked, text=text, frame=frame, max_length=reader.max_tokens(limit), left_to_right=left_to_right)
+    pieces = windows.over(row, mask, text=text, frame=frame, max_length=reader.max_tokens(limit), left_to_right=left_to_right)
     return [piece.grown(reader, limit) for piece in pieces if piece.asked.any()]
 
 
@@ -206,9 +206,9 @@ def _left_to_right(reader: Reader, head: Any, parts: Sequence[ScoredWindow], row
             yield i, value, 0
 
 
-def _positions(asked: Sequence[NDArray[np.bool_]], width: int, device: torch.device) -> Tensor:
+def _positions(masks: Sequence[NDArray[np.bool_]], width: int, device: torch.device) -> Tensor:
     """The flat positions of what is asked in rows that are padded to a width."""
-    positions = [row * width + column for row, mask in enumerate(asked) for column in np.flatnonzero(mask).tolist()]
+    positions = [row * width + column for row, mask in enumerate(masks) for column in np.flatnonzero(mask).tolist()]
     return torch.tensor(positions, dtype=torch.int64, device=device)
 
 

@@ -52,7 +52,7 @@ class Windows:
         return length
 
     def over(
-        self, row: Framed, asked: NDArray[np.bool_], *, text: int, frame: tuple[int, int], max_length: int | None,
+        self, row: Framed, mask: NDArray[np.bool_], *, text: int, frame: tuple[int, int], max_length: int | None,
         left_to_right: bool,
     ) -> list[ScoredWindow]:
         """The windows of one text. `row` is all of it, with `frame` tokens before and behind that every window repeats.
@@ -62,7 +62,7 @@ class Windows:
         """
         size, (before, behind) = self.size(max_length), frame
         if size is None or (len(row) <= size and self.stride is None):
-            return [ScoredWindow(text, row, asked)]
+            return [ScoredWindow(text, row, mask)]
         max_tokens, body = size - before - behind, len(row) - before - behind
         most = max_tokens if before else max_tokens - 1  # a window's first token must have something before it
         stride = max(1, max_tokens // 2) if self.stride is None else self.stride
@@ -74,7 +74,7 @@ class Windows:
             )
         spans = _advancing(body, max_tokens, stride) if left_to_right else _centred(body, max_tokens, stride)
         return [
-            ScoredWindow(text, *_cut(row, asked, np.arange(a, b), np.arange(c, d), frame)) for a, b, c, d in spans
+            ScoredWindow(text, *_cut(row, mask, np.arange(a, b), np.arange(c, d), frame)) for a, b, c, d in spans
         ]
 
 
@@ -99,10 +99,10 @@ def _centred(body: int, max_tokens: int, stride: int) -> Iterator[tuple[int, int
 
 
 def _cut(
-    row: Framed, asked: NDArray[np.bool_], read: NDArray[np.int64], scored: NDArray[np.int64], frame: tuple[int, int]
+    row: Framed, mask: NDArray[np.bool_], read: NDArray[np.int64], scored: NDArray[np.int64], frame: tuple[int, int]
 ) -> tuple[Framed, NDArray[np.bool_]]:
     before, behind = frame
     columns = np.concatenate([np.arange(before), before + read, np.arange(len(row) - behind, len(row))])
     chosen = np.zeros(len(row), bool)
     chosen[before + scored] = True
-    return row.take(columns), (asked & chosen)[columns]
+    return row.take(columns), (mask & chosen)[columns]

@@ -20,17 +20,17 @@ from cloze.errors import UserError
 Features = NDArray[np.float32]
 
 
-def chosen_layers(given: str, count: int) -> list[int]:
+def chosen_layers(layers: str, count: int) -> list[int]:
     """`all`, or numbers with commas between them, as layers of a network that gives `count`; negative ones count from the top."""
-    if given == "all":
+    if layers == "all":
         return list(range(count))
     try:
-        numbers = [int(number) for number in given.split(",")]
+        numbers = [int(number) for number in layers.split(",")]
     except ValueError:
-        raise UserError(f"--layers {given}: expected all, or numbers such as 0,1,2.") from None
+        raise UserError(f"--layers {layers}: expected all, or numbers such as 0,1,2.") from None
     for number in numbers:
         if not -count <= number < count:
-            raise UserError(f"--layers {given}: this network gives the layers 0 to {count - 1}, or -1 to {-count}.")
+            raise UserError(f"--layers {layers}: this network gives the layers 0 to {count - 1}, or -1 to {-count}.")
     return [number % count for number in numbers]
 
 

@@ -144,9 +144,9 @@ def unit(rows: NDArray[np.float32]) -> NDArray[np.float32]:
     return directions
 
 
-def cosine(one: NDArray[np.float32], two: NDArray[np.float32]) -> NDArray[np.float64]:
+def cosine(first: NDArray[np.float32], second: NDArray[np.float32]) -> NDArray[np.float64]:
     """The cosines of paired rows (N, D), (N, D): (N,) float64, to twelve places, so that equal pairs have equal cosines."""
-    a, b = one.astype(np.float64), two.astype(np.float64)
+    a, b = first.astype(np.float64), second.astype(np.float64)
     lengths = np.sqrt(np.einsum("nd,nd->n", a, a) * np.einsum("nd,nd->n", b, b))
     return np.round(np.einsum("nd,nd->n", a, b) / np.maximum(lengths, 1e-300), 12)
 

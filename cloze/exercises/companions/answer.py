@@ -208,12 +208,13 @@ class DecoderAnswer(ByForm):
         return self._given(rows, inputs, target, length, position_ids=position_ids)
 
     def _given(
-        self, rows: Rows, shown: NDArray[Any], target: NDArray[Any], length: NDArray[Any], **further: NDArray[Any]
+        self, rows: Rows, tokens: NDArray[Any], target: NDArray[Any], length: NDArray[Any], **further: NDArray[Any]
     ) -> Rows:
-        columns = np.arange(shown.shape[1], dtype=np.int32)
+        columns = np.arange(tokens.shape[1], dtype=np.int32)
         positions = np.where(columns < length[:, None], columns, np.int32(-1))
         arrays = {
-            "tokens": shown, "length": length.astype(np.int32), f"targets/{self.set}": target, f"positions/{self.set}": positions,
+            "tokens": tokens, "length": length.astype(np.int32),
+            f"targets/{self.set}": target, f"positions/{self.set}": positions,
         }  # fmt: skip
         return rows.having_all({f"{self.second}.{name}": value for name, value in {**arrays, **further}.items()})
 

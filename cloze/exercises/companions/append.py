@@ -73,7 +73,7 @@ class Append(Edit):
         return arrays
 
 
-def _places(own: NDArray[np.int64], more: NDArray[np.int64], width: int) -> NDArray[np.int64]:
-    """(B, L) the columns of `own` things, then those of `more` things that begin at the column `width`."""
-    column = np.arange(int((own + more).max(initial=0)))
-    return np.where(column < own[:, None], column, column - own[:, None] + width)
+def _places(count: NDArray[np.int64], more: NDArray[np.int64], width: int) -> NDArray[np.int64]:
+    """(B, L) the columns of `count` things, then those of `more` things that begin at the column `width`."""
+    column = np.arange(int((count + more).max(initial=0)))
+    return np.where(column < count[:, None], column, column - count[:, None] + width)

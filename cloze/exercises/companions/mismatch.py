@@ -64,17 +64,17 @@ class Mismatch(Edit):
         )
 
 
-def chosen(changed: NDArray[np.bool_], there: NDArray[Any], here: NDArray[Any]) -> NDArray[Any]:
-    """(B,), (B, L) or (B, L, D): rows of `there` where `changed`, of `here` elsewhere; as wide as the wider of the two."""
-    if here.ndim == 1:
-        return np.where(changed, there, here)
-    width = max(here.shape[1], there.shape[1])
-    if here.shape == there.shape:
-        mixed = here.astype(np.result_type(here, there))
-        mixed[changed] = there[changed]
+def chosen(changed: NDArray[np.bool_], new: NDArray[Any], old: NDArray[Any]) -> NDArray[Any]:
+    """(B,), (B, L) or (B, L, D): rows of `new` where `changed`, of `old` elsewhere; as wide as the wider of the two."""
+    if old.ndim == 1:
+        return np.where(changed, new, old)
+    width = max(old.shape[1], new.shape[1])
+    if old.shape == new.shape:
+        mixed = old.astype(np.result_type(old, new))
+        mixed[changed] = new[changed]
         return mixed
-    mixed = np.zeros((len(here), width, *here.shape[2:]), np.result_type(here, there))
-    mixed[:, : here.shape[1]] = here
-    mixed[changed, : there.shape[1]] = there[changed]
-    mixed[changed, there.shape[1] :] = 0
+    mixed = np.zeros((len(old), width, *old.shape[2:]), np.result_type(old, new))
+    mixed[:, : old.shape[1]] = old
+    mixed[changed, : new.shape[1]] = new[changed]
+    mixed[changed, new.shape[1] :] = 0
     return mixed

@@ -222,10 +222,10 @@ class Pair(Edit):
         return parts
 
 
-def _reach(rows: Rows, wanted: Ints) -> Ints:
-    """How many tokens of the distractor make whole sentences of at least `wanted` tokens (at least one sentence)."""
+def _reach(rows: Rows, minimum: Ints) -> Ints:
+    """How many tokens of the distractor make whole sentences of at least `minimum` tokens (at least one sentence)."""
     length, sentence = rows["distractor.length"], rows["distractor.sentence"]
-    index = np.maximum(np.minimum(wanted, length) - 1, 0)
+    index = np.maximum(np.minimum(minimum, length) - 1, 0)
     reached = sentence <= sentence[np.arange(len(length)), index][:, None]
     reached &= columns_before(length, sentence.shape[1])
     return count_true(reached)

@@ -79,10 +79,10 @@ class PairHalf(Edit):
         return pairs.having_all({**with_companions(pairs, "distractor"), "parts": parts})
 
 
-def _sentences(rows: Rows, wanted: NDArray[np.int64]) -> NDArray[np.int64]:
-    """How many tokens of the distractor make whole sentences of at least `wanted` tokens, one at least."""
+def _sentences(rows: Rows, minimum: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How many tokens of the distractor make whole sentences of at least `minimum` tokens, one at least."""
     length, sentence = rows["distractor.length"].astype(np.int64), rows["distractor.sentence"]
-    last = np.clip(wanted - 1, 0, np.maximum(length - 1, 0))[:, None]
+    last = np.clip(minimum - 1, 0, np.maximum(length - 1, 0))[:, None]
     behind = np.zeros(sentence.shape, bool)
     behind[:, 1:] = (sentence[:, 1:] != sentence[:, :-1]) & (np.arange(1, sentence.shape[1]) > last)
     behind |= ~columns_before(length, sentence.shape[1])

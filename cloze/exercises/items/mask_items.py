@@ -81,15 +81,15 @@ class MaskItems(Edit):
         })  # fmt: skip
 
     def _exchange(
-        self, rows: Rows, draw: Draw, shown: NDArray[Any], row: NDArray[np.intp], place: NDArray[np.intp],
+        self, rows: Rows, draw: Draw, vectors: NDArray[Any], row: NDArray[np.intp], column: NDArray[np.intp],
         which: NDArray[np.bool_],
     ) -> None:
-        """Give the chosen items (row, place) that are to be exchanged the vector of an item of another picture."""
-        row, place = row[which], place[which]
+        """Give the chosen items (row, column) that are to be exchanged the vector of an item of another picture."""
+        row, column = row[which], column[which]
         item_count = rows[f"distractor.item_length/{self.set}"][row]
-        row, place, item_count = row[item_count > 0], place[item_count > 0], item_count[item_count > 0]
-        drawn = draw.bits_at("mask_items.other", row, place).astype(np.int64) * item_count >> 32
-        shown[row, place] = rows[f"distractor.item_vectors/{self.set}"][row, drawn]
+        row, column, item_count = row[item_count > 0], column[item_count > 0], item_count[item_count > 0]
+        drawn = draw.bits_at("mask_items.other", row, column).astype(np.int64) * item_count >> 32
+        vectors[row, column] = rows[f"distractor.item_vectors/{self.set}"][row, drawn]
 
 
 def overlaps(boxes: NDArray[Any], chosen: NDArray[np.bool_]) -> NDArray[np.float32]:

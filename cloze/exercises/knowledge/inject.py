@@ -34,10 +34,10 @@ class Branches(NamedTuple):
     size: Int64
     tokens: NDArray[np.int32]
 
-    def take(self, kept: NDArray[np.bool_]) -> Branches:
+    def take(self, keep: NDArray[np.bool_]) -> Branches:
         """Some of them."""
         return Branches(
-            self.row[kept], self.column[kept], self.word[kept], self.size[kept], self.tokens[np.repeat(kept, self.size)]
+            self.row[keep], self.column[keep], self.word[keep], self.size[keep], self.tokens[np.repeat(keep, self.size)]
         )
 
 
@@ -122,11 +122,11 @@ class Inject(Edit):
             branches = branches.take(_fitting(branches, self.limit - rows["length"].astype(np.int64)))
         return grown(rows, branches, entities)
 
-    def describe(self, tree: SentenceTree, known: NDArray[Any] | None = None) -> dict[str, NDArray[Any]]:
-        """The fields by which a network reads the branches; `known` are the positions of the rows without branches."""
+    def describe(self, tree: SentenceTree, positions: NDArray[Any] | None = None) -> dict[str, NDArray[Any]]:
+        """The fields by which a network reads the branches; `positions` are those of the rows without branches."""
         arrays: dict[str, NDArray[Any]] = {}
         if self.soft_positions:
-            arrays["position_ids"] = soft_positions(tree, known).astype(np.int32)
+            arrays["position_ids"] = soft_positions(tree, positions).astype(np.int32)
         if self.visible:
             arrays["visible"] = visible_matrix(tree)
         return arrays
@@ -207,9 +207,11 @@ def _inserted_columns(branches: Branches, moved: Int64) -> Int64:
     return np.asarray(np.repeat(start, branches.size) + slots(branches.size))
 
 
-def soft_positions(tree: SentenceTree, known: NDArray[Any] | None = None) -> Int64:
-    """(B, L) the position of each token if every branch continues its word; `known` are those of the rows without branches."""
-    columns = tree.column if known is None else np.take_along_axis(known, np.minimum(tree.column, known.shape[1] - 1), axis=1)
+def soft_positions(tree: SentenceTree, positions: NDArray[Any] | None = None) -> Int64:
+    """(B, L) the position of each token if every branch continues its word; `positions`: those of the rows without branches."""
+    columns = tree.column
+    if positions is not None:
+        columns = np.take_along_axis(positions, np.minimum(columns, positions.shape[1] - 1), axis=1)
     return np.asarray(columns + tree.place)
 
 

@@ -116,43 +116,43 @@ class ReplaceMentions(Edit):
         row, start, size, entity = (value[listed].astype(np.int64) for value in (row, start, size, entity))
         return _Mentions(row, start, size, entity, slots(np.bincount(row, minlength=rows.count)))
 
-    def _others(self, rows: Rows, found: _Mentions, draw: Draw) -> Ints:
+    def _others(self, rows: Rows, mentions: _Mentions, draw: Draw) -> Ints:
         """(M,) another entity with another name for each mention, 0 for none."""
         table = self._entities
         groups, names = table.grouped(self.same), table.name_tokens
-        other = np.zeros(len(found.row), np.int64)
-        width = max(int(found.slot.max(initial=0)) + 1, 1)
-        owned = groups.owned[found.entity]
+        other = np.zeros(len(mentions.row), np.int64)
+        width = max(int(mentions.slot.max(initial=0)) + 1, 1)
+        owned = groups.owned[mentions.entity]
         for number in range(_TRIES):
-            bits = draw.bits(f"replace_mentions/{number}", 2 * width).reshape(rows.count, width, 2)[found.row, found.slot]
-            at = np.where(owned > 0, groups.first_owned[found.entity] + integers_below(bits[:, 0], owned), 0)
+            bits = draw.bits(f"replace_mentions/{number}", 2 * width).reshape(rows.count, width, 2)[mentions.row, mentions.slot]
+            at = np.where(owned > 0, groups.first_owned[mentions.entity] + integers_below(bits[:, 0], owned), 0)
             kind, member = groups.kind[at], groups.place[at]
             candidates = groups.sizes[kind] - (member >= 0)  # the members without the mentioned entity, if it is one
             drawn = integers_below(bits[:, 1], np.maximum(candidates, 1))
             drawn += (member >= 0) & (drawn >= member)
             real = (owned > 0) & (candidates > 0)
             drawn = groups.members[np.where(real, groups.first[kind] + drawn, 0)]
-            fresh = real & (other == 0) & ~names.same(drawn, found.entity)
+            fresh = real & (other == 0) & ~names.same(drawn, mentions.entity)
             other[fresh] = drawn[fresh]
         return other
 
-    def _chosen(self, found: _Mentions, able: NDArray[np.bool_], coins: NDArray[Any]) -> NDArray[np.bool_]:
+    def _chosen(self, mentions: _Mentions, able: NDArray[np.bool_], coins: NDArray[Any]) -> NDArray[np.bool_]:
         """(M,) which mentions are replaced: each with probability `rate`, never two in a row."""
-        chosen = np.zeros(len(found.row), np.bool_)
+        chosen = np.zeros(len(mentions.row), np.bool_)
         last = np.zeros(len(coins), np.bool_)  # of each row, whether its last mention was replaced
-        for slot in range(int(found.slot.max(initial=-1)) + 1):
-            here = np.flatnonzero(found.slot == slot)
-            row = found.row[here]
+        for slot in range(int(mentions.slot.max(initial=-1)) + 1):
+            here = np.flatnonzero(mentions.slot == slot)
+            row = mentions.row[here]
             odds = self.rate if slot == 0 else self.rate / (1 - self.rate)
             chosen[here] = able[here] & ~last[row] & (coins[row, slot] < odds)
             last[row] = chosen[here]
         return chosen
 
-    def _spliced(self, rows: Rows, found: _Mentions, drawn: Ints, names: Any) -> Rows:
+    def _spliced(self, rows: Rows, mentions: _Mentions, drawn: Ints, names: Any) -> Rows:
         """The rows with the names of the entities `drawn` (0: the mention stays) in place of the mentions."""
         times = columns_before(rows["length"], rows["tokens"].shape[1]).astype(np.int64)  # how many tokens come from each column
         new = np.flatnonzero(drawn)
-        row, start, size, entity = found.row[new], found.start[new], found.size[new], drawn[new]
+        row, start, size, entity = mentions.row[new], mentions.start[new], mentions.size[new], drawn[new]
         mention = np.repeat(np.arange(len(new)), size)
         times[row[mention], start[mention] + slots(size)] = 0
         times[row, start] = names.size[entity]

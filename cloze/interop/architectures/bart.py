@@ -26,8 +26,8 @@ class Spare(Move):
     def there(self, ours: Tensor, facts: TableSizes, parts: int) -> tuple[Tensor, ...]:
         return (torch.cat([ours.new_zeros(2, ours.shape[1]), ours]),)
 
-    def back(self, theirs: tuple[Tensor, ...], facts: TableSizes) -> Tensor:
-        return theirs[0][2:]
+    def back(self, tensors: tuple[Tensor, ...], facts: TableSizes) -> Tensor:
+        return tensors[0][2:]
 
 
 def _read(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -22,19 +22,19 @@ _ITEM_HEADS = ("object", "attribute", "features")
 _POOLED, _TRANSFORMED = {"": "pooled"}, {"": "item_transformed"}
 
 
-def _layer(ours: str, theirs: str, names: tuple[str, str, str, str]) -> tuple[MappingLine, ...]:
+def _layer(ours: str, prefix: str, names: tuple[str, str, str, str]) -> tuple[MappingLine, ...]:
     """A layer; `names` are theirs of attention, of what follows it, and of both maps of the feed-forward."""
     attention, out, inner, outer = names
     return (
         MappingLine(
             f"{ours}attention.projections.*",
-            tuple(f"{theirs}{attention}.{name}.*" for name in ("query", "key", "value")), "3D D", STACKED,
+            tuple(f"{prefix}{attention}.{name}.*" for name in ("query", "key", "value")), "3D D", STACKED,
         ),
-        MappingLine(f"{ours}attention.out.*", f"{theirs}{out}.dense.*", "D D"),
-        MappingLine(f"{ours}attention_norm.*", f"{theirs}{out}.LayerNorm.*", "D"),
-        MappingLine(f"{ours}inner.*", f"{theirs}{inner}.dense.*", "I D"),
-        MappingLine(f"{ours}outer.*", f"{theirs}{outer}.dense.*", "D I"),
-        MappingLine(f"{ours}inner_norm.*", f"{theirs}{outer}.LayerNorm.*", "D"),
+        MappingLine(f"{ours}attention.out.*", f"{prefix}{out}.dense.*", "D D"),
+        MappingLine(f"{ours}attention_norm.*", f"{prefix}{out}.LayerNorm.*", "D"),
+        MappingLine(f"{ours}inner.*", f"{prefix}{inner}.dense.*", "I D"),
+        MappingLine(f"{ours}outer.*", f"{prefix}{outer}.dense.*", "D I"),
+        MappingLine(f"{ours}inner_norm.*", f"{prefix}{outer}.LayerNorm.*", "D"),
     )
 
 

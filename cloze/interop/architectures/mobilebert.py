@@ -35,8 +35,8 @@ class Widened(Move):
         first, further = ours.split([facts.sizes["E"], facts.sizes["X"]], dim=1)
         return first, further.t()
 
-    def back(self, theirs: tuple[Tensor, ...], facts: TableSizes) -> Tensor:
-        return torch.cat([theirs[0], theirs[1].t()], dim=1)
+    def back(self, tensors: tuple[Tensor, ...], facts: TableSizes) -> Tensor:
+        return torch.cat([tensors[0], tensors[1].t()], dim=1)
 
 
 def _masked_lm(head: PortableHead, arguments: Mapping[str, Any]) -> list[str]:

@@ -31,11 +31,11 @@ def _prediction(head: PortableHead, arguments: Mapping[str, Any]) -> list[str]:
     return wrong
 
 
-def dense_lines(theirs: str) -> tuple[MappingLine, ...]:
-    """The dense map and the norm without offsets in front of the outputs; `theirs` is their name in transformers."""
+def dense_lines(name: str) -> tuple[MappingLine, ...]:
+    """The dense map and the norm without offsets in front of the outputs; `name` is their name in transformers."""
     return (
-        MappingLine("head.dense.weight", f"{theirs}.dense.weight", "D D"),
-        MappingLine("head.norm.weight", f"{theirs}.norm.weight", "D"),
+        MappingLine("head.dense.weight", f"{name}.dense.weight", "D D"),
+        MappingLine("head.norm.weight", f"{name}.norm.weight", "D"),
     )
 
 

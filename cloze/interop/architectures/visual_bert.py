@@ -25,8 +25,8 @@ class Exchanged(Move):
     def there(self, ours: Tensor, facts: TableSizes, parts: int) -> tuple[Tensor, ...]:
         return (ours.flip(0),)
 
-    def back(self, theirs: tuple[Tensor, ...], facts: TableSizes) -> Tensor:
-        return theirs[0].flip(0)
+    def back(self, tensors: tuple[Tensor, ...], facts: TableSizes) -> Tensor:
+        return tensors[0].flip(0)
 
 
 def settings(*, layers: str, longest: str = "max_position_embeddings") -> tuple[Setting, ...]:

@@ -31,8 +31,8 @@ class Kernels(Move):
         heads, width = facts.sizes["N"], facts.sizes["D"]
         return tuple(part.t().reshape(width, heads, -1) for part in ours.chunk(parts, dim=0))
 
-    def back(self, theirs: tuple[Tensor, ...], facts: TableSizes) -> Tensor:
-        return torch.cat([kernel.flatten(1).t() for kernel in theirs], dim=0)
+    def back(self, tensors: tuple[Tensor, ...], facts: TableSizes) -> Tensor:
+        return torch.cat([kernel.flatten(1).t() for kernel in tensors], dim=0)
 
 
 class OutputMap(Move):
@@ -41,8 +41,8 @@ class OutputMap(Move):
     def there(self, ours: Tensor, facts: TableSizes, parts: int) -> tuple[Tensor, ...]:
         return (ours.reshape(ours.shape[0], facts.sizes["N"], -1),)
 
-    def back(self, theirs: tuple[Tensor, ...], facts: TableSizes) -> Tensor:
-        return theirs[0].flatten(1)
+    def back(self, tensors: tuple[Tensor, ...], facts: TableSizes) -> Tensor:
+        return tensors[0].flatten(1)
 
 
 class Wrapped(Move):
@@ -51,8 +51,8 @@ class Wrapped(Move):
     def there(self, ours: Tensor, facts: TableSizes, parts: int) -> tuple[Tensor, ...]:
         return (ours[None, None],)
 
-    def back(self, theirs: tuple[Tensor, ...], facts: TableSizes) -> Tensor:
-        return theirs[0].flatten()
+    def back(self, tensors: tuple[Tensor, ...], facts: TableSizes) -> Tensor:
+        return tensors[0].flatten()
 
 
 def _prediction(head: PortableHead) -> list[str]:

@@ -49,14 +49,14 @@ def find(source: Path) -> Mapping[str, Path]:
     return {"weights": weights[0], "words": words[0]}
 
 
-def read(found: Mapping[str, Path], split: Split, words: Vectors | None) -> Imported:
+def read(files: Mapping[str, Path], split: Split, words: Vectors | None) -> Imported:
     """The language model with its head, or the encoder alone if there is no decoder in the file (`save_encoder`).
 
     Roles that the words lack begin at the mean of all rows, as new words do in fastai (`convert_weights`).
     """
-    path, listed = found["weights"], read_words(found["words"])
+    path, listed = files["weights"], read_words(files["words"])
     if words is not None:
-        raise CheckpointError(f"{path}: its words are in {found['words'].name}; leave --words out.")
+        raise CheckpointError(f"{path}: its words are in {files['words'].name}; leave --words out.")
     if "bwd" in path.stem:
         raise CheckpointError(f"{path}: reads texts from their end; cloze's lstm reads from left to right. Take the fwd file.")
     weights = Arrays(path, read_state(path))
@@ -64,7 +64,7 @@ def read(found: Mapping[str, Path], split: Split, words: Vectors | None) -> Impo
     rows, width = weights.shape(f"{lead}encoder.weight", 2)
     if rows != len(listed):
         raise CheckpointError(
-            f"{path}: has {rows:,} rows of words, and {found['words']} lists {len(listed):,}.\n"
+            f"{path}: has {rows:,} rows of words, and {files['words']} lists {len(listed):,}.\n"
             "  They belong to different models: copy both again."
         )
     table = weights.take(f"{lead}encoder.weight", rows, width)

@@ -29,12 +29,12 @@ def find(source: Path) -> Mapping[str, Path]:
     return {"weights": weights[0]} if len(weights) == 1 else {}
 
 
-def read(found: Mapping[str, Path], split: Split, words: Vectors | None) -> Imported:
+def read(files: Mapping[str, Path], split: Split, words: Vectors | None) -> Imported:
     """The encoder of the translator, whose states stand behind the word vectors: [GloVe; CoVe] (McCann et al., 2017, §4).
 
     `words` are the vectors that it was trained over, GloVe of 840 billion words for the released one; a word without one is zero.
     """
-    path = found["weights"]
+    path = files["weights"]
     weights = Arrays(path, read_state(path))
     if "weight_ih_l0" not in weights:
         raise CheckpointError(

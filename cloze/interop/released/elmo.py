@@ -36,17 +36,17 @@ def find(source: Path) -> Mapping[str, Path]:
     return {"weights": weights[0], "options": options if options != weights[0] and options.exists() else folder / "options.json"}
 
 
-def read(found: Mapping[str, Path], split: Split, words: Vectors | None) -> Imported:
+def read(files: Mapping[str, Path], split: Split, words: Vectors | None) -> Imported:
     """The bidirectional language model, without its softmax, which the authors never export.
 
     Words need no vocabulary: each is read by its characters. TensorFlow adds 1 to the bias of the forget gate while it runs; here
     it is in the bias.
     """
     if words is not None:
-        raise CheckpointError(f"{found['weights']}: ELMo reads every word by its characters; leave --words out.")
-    options = read_json(found["options"], "ELMo's options, the file that belongs to the weights")
-    arguments = _arguments(found["options"], options)
-    weights = read_hdf5(found["weights"])
+        raise CheckpointError(f"{files['weights']}: ELMo reads every word by its characters; leave --words out.")
+    options = read_json(files["options"], "ELMo's options, the file that belongs to the weights")
+    arguments = _arguments(files["options"], options)
+    weights = read_hdf5(files["weights"])
     network = {**_characters(weights, arguments), **_layers(weights, arguments)}
     remarks = ["Every word is read by its characters, so the vocabulary is empty; the softmax is not in such files."]
     if left := weights.left():
@@ -54,15 +54,15 @@ def read(found: Mapping[str, Path], split: Split, words: Vectors | None) -> Impo
     tokenizer, _ = tokenizer_of([], split=split, spelled={})
     model = PortableModel(complete(arguments, _PART), "open", network, part=_PART)
     return Imported(
-        folder=found["weights"].parent, architecture=None, model=model, tokenizer=tokenizer,
+        folder=files["weights"].parent, architecture=None, model=model, tokenizer=tokenizer,
         reading=Reading("[BOS] {A} [EOS]", None, "last"), remarks=tuple(remarks), trained_by="elmo",
     )  # fmt: skip
 
 
-def _arguments(place: Path, options: Mapping[str, Any]) -> dict[str, Any]:
+def _arguments(path: Path, options: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of our network that options.json states."""
     if "char_cnn" not in options:
-        raise CheckpointError(f"{place}: no char_cnn: this model reads a table of words; expected one of characters.")
+        raise CheckpointError(f"{path}: no char_cnn: this model reads a table of words; expected one of characters.")
     try:
         cnn, lstm = options["char_cnn"], options["lstm"]
         filters = [[int(span), int(count)] for span, count in cnn["filters"]]
@@ -78,12 +78,12 @@ def _arguments(place: Path, options: Mapping[str, Any]) -> dict[str, Any]:
             }},
         }  # fmt: skip
     except (KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(f"{place}: not ELMo's options ({error!r}); expected char_cnn and lstm. Copy it again.") from None
+        raise CheckpointError(f"{path}: not ELMo's options ({error!r}); expected char_cnn and lstm. Copy it again.") from None
     if cnn["activation"] not in ("relu", "tanh"):
-        raise CheckpointError(f"{place}: activation {cnn['activation']!r}; expected relu or tanh.")
+        raise CheckpointError(f"{path}: activation {cnn['activation']!r}; expected relu or tanh.")
     sizes = [arguments["layers"], arguments["width"], arguments["inner"], *(number for pair in filters for number in pair)]
     if min(sizes) < 1 or arguments["layers"] > 64 or max(sizes) > 1 << 20 or int(cnn.get("n_characters", 262)) not in (261, 262):
-        raise CheckpointError(f"{place}: sizes that no such model has; expected those of ELMo. Copy the file again.")
+        raise CheckpointError(f"{path}: sizes that no such model has; expected those of ELMo. Copy the file again.")
     return arguments
 
 
@@ -130,7 +130,7 @@ def _layers(weights: Arrays, arguments: Mapping[str, Any]) -> dict[str, Tensor]:
     return tensors
 
 
-def _gates(theirs: Tensor) -> Tensor:
+def _gates(gates: Tensor) -> Tensor:
     """TensorFlow's gates i, g, f, o along the last axis as our i, f, g, o."""
-    i, g, f, o = theirs.chunk(4, dim=-1)
+    i, g, f, o = gates.chunk(4, dim=-1)
     return torch.cat([i, f, g, o], dim=-1)

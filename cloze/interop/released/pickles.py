@@ -78,9 +78,9 @@ def _list(stack: list[Any]) -> list[Any]:
     return stack[-1]
 
 
-def _refused(path: Path, found: str) -> CheckpointError:
+def _refused(path: Path, content: str) -> CheckpointError:
     return CheckpointError(
-        f"{path}: holds {found}; expected a pickled list of words and nothing else, because a pickle can run any code.\n"
+        f"{path}: holds {content}; expected a pickled list of words and nothing else, because a pickle can run any code.\n"
         "  If you trust it, save the words again: "
         f"import pickle; words = list(map(str, pickle.load(open({path.name!r}, 'rb')))); "
         f"pickle.dump(words, open({path.name!r}, 'wb'))"

@@ -35,13 +35,13 @@ def find(source: Path) -> Mapping[str, Path]:
     return {"weights": archives[0]} if archives else {}
 
 
-def read(found: Mapping[str, Path], split: Split, words: Vectors | None) -> Imported:
+def read(files: Mapping[str, Path], split: Split, words: Vectors | None) -> Imported:
     """The encoder, with the table of all words, those among them that were mapped from word2vec (Kiros et al., 2015, §2.2).
 
     Differs: `read` does not need the pickled options, since the shapes tell the sizes; the decoders, which the released program
     never reads either, are left out.
     """
-    path = found["weights"]
+    path = files["weights"]
     if words is not None:
         raise CheckpointError(f"{path}: its words are in {_TABLES[False]}; import it first, then add words to the result.")
     weights = read_npz(path)

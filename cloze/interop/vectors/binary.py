@@ -15,7 +15,7 @@ from cloze.interop.vectors.vectors import Vectors, refuse_infinite, refuse_repea
 _LONGEST = 4096  # bytes of a word; word2vec.c itself cuts at 99
 
 
-def read_binary(data: bytes | mmap.mmap, place: str, *, repeated: str = "refuse") -> Vectors:
+def read_binary(data: bytes | mmap.mmap, path: str, *, repeated: str = "refuse") -> Vectors:
     """Read vectors from the bytes of a file, with or without the line feed that word2vec.c puts after each vector.
 
     Faults are `CheckpointError`s: sizes that do not fit the file, a truncated file, numbers that are not finite, repeated words.
@@ -24,11 +24,11 @@ def read_binary(data: bytes | mmap.mmap, place: str, *, repeated: str = "refuse"
     end = data.find(b"\n", 0, 64)
     sizes = sizes_of(data[: max(0, end)])
     if sizes is None:
-        raise CheckpointError(f"{place}: does not begin with the two sizes of word2vec's binary file. Copy the file again.")
-    check_sizes(*sizes, place)
+        raise CheckpointError(f"{path}: does not begin with the two sizes of word2vec's binary file. Copy the file again.")
+    check_sizes(*sizes, path)
     rows, width = sizes
     if rows * (4 * width + 2) > len(data):
-        raise CheckpointError(_too_short(place, rows, width, len(data)))
+        raise CheckpointError(_too_short(path, rows, width, len(data)))
     matrix = np.empty((rows, width), np.float32)
     spelled: list[bytes] = []
     position = end + 1
@@ -36,10 +36,10 @@ def read_binary(data: bytes | mmap.mmap, place: str, *, repeated: str = "refuse"
         space = data.find(b" ", position, position + _LONGEST)
         word = data[position:space].lstrip(b"\r\n") if space >= 0 else b""
         if space + 1 + 4 * width > len(data) or (space < 0 and len(data) - position < _LONGEST):
-            raise CheckpointError(_too_short(place, rows, width, len(data), row))
+            raise CheckpointError(_too_short(path, rows, width, len(data), row))
         if not word or min(word) < 32:
             raise CheckpointError(
-                f"{place}: no word where row {row + 1} of {rows:,} should begin (byte {position:,}).\n"
+                f"{path}: no word where row {row + 1} of {rows:,} should begin (byte {position:,}).\n"
                 f"  The first line says vectors of {width} numbers; the file has others, or it is damaged: copy it again."
             )
         spelled.append(word)
@@ -48,15 +48,15 @@ def read_binary(data: bytes | mmap.mmap, place: str, *, repeated: str = "refuse"
     rest = len(data) - position
     if data[position : position + 64].strip():
         raise CheckpointError(
-            f"{place}: the first line says {rows:,} words of {width} numbers, and {rest:,} bytes follow after them.\n"
+            f"{path}: the first line says {rows:,} words of {width} numbers, and {rest:,} bytes follow after them.\n"
             f"  The first line is wrong, or two files were put together: copy the file again."
         )
     spellings = Spellings()
     spellings.add(spelled)
-    words = spellings.words(place)
-    refuse_infinite(matrix, words, place)
-    words, matrix, _ = refuse_repeated(words, matrix, place, repeated)
-    return Vectors(words, matrix, place)
+    words = spellings.words(path)
+    refuse_infinite(matrix, words, path)
+    words, matrix, _ = refuse_repeated(words, matrix, path, repeated)
+    return Vectors(words, matrix, path)
 
 
 def write_binary(file: IO[bytes], vectors: Vectors) -> list[str]:
@@ -68,9 +68,9 @@ def write_binary(file: IO[bytes], vectors: Vectors) -> list[str]:
     return left_out(vectors, len(rows))
 
 
-def _too_short(place: str, rows: int, width: int, size: int, row: int | None = None) -> str:
+def _too_short(path: str, rows: int, width: int, size: int, row: int | None = None) -> str:
     where = "" if row is None else f" inside row {row + 1}"
     return (
-        f"{place}: the first line says {rows:,} words of {width} numbers, but the file ends{where} after {size:,} bytes.\n"
+        f"{path}: the first line says {rows:,} words of {width} numbers, but the file ends{where} after {size:,} bytes.\n"
         f"  It is cut off, or its first line is wrong: copy the file again."
     )

@@ -47,7 +47,7 @@ def is_classifier(folder: Path) -> bool:
     return path.exists() and read_json(path, "what cloze knows of the model").get("part") == PART
 
 
-def import_classifier(model: FastText, place: str) -> tuple[Imported, dict[str, Any]]:
+def import_classifier(model: FastText, path: str) -> tuple[Imported, dict[str, Any]]:
     """A supervised model as a checkpoint, and its task.json. Names of labels lose `__label__`.
 
     A model trained with one-versus-all or with negative sampling gives every label a probability of its own: the task is
@@ -56,7 +56,7 @@ def import_classifier(model: FastText, place: str) -> tuple[Imported, dict[str, 
     settings, remarks = model.settings, []
     loss = _LOSSES.get(settings.loss)
     if loss is None or settings.model != 3 or not model.labels:
-        raise CheckpointError(f"{place}: is not a classifier of fastText (model {settings.model}, loss {settings.loss}).")
+        raise CheckpointError(f"{path}: is not a classifier of fastText (model {settings.model}, loss {settings.loss}).")
     if settings.loss == 2:
         remarks.append("it was trained with negative sampling; cloze reads its output as one-versus-all, as fastText does.")
     several = loss == "one_versus_all"
@@ -92,7 +92,7 @@ def import_classifier(model: FastText, place: str) -> tuple[Imported, dict[str, 
         **({"separator": ",", "threshold": 0.5} if several else {}),
     }
     return Imported(
-        folder=Path(place).parent, architecture=None, model=cloze_model, tokenizer=tokenizer,
+        folder=Path(path).parent, architecture=None, model=cloze_model, tokenizer=tokenizer,
         reading=Reading("{A} [EOS]", None, "first"), remarks=tuple(remarks), labels=tuple(labels),
     ), task
 

@@ -68,26 +68,26 @@ class FastText:
     answers: Matrix
     pruned: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
 
-    def vectors(self, place: str, *, repeated: str = "refuse") -> Vectors:
+    def vectors(self, path: str, *, repeated: str = "refuse") -> Vectors:
         """The words with their n-grams, without labels."""
         count = len(self.words)
-        refuse_infinite(self.table[:count], self.words, place)
-        words, rows, indices = refuse_repeated(self.words, self.table[:count], place, repeated)
+        refuse_infinite(self.table[:count], self.words, path)
+        words, rows, indices = refuse_repeated(self.words, self.table[:count], path, repeated)
         counts = self.counts[:count] if indices is None else self.counts[indices]
         grams = self.settings.longest > 0 and self.pruned is None and len(self.table) > count
         part = Subwords(self.table[count:], self.settings.shortest, self.settings.longest) if grams else None
-        return Vectors(words, rows, place, part, counts)
+        return Vectors(words, rows, path, part, counts)
 
 
-def read_fasttext(data: bytes | mmap.mmap, place: str) -> FastText:
+def read_fasttext(data: bytes | mmap.mmap, path: str) -> FastText:
     """Read the bytes of a .bin file; the matrices are views of them, so only the used parts of a mapped file are read.
 
     Faults are `CheckpointError`s: another version, a quantised model, a file cut off, sizes that do not fit.
     """
     try:
-        return _read(data, place)
+        return _read(data, path)
     except (struct.error, IndexError):
-        raise CheckpointError(_cut_off(place, len(data))) from None
+        raise CheckpointError(_cut_off(path, len(data))) from None
 
 
 class Quantising(NamedTuple):
@@ -178,12 +178,12 @@ def as_fasttext(vectors: Vectors, *, answers: Matrix | None = None) -> tuple[Fas
     return FastText(settings, vectors.words, (), counts, int(counts.sum()), table, answers), remarks
 
 
-def _read(data: bytes | mmap.mmap, place: str) -> FastText:
+def _read(data: bytes | mmap.mmap, path: str) -> FastText:
     magic, version = struct.unpack_from("<2i", data)
     old = magic != MAGIC
     if not old and version not in (11, VERSION):
         raise CheckpointError(
-            f"{place}: version {version} of fastText's file; cloze reads versions 11 and {VERSION} (2017 and later).\n"
+            f"{path}: version {version} of fastText's file; cloze reads versions 11 and {VERSION} (2017 and later).\n"
             f"  Save the model again with a current fastText, or take its .vec file."
         )
     settings = Settings(*_SETTINGS.unpack_from(data, 0 if old else 8))
@@ -198,11 +198,11 @@ def _read(data: bytes | mmap.mmap, place: str) -> FastText:
         position += 8
     if min(entries, count, labels) < 0 or entries != count + labels or settings.width < 1 or entries > len(data):
         raise CheckpointError(
-            f"{place}: {entries} entries, {count} words, {labels} labels, width {settings.width}: a damaged file. Copy it again."
+            f"{path}: {entries} entries, {count} words, {labels} labels, width {settings.width}: a damaged file. Copy it again."
         )
     if min(settings.shortest, settings.longest, settings.buckets, settings.word_ngrams) < 0:
         raise CheckpointError(
-            f"{place}: n-grams of {settings.shortest} to {settings.longest} characters and {settings.word_ngrams} words in "
+            f"{path}: n-grams of {settings.shortest} to {settings.longest} characters and {settings.word_ngrams} words in "
             f"{settings.buckets} buckets: a damaged file. Copy it again."
         )
     spelled: list[bytes] = []
@@ -221,19 +221,19 @@ def _read(data: bytes | mmap.mmap, place: str) -> FastText:
         pairs = np.frombuffer(data, "<i4", 2 * pruned, position).reshape(-1, 2).astype(np.int64)
         buckets = pairs[np.argsort(pairs[:, 0])].T[0], pairs[np.argsort(pairs[:, 0])].T[1]
         position += 8 * pruned
-    table, position = _matrix(data, position, place, marked=not old)
-    answers, position = _matrix(data, position, place, marked=not old)
+    table, position = _matrix(data, position, path, marked=not old)
+    answers, position = _matrix(data, position, path, marked=not old)
     hashed = settings.buckets if settings.longest > 0 or settings.word_ngrams > 1 else 0
     expected = count + (hashed if buckets is None else len(buckets[0]))
     rows_fit = len(table) == expected or (buckets is None and len(table) == count + settings.buckets)
     if table.shape[1] != settings.width or not rows_fit or (buckets is not None and not _fits(*buckets, settings.buckets)):
         raise CheckpointError(
-            f"{place}: a table of {table.shape[0]:,} x {table.shape[1]}; expected {expected:,} rows (words and buckets) of "
+            f"{path}: a table of {table.shape[0]:,} x {table.shape[1]}; expected {expected:,} rows (words and buckets) of "
             f"{settings.width} numbers. A damaged file: copy it again."
         )
     spellings = Spellings()
     spellings.add(spelled)
-    names = spellings.words(place)
+    names = spellings.words(path)
     return FastText(settings, names[:count], names[count:], counts, tokens, table, answers, buckets)
 
 
@@ -243,7 +243,7 @@ def _fits(buckets: NDArray[np.int64], rows: NDArray[np.int64], most: int) -> boo
     return inside and bool((np.diff(buckets) > 0).all() and (np.sort(rows) == np.arange(len(rows))).all())
 
 
-def _matrix(data: bytes | mmap.mmap, position: int, place: str, *, marked: bool) -> tuple[Matrix, int]:
+def _matrix(data: bytes | mmap.mmap, position: int, path: str, *, marked: bool) -> tuple[Matrix, int]:
     """A matrix, a view of the bytes if it is whole, and where it ends; `marked`: a byte before it says if it is quantised."""
     if marked and struct.unpack_from("<b", data, position)[0]:
         return read_quantised(data, position + 1)
@@ -252,9 +252,9 @@ def _matrix(data: bytes | mmap.mmap, position: int, place: str, *, marked: bool)
     start = position + 16
     end = start + 4 * rows * columns
     if rows < 0 or columns < 0 or end > len(data):
-        raise CheckpointError(_cut_off(place, len(data)))
+        raise CheckpointError(_cut_off(path, len(data)))
     return np.frombuffer(data, "<f4", rows * columns, start).reshape(rows, columns), end
 
 
-def _cut_off(place: str, size: int) -> str:
-    return f"{place}: ends after {size:,} bytes, before its last matrix does. It is cut off: copy the file again."
+def _cut_off(path: str, size: int) -> str:
+    return f"{path}: ends after {size:,} bytes, before its last matrix does. It is cut off: copy the file again."

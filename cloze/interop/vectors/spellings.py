@@ -41,7 +41,7 @@ class Spellings:
             self._undecoded[row] = word
             return ""
 
-    def words(self, place: str, first: int | None = None) -> list[str]:
+    def words(self, path: str, first: int | None = None) -> list[str]:
         """All words; `first` is the line of the first one. An encoding that is not certain is a `CheckpointError`.
 
         A binary file has no lines (None), and iconv cannot convert it: its words keep their bytes if the encoding is not certain.
@@ -50,7 +50,7 @@ class Spellings:
         if len(self._undecoded) >= _FEW and not self._in_utf8:
             row, sample = next(iter(self._undecoded)), b"\n".join(self._undecoded.values())
             line = None if first is None else first + row
-            encoding = encoding_of_lines(sample, place, line, error=CheckpointError) or encoding
+            encoding = encoding_of_lines(sample, path, line, error=CheckpointError) or encoding
         for row, word in self._undecoded.items():
             self._words[row] = word.decode(encoding, "backslashreplace")
         return self._words

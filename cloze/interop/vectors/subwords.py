@@ -38,13 +38,13 @@ class Subwords:
         grams = self.grams(word)
         return self.rows[grams].mean(0, dtype=np.float32) if grams else None
 
-    def compose(self, words: Sequence[str], own: NDArray[np.float32]) -> NDArray[np.float32]:
+    def compose(self, words: Sequence[str], word_rows: NDArray[np.float32]) -> NDArray[np.float32]:
         """For each word the mean over its own row (N, D) and its n-grams: (N, D)."""
-        vectors = np.empty(own.shape, np.float32)
+        vectors = np.empty(word_rows.shape, np.float32)
         for start in range(0, len(words), _TOGETHER):
             word_grams = [self.grams(word) for word in words[start : start + _TOGETHER]]
             sizes = np.array([len(grams) for grams in word_grams])
-            total = np.array(own[start : start + len(word_grams)], np.float32)
+            total = np.array(word_rows[start : start + len(word_grams)], np.float32)
             has = np.flatnonzero(sizes)
             if len(has):
                 gathered = self.rows[np.concatenate([word_grams[i] for i in has])]

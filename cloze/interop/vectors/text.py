@@ -29,16 +29,16 @@ def sizes_of(line: bytes) -> tuple[int, int] | None:
     return int(fields[0]), int(fields[1])
 
 
-def check_sizes(rows: int, width: int, place: str) -> None:
+def check_sizes(rows: int, width: int, path: str) -> None:
     """Raise a `CheckpointError` for impossible sizes."""
     if not (rows > 0 and 0 < width <= _WIDEST):
         raise CheckpointError(
-            f"{place}:1: the first line says {rows} words of {width} numbers; expected two numbers above 0, such as "
+            f"{path}:1: the first line says {rows} words of {width} numbers; expected two numbers above 0, such as "
             f"`71290 100`.\n  Copy the file again, or correct its first line."
         )
 
 
-def read_text(stream: IO[bytes], place: str, *, repeated: str = "refuse") -> Vectors:
+def read_text(stream: IO[bytes], path: str, *, repeated: str = "refuse") -> Vectors:
     """Read vectors from text, whose first line gives the sizes (word2vec, fastText) or is a row already (GloVe).
 
     A row is a word and its numbers, separated by spaces or a tab; a word may contain spaces itself (GloVe's 840B has some).
@@ -48,22 +48,22 @@ def read_text(stream: IO[bytes], place: str, *, repeated: str = "refuse") -> Vec
     start = stream.readline().removeprefix(codecs.BOM_UTF8)
     sizes = sizes_of(start)
     if sizes is not None:
-        check_sizes(*sizes, place)
+        check_sizes(*sizes, path)
         rows, width = sizes
         lines: Iterator[bytes] = iter(stream)
     else:
-        rows, width = -1, _width_of(start, place)
+        rows, width = -1, _width_of(start, path)
         lines = _again(start, stream)
     first = 1 if sizes is None else 2
-    words, matrix = _rows(lines, place, width, first, headed=sizes is not None)
+    words, matrix = _rows(lines, path, width, first, headed=sizes is not None)
     if sizes is not None and len(words) != rows:
         raise CheckpointError(
-            f"{place}:1: the first line says {rows:,} words, {len(words):,} follow.\n"
+            f"{path}:1: the first line says {rows:,} words, {len(words):,} follow.\n"
             f"  If the file is whole, its first line should be `{len(words)} {width}`; else copy it again."
         )
-    refuse_infinite(matrix, words, place)
-    words, matrix, _ = refuse_repeated(words, matrix, place, repeated, unit="line", first=first)
-    return Vectors(words, matrix, place)
+    refuse_infinite(matrix, words, path)
+    words, matrix, _ = refuse_repeated(words, matrix, path, repeated, unit="line", first=first)
+    return Vectors(words, matrix, path)
 
 
 def write_text(file: IO[bytes], vectors: Vectors, *, header: bool = True) -> list[str]:
@@ -80,9 +80,9 @@ def write_text(file: IO[bytes], vectors: Vectors, *, header: bool = True) -> lis
     return left_out(vectors, len(rows))
 
 
-def left_out(vectors: Vectors, kept: int) -> list[str]:
+def left_out(vectors: Vectors, count: int) -> list[str]:
     """A remark on words that a format cannot hold."""
-    lost = len(vectors) - kept
+    lost = len(vectors) - count
     return [f"{lost:,} words with white space in them were left out: this format has no place for them."] if lost else []
 
 
@@ -91,21 +91,21 @@ def _again(start: bytes, stream: IO[bytes]) -> Iterator[bytes]:
     yield from stream
 
 
-def _width_of(line: bytes, place: str) -> int:
+def _width_of(line: bytes, path: str) -> int:
     """How many numbers follow the word of a first row."""
     fields = line.split()
     width = len(fields) - 1
     if width < 1 or not all(map(_is_number, fields[max(1, len(fields) - 2) :])):
         excerpt = line.decode("utf-8", "backslashreplace").strip()[:60]
         raise CheckpointError(
-            f"{place}:1: {excerpt!r} does not begin a file of vectors; expected the two sizes of word2vec's text format "
+            f"{path}:1: {excerpt!r} does not begin a file of vectors; expected the two sizes of word2vec's text format "
             "(`71290 100`), or a word and its numbers (GloVe).\n  Give a file of vectors, or correct the first line."
         )
     return width
 
 
 def _rows(
-    lines: Iterator[bytes], place: str, width: int, first: int, headed: bool
+    lines: Iterator[bytes], path: str, width: int, first: int, headed: bool
 ) -> tuple[list[str], Matrix]:
     spellings = Spellings()
     matrix = np.empty((0, width), np.float32)
@@ -114,7 +114,7 @@ def _rows(
         filled = len(block)
         while filled and not block[filled - 1].strip():  # empty lines may stand at the end
             filled -= 1
-        words, values = _block(block if ended else block[:filled], place, width, first + len(spellings), headed)
+        words, values = _block(block if ended else block[:filled], path, width, first + len(spellings), headed)
         ended = ended or filled < len(block)
         rows = len(spellings) + len(words)
         if rows > len(matrix):
@@ -122,18 +122,18 @@ def _rows(
         matrix[rows - len(words) : rows] = values
         spellings.add(words)
     matrix.resize((len(spellings), width), refcheck=False)
-    return spellings.words(place, first), matrix
+    return spellings.words(path, first), matrix
 
 
 def _block(
-    lines: list[bytes], place: str, width: int, first: int, headed: bool
+    lines: list[bytes], path: str, width: int, first: int, headed: bool
 ) -> tuple[list[bytes], NDArray[np.float32]]:
     """The words and the numbers (rows, width) of some lines."""
     words, rests = [], []
     for number, line in enumerate(lines, start=first):
         word, _, rest = line.rstrip(b" \t\r\n").partition(b" ")
         if not word or rest.count(b" ") != width - 1 or b"\t" in word:
-            word, rest = _divided(line, place, number, width, headed)
+            word, rest = _divided(line, path, number, width, headed)
         words.append(word)
         rests.append(rest)
     try:
@@ -143,7 +143,7 @@ def _block(
     except (ValueError, DeprecationWarning):
         values = np.empty(0, np.float32)
     if len(values) != len(lines) * width:
-        values = np.array([_numbers(rest, place, first + i) for i, rest in enumerate(rests)], np.float32)
+        values = np.array([_numbers(rest, path, first + i) for i, rest in enumerate(rests)], np.float32)
     return words, values.reshape(len(lines), width)
 
 
@@ -151,7 +151,7 @@ def _block(
 _SPARSE = re.compile(rb"\d+:[-+.\deE]+").fullmatch
 
 
-def _divided(line: bytes, place: str, number: int, width: int, headed: bool) -> tuple[bytes, bytes]:
+def _divided(line: bytes, path: str, number: int, width: int, headed: bool) -> tuple[bytes, bytes]:
     """Word and numbers of a row that is not plainly `word number number …`."""
     fields = line.replace(b"\t", b" ").rstrip(b" \r\n").split(b" ")
     numbers = [f for f in fields[1:] if f]
@@ -161,31 +161,31 @@ def _divided(line: bytes, place: str, number: int, width: int, headed: bool) -> 
     if fields[0] and spaced and all(map(_is_number, numbers[-width:])):
         return b" ".join(fields[: len(fields) - width]), b" ".join(numbers[-width:])
     if not line.strip():
-        raise CheckpointError(f"{place}:{number}: an empty line; expected a word and {width} numbers. Copy the file again.")
+        raise CheckpointError(f"{path}:{number}: an empty line; expected a word and {width} numbers. Copy the file again.")
     if numbers and all(map(_SPARSE, numbers)):
         raise CheckpointError(
-            f"{place}:{number}: {numbers[0].decode()!r} is an index and a value: this file holds sparse vectors. Expected a "
+            f"{path}:{number}: {numbers[0].decode()!r} is an index and a value: this file holds sparse vectors. Expected a "
             f"word and all its {width} numbers. Take dense vectors of the same words, such as those of SVD or SGNS."
         )
     contents = "no word" if not fields[0] else f"{fields[0].decode('utf-8', 'backslashreplace')!r} with {len(numbers)} numbers"
     source = "as the first line says" if headed else "as in the first line"
     if headed and number == 2:
         raise CheckpointError(
-            f"{place}:2: {contents}; the first line says {width} numbers for each word.\n"
+            f"{path}:2: {contents}; the first line says {width} numbers for each word.\n"
             f"  If the rows are right, correct the second number of the first line; else copy the file again."
         )
     raise CheckpointError(
-        f"{place}:{number}: {contents}; expected a word and {width} numbers, {source}.\n"
+        f"{path}:{number}: {contents}; expected a word and {width} numbers, {source}.\n"
         f"  A cut off or damaged row: copy the file again, or take the row out."
     )
 
 
-def _numbers(rest: bytes, place: str, number: int) -> list[float]:
+def _numbers(rest: bytes, path: str, number: int) -> list[float]:
     numbers = []
     for field in rest.split(b" "):
         if not _is_number(field):
             raise CheckpointError(
-                f"{place}:{number}: {field.decode('utf-8', 'backslashreplace')[:40]!r} is not a number; expected a word "
+                f"{path}:{number}: {field.decode('utf-8', 'backslashreplace')[:40]!r} is not a number; expected a word "
                 f"and its numbers.\n  A damaged row: copy the file again, or take the row out."
             )
         numbers.append(float(field))

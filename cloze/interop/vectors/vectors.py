@@ -112,7 +112,7 @@ def alike(word: str, words: Iterable[str]) -> str:
     return f" {did_you_mean(nearest(word, [other for _, _, other in sorted(likely)[:60]]))}".rstrip()
 
 
-def refuse_infinite(matrix: Matrix, words: Sequence[str], place: str) -> None:
+def refuse_infinite(matrix: Matrix, words: Sequence[str], path: str) -> None:
     """Raise a `CheckpointError` for a row with a number that is not finite."""
     step = max(1, _CHECKED // max(1, matrix.shape[1]))
     for start in range(0, len(matrix), step):
@@ -121,14 +121,14 @@ def refuse_infinite(matrix: Matrix, words: Sequence[str], place: str) -> None:
             row = int(np.flatnonzero(~np.isfinite(block).all(1))[0])
             column = int(np.flatnonzero(~np.isfinite(block[row]))[0])
             raise CheckpointError(
-                f"{place}: number {column + 1} of {words[start + row]!r} (row {start + row + 1}) is {block[row, column]}; "
+                f"{path}: number {column + 1} of {words[start + row]!r} (row {start + row + 1}) is {block[row, column]}; "
                 f"expected finite numbers.\n  Training has diverged or the file is damaged: take an earlier checkpoint, or "
                 f"copy it again."
             )
 
 
 def refuse_repeated(
-    words: Sequence[str], own: Matrix, place: str, repeated: str, *, unit: str = "row", first: int = 1
+    words: Sequence[str], matrix: Matrix, path: str, repeated: str, *, unit: str = "row", first: int = 1
 ) -> tuple[list[str], Matrix, NDArray[np.int64] | None]:
     """Words and rows without repetitions, and the indices of the kept rows if some were dropped.
 
@@ -144,13 +144,13 @@ def refuse_repeated(
         if before != row:
             twice.append((word, before, row))
     if not twice:
-        return list(words), own, None
+        return list(words), matrix, None
     if repeated == "refuse":
         word, earlier, later = twice[0]
         count = f"{len(twice)} words come again, the first is" if len(twice) > 1 else "a word comes twice:"
         raise CheckpointError(
-            f"{place}: {count} {word!r} ({unit}s {earlier + first} and {later + first}); expected every word once.\n"
-            f"  To keep the first of each: cloze import {place} --repeated first --out FOLDER"
+            f"{path}: {count} {word!r} ({unit}s {earlier + first} and {later + first}); expected every word once.\n"
+            f"  To keep the first of each: cloze import {path} --repeated first --out FOLDER"
         )
     indices = np.fromiter(seen.values(), np.int64, len(seen))
-    return list(seen), own[indices], indices
+    return list(seen), matrix[indices], indices

@@ -95,9 +95,9 @@ class AttentionRecord:
         names = [name for name in STATES if prefix + name in want]
         return cls({name: [] for name in names}) if names else None
 
-    def add(self, **made: Tensor) -> None:
+    def add(self, **states: Tensor) -> None:
         """Add the wanted ones of one layer's states."""
-        for name, state in made.items():
+        for name, state in states.items():
             if name in self.states:
                 self.states[name].append(state)
 

@@ -79,13 +79,13 @@ class CrossLayer(nn.Module):
     layers `text.*` and `items.*`.
     """
 
-    def __init__(self, made: LayerSettings) -> None:
+    def __init__(self, settings: LayerSettings) -> None:
         super().__init__()
-        self.crossing = made.attention(Across())
-        self.crossing_norm = nn.LayerNorm(made.width, eps=made.epsilon)
-        self.dropouts = nn.ModuleList(Dropout(made.rates.hidden, made.clock) for _ in range(2))
-        self.item_attention_dropout = Dropout(made.rates.of_attention, made.clock)
-        self.text, self.items = made.layer(), made.layer()
+        self.crossing = settings.attention(Across())
+        self.crossing_norm = nn.LayerNorm(settings.width, eps=settings.epsilon)
+        self.dropouts = nn.ModuleList(Dropout(settings.rates.hidden, settings.clock) for _ in range(2))
+        self.item_attention_dropout = Dropout(settings.rates.of_attention, settings.clock)
+        self.text, self.items = settings.layer(), settings.layer()
 
     def forward(self, states: TextAndItems, views: CrossVisibility) -> TextAndItems:
         """Both sequences after the layer."""

@@ -51,10 +51,10 @@ class NetworkHook:
     view: str = "main"
 
     def call(
-        self, network: Any, forward: Callable[..., Mapping[str, Any]], *, want: frozenset[str], **given: Any
+        self, network: Any, forward: Callable[..., Mapping[str, Any]], *, want: frozenset[str], **inputs: Any
     ) -> Mapping[str, Any]:
-        """The wanted states of `network`, whose `forward` takes `want` and what is `given`."""
-        return forward(want=want, **given)
+        """The wanted states of `network`, whose `forward` takes `want` and the `inputs`."""
+        return forward(want=want, **inputs)
 
     def begin_operations(self, counted: Operations, fields: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """The fields that the network then reads, for counting its products, which begin here."""

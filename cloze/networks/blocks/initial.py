@@ -73,12 +73,12 @@ GOLDEN = (math.sqrt(5) - 1) / 2
 
 @torch.no_grad()
 def attend_to_offsets(
-    offsets: Sequence[int], table: nn.Module | None, others: Sequence[Tensor], layers: Sequence[Layer], *, normed: bool,
+    offsets: Sequence[int], table: nn.Module | None, other_tables: Sequence[Tensor], layers: Sequence[Layer], *, normed: bool,
     project: Tensor | None = None,
 ) -> None:
     """Let the scores of the first heads be highest, before training, for the tokens at these offsets, one offset for each head.
 
-    `table` is that of learned positions; any other kind changes nothing. Its vectors (P, E) are added to those of the `others`
+    `table` is that of learned positions; any other kind changes nothing. Its vectors (P, E) are added to those of `other_tables`
     (·, E). `normed`: the sum is normed; if neither that nor the first layer has a norm, the first layer stays as it is.
 
     Position p becomes sin(w p) and cos(w p) for E/2 frequencies w that fill (0, π): two positions are then nearly orthogonal, and
@@ -93,7 +93,7 @@ def attend_to_offsets(
     width, number = 2 * pairs, torch.arange(pairs, dtype=torch.float64)
     frequencies = math.pi * (number + number * GOLDEN % 1) / pairs  # evenly spaced ones would repeat after E positions
     angles = torch.arange(rows)[:, None] * frequencies
-    share = deviation**2 / (deviation**2 + sum(vectors.square().mean().item() for vectors in others))
+    share = deviation**2 / (deviation**2 + sum(vectors.square().mean().item() for vectors in other_tables))
     positions[:, :width] = torch.stack([angles.sin(), angles.cos()], -1).flatten(1).to(positions) * (math.sqrt(2) * deviation)
     back = torch.eye(positions.shape[1]) if project is None else project.T * (positions.shape[1] / project.square().sum())
     attentions = dict.fromkeys(layer.attention for layer in layers[0 if normed or layers[0].place.pre else 1 :])

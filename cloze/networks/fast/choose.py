@@ -37,16 +37,16 @@ PLACES = (Post, Pre)
 
 
 def choose(
-    x: Tensor, part: AttentionCall | FeedForwardCall, norm: nn.Module, dropout: Dropout, place: NormPlace
+    x: Tensor, part: AttentionCall | FeedForwardCall, norm: nn.Module, dropout: Dropout, norm_place: NormPlace
 ) -> Callable[..., Tensor] | None:
     """The fast function for the residual connection around `part`; None: call the plain modules.
 
     Fast functions need states on a CPU, in the dtype of matrix products and outside of torch.compile. A hook, a replaced module,
     a cache, gates, recorded states, an adapter or an unknown norm need the plain modules.
     """
-    if type(place) not in PLACES or not usable(x):
+    if type(norm_place) not in PLACES or not usable(x):
         return None
     if any(type(module) not in DROPOUTS or not untouched(module) for module in (dropout, part.dropout)):
         return None
     fast = FAST[type(part)]
-    return fast.function if fast.fits(part, norm, place, x) else None
+    return fast.function if fast.fits(part, norm, norm_place, x) else None

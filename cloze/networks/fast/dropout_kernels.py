@@ -15,14 +15,14 @@ _FULL = np.int64(0xFFFF)
 
 
 @kernel()
-def decide(table: Any, picked: Any, first: Any, second: Any, factor: Any, tops: Any, below: Any, made: Any) -> None:
-    """made[r] of the words table[picked[r]] and the keys of row r; four 16-bit fields to a word.
+def decide(table: Any, picked: Any, first: Any, second: Any, factor: Any, tops: Any, below: Any, masks: Any) -> None:
+    """masks[r] of the words table[picked[r]] and the keys of row r; four 16-bit fields to a word.
 
-    `table` (T, W), `picked`, `first` and `second` (R,), `made` (R, W): int64. `below`: the threshold in every field.
+    `table` (T, W), `picked`, `first` and `second` (R,), `masks` (R, W): int64. `below`: the threshold in every field.
     """
-    for row in range(len(made)):
+    for row in range(len(masks)):
         words = table[picked[row]]
-        first_key, second_key, out = first[row], second[row], made[row]
+        first_key, second_key, out = first[row], second[row], masks[row]
         for at in range(len(out)):
             word = (words[at] ^ first_key) * factor
             word ^= word >> _HALF

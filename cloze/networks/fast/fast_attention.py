@@ -24,7 +24,7 @@ from cloze.networks.blocks.selected import Selected
 from cloze.networks.fast.residual import Residual, bias_gradient, linear, offset_of, supported, weight_gradient
 
 
-def fits(call: AttentionCall, norm: nn.Module, place: NormPlace, x: Tensor) -> bool:
+def fits(call: AttentionCall, norm: nn.Module, norm_place: NormPlace, x: Tensor) -> bool:
     """Whether the function supports the norm, the attention and all of its inputs."""
     attention, inputs = call.attention, call.inputs
     if type(attention) is not Attention or not untouched(attention) or attention.gate is not None or attention.norm is not None:
@@ -37,14 +37,14 @@ def fits(call: AttentionCall, norm: nn.Module, place: NormPlace, x: Tensor) -> b
         return False
     maps = attention.projecting
     if type(maps) is StackedProjections:
-        return inputs.source is None and supported(norm, place, attention.projections, attention.out)
-    return type(maps) is Across and supported(norm, place, attention.query, attention.memory, attention.out)
+        return inputs.source is None and supported(norm, norm_place, attention.projections, attention.out)
+    return type(maps) is Across and supported(norm, norm_place, attention.query, attention.memory, attention.out)
 
 
-def attention(x: Tensor, call: AttentionCall, norm: Any, dropout: Dropout, place: NormPlace) -> Tensor:
+def attention(x: Tensor, call: AttentionCall, norm: Any, dropout: Dropout, norm_place: NormPlace) -> Tensor:
     """The residual connection around attention: states (B, L, D) or rows (M, D)."""
     module, inputs = call.attention, call.inputs
-    rows, source, weights = _operands(x, call, norm, place)
+    rows, source, weights = _operands(x, call, norm, norm_place)
     query_tokens = inputs.query_tokens
     # Selected tokens, (M, D), are laid out as B rows of `across` cells where heads are split.
     batch, queries = x.shape[:2] if query_tokens is None else (query_tokens.batch, query_tokens.across)
@@ -60,12 +60,14 @@ def attention(x: Tensor, call: AttentionCall, norm: Any, dropout: Dropout, place
         rows, source, *weights, module.out.weight, module.out.bias, norm.weight, offset_of(norm),
         _added(inputs, x.dtype, keys),
         Sequences(batch, queries, keys, module.heads, module.scale, keep, scale, query_tokens, key_tokens),
-        Residual.of(norm, place, dropout, x.shape if inputs.selected is None else rows.shape, inputs.positions),
+        Residual.of(norm, norm_place, dropout, x.shape if inputs.selected is None else rows.shape, inputs.positions),
     )
     return output.view(x.shape if inputs.selected is None else output.shape)
 
 
-def _operands(x: Tensor, call: AttentionCall, norm: Any, place: NormPlace) -> tuple[Tensor, Tensor | None, list[Tensor | None]]:
+def _operands(
+    x: Tensor, call: AttentionCall, norm: Any, norm_place: NormPlace
+) -> tuple[Tensor, Tensor | None, list[Tensor | None]]:
     """The rows that have queries; the rows that have keys, if these differ; weights and biases of queries and of keys and values.
 
     A `None` for the rows of keys, and for their weight, means that one product gives queries, keys and values.
@@ -79,7 +81,7 @@ def _operands(x: Tensor, call: AttentionCall, norm: Any, place: NormPlace) -> tu
     stacked = module.projections
     if inputs.selected is None:
         return rows, None, [stacked.weight, stacked.bias, None, None]
-    source = norm(rows).to(x.dtype) if place.pre else rows
+    source = norm(rows).to(x.dtype) if norm_place.pre else rows
     (w, w_memory), (b, b_memory) = (
         (None, None) if tensor is None else (tensor[: module.inner_width], tensor[module.inner_width :])
         for tensor in (stacked.weight, stacked.bias)
@@ -243,18 +245,20 @@ def _context_gradient(through: Tensor, out_cast: Tensor, sizes: Sequences) -> Te
 
 
 def _attention_backward(
-    d_context: Tensor, query: Tensor, key: Tensor, value: Tensor, probabilities: Tensor, used: Tensor, own: bool, sizes: Sequences
+    d_context: Tensor, query: Tensor, key: Tensor, value: Tensor, probabilities: Tensor, used: Tensor, self_attention: bool,
+    sizes: Sequences,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """The gradients of the scores and of the projections, as rows (B·Q, ·): queries, keys and values in one tensor if they are of
-    the same sequence (`own`); else queries, then keys and values."""
+    the same sequence (`self_attention`); else queries, then keys and values."""
     d_probabilities = torch.bmm(d_context, value.transpose(1, 2))
     if sizes.keep is not None:
         keep_(d_probabilities, sizes.keep.view_as(d_probabilities))
     d_scores = torch._softmax_backward_data(d_probabilities, probabilities, -1, probabilities.dtype, grad_input=d_probabilities)
-    stacked = torch.empty((3 if own else 2, *key.shape), dtype=key.dtype)  # (kinds, B·H, K, W): keys, then values, last
+    # (kinds, B·H, K, W): keys, then values, last
+    stacked = torch.empty((3 if self_attention else 2, *key.shape), dtype=key.dtype)
     torch.bmm(used.transpose(1, 2), d_context, out=stacked[-1])
     torch.bmm(d_scores.transpose(1, 2), query, out=stacked[-2])
-    if own:
+    if self_attention:
         torch.bmm(d_scores, key, out=stacked[0])
         return d_scores, _merge_heads(stacked, sizes, sizes.query_tokens), None
     d_query = _merge_heads(torch.bmm(d_scores, key)[None], sizes, sizes.query_tokens)

@@ -15,13 +15,13 @@ from cloze.networks.fast.activation import activate, activate_backward
 from cloze.networks.fast.residual import Residual, bias_gradient, linear, offset_of, supported, weight_gradient
 
 
-def fits(call: FeedForwardCall, norm: nn.Module, place: NormPlace, x: Tensor) -> bool:
+def fits(call: FeedForwardCall, norm: nn.Module, norm_place: NormPlace, x: Tensor) -> bool:
     """Whether the function supports the norm, the maps and the kind of feed-forward."""
     host = call.host
-    return type(call.kind) is FeedForward and supported(norm, place, host.inner, host.outer)
+    return type(call.kind) is FeedForward and supported(norm, norm_place, host.inner, host.outer)
 
 
-def feed_forward(x: Tensor, call: FeedForwardCall, norm: Any, dropout: Dropout, place: NormPlace) -> Tensor:
+def feed_forward(x: Tensor, call: FeedForwardCall, norm: Any, dropout: Dropout, norm_place: NormPlace) -> Tensor:
     """The residual connection around a plain feed-forward: states (B, L, D) or rows (M, D)."""
     host, between, keep, positions = call.host, call.dropout, None, call.positions
     if between.active:
@@ -30,7 +30,7 @@ def feed_forward(x: Tensor, call: FeedForwardCall, norm: Any, dropout: Dropout, 
     rows = FastFeedForward.apply(
         x.reshape(-1, x.shape[-1]), host.inner.weight, host.inner.bias, host.outer.weight, host.outer.bias, norm.weight,
         offset_of(norm), call.kind.activation, keep, between.scale if keep is not None else 1.0,
-        Residual.of(norm, place, dropout, x.shape, positions),
+        Residual.of(norm, norm_place, dropout, x.shape, positions),
     )
     return rows.view(x.shape)
 

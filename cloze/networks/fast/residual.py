@@ -36,14 +36,16 @@ class Residual(NamedTuple):
     scale: float
 
     @classmethod
-    def of(cls, norm: nn.Module, place: NormPlace, dropout: Dropout, shape: torch.Size, positions: Positions | None) -> Residual:
+    def of(
+        cls, norm: nn.Module, norm_place: NormPlace, dropout: Dropout, shape: torch.Size, positions: Positions | None
+    ) -> Residual:
         """For states of this shape, or for the rows at `positions`."""
         epsilon = norm.eps
         assert isinstance(epsilon, float)  # `supported` has checked it: a norm of this package or of torch
         if not dropout.active:
-            return cls(place.pre, epsilon, None, 1.0)
+            return cls(norm_place.pre, epsilon, None, 1.0)
         keep = dropout.keep_hidden(shape, torch.device("cpu"), positions)
-        return cls(place.pre, epsilon, keep.view(-1, shape[-1]), dropout.scale)
+        return cls(norm_place.pre, epsilon, keep.view(-1, shape[-1]), dropout.scale)
 
     def norm_before(self, x: Tensor, gain: Tensor, offset: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """The input of the linear maps, x or its norm with `pre`, and the statistics of the norm."""
@@ -101,9 +103,9 @@ class Residual(NamedTuple):
         return gradient, through, d_gain, d_offset
 
 
-def supported(norm: nn.Module, place: NormPlace, *linears: nn.Module | None) -> bool:
+def supported(norm: nn.Module, norm_place: NormPlace, *linears: nn.Module | None) -> bool:
     """Whether the fast functions support this norm and these linear maps; hooks and replaced modules must be called instead."""
-    fits = type(norm) is nn.LayerNorm and norm.bias is not None or type(norm) is RootMeanSquare and place.pre
+    fits = type(norm) is nn.LayerNorm and norm.bias is not None or type(norm) is RootMeanSquare and norm_place.pre
     return fits and untouched(norm) and all(is_linear(linear) for linear in linears if linear is not None)
 
 

@@ -218,11 +218,12 @@ class JointDecoder(nn.Module):
     Parameters: `norm.*` of the embeddings, `layers.<n>.*`.
     """
 
-    def __init__(self, made: LayerSettings, layers: int) -> None:
+    def __init__(self, settings: LayerSettings, layers: int) -> None:
         super().__init__()
-        self.norm, self.dropout = nn.LayerNorm(made.width, eps=made.epsilon), Dropout(made.rates.hidden, made.clock)
+        self.norm = nn.LayerNorm(settings.width, eps=settings.epsilon)
+        self.dropout = Dropout(settings.rates.hidden, settings.clock)
         self.layers: Sequence[Layer] = nn.ModuleList(  # type: ignore[assignment]
-            made.layer(crossing=made.attention(Across())) for _ in range(layers)
+            settings.layer(crossing=settings.attention(Across())) for _ in range(layers)
         )
 
     def forward(self, embeddings: Embeddings, read: TokenSequence, memory: AttentionInputs) -> Tensor:

@@ -151,12 +151,12 @@ class BagOfNGrams(Network):
         sums = vectors.new_zeros(number, self.width).index_add(0, torch.from_numpy(of).to(device), vectors)
         return sums / torch.from_numpy(np.maximum(sizes, 1)).to(sums)[:, None]
 
-    def _unseen(self, characters: Tensor | None, ids: Any, kept: Any) -> dict[int, str]:
+    def _unseen(self, characters: Tensor | None, ids: Any, positions: Any) -> dict[int, str]:
         """The spelling of each word that is given in characters, by its place among the kept ones."""
         if characters is None or self.bag is None:
             return {}
-        spelled = characters.flatten(0, 1).cpu().numpy()[kept]
-        places = np.flatnonzero(self.bag.unknown[ids[kept]] & (spelled[:, 0] == WORD_BEGINS))
+        spelled = characters.flatten(0, 1).cpu().numpy()[positions]
+        places = np.flatnonzero(self.bag.unknown[ids[positions]] & (spelled[:, 0] == WORD_BEGINS))
         return {int(index): _word(spelled[index]) for index in places}
 
 

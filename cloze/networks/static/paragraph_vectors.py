@@ -91,14 +91,14 @@ class ParagraphVectors(WordVectors):
         return self.states(vectors, want, tokens=tokens, block=block, centers=centers, contexts=contexts)
 
     def states(
-        self, own: Tensor, want: frozenset[str], *, tokens: Tensor, block: Tensor | None = None, centers: Tensor | None = None,
-        contexts: Tensor | None = None,
+        self, vectors: Tensor, want: frozenset[str], *, tokens: Tensor, block: Tensor | None = None,
+        centers: Tensor | None = None, contexts: Tensor | None = None,
     ) -> dict[str, Tensor]:
-        """The wanted states of tokens (B, L) whose paragraphs have the vectors `own` (B, D)."""
-        hidden = own[:, None].expand(*tokens.shape, self.width)
-        outputs = {"hidden": hidden, "layers": hidden[None], "summary": own}
+        """The wanted states of tokens (B, L) whose paragraphs have these `vectors` (B, D)."""
+        hidden = vectors[:, None].expand(*tokens.shape, self.width)
+        outputs = {"hidden": hidden, "layers": hidden[None], "summary": vectors}
         if "context" in want:
-            outputs["context"] = self._context(own, tokens, block, centers, contexts).view(*tokens.shape, self.width)
+            outputs["context"] = self._context(vectors, tokens, block, centers, contexts).view(*tokens.shape, self.width)
         return {name: state for name, state in outputs.items() if name in want}
 
     def _own(self, tokens: Tensor, block: Tensor | None, paragraph: Tensor | None) -> Tensor:
@@ -119,16 +119,17 @@ class ParagraphVectors(WordVectors):
         return self.inference(tokens, block)
 
     def _context(
-        self, own: Tensor, tokens: Tensor, block: Tensor | None, centers: Tensor | None, contexts: Tensor | None
+        self, vectors: Tensor, tokens: Tensor, block: Tensor | None, centers: Tensor | None, contexts: Tensor | None
     ) -> Tensor:
         """The means of paragraph and words (B * L, D)."""
         words = F.embedding(tokens.flatten(), self.embeddings.weight[: self.first])
-        spread = own.repeat_interleave(tokens.shape[1], 0)
+        spread = vectors.repeat_interleave(tokens.shape[1], 0)
         if centers is None or contexts is None:
             example, real = self._examples(tokens, block)
             real_words = torch.where(real[:, None], words, 0.0)
-            total = torch.zeros_like(own).index_add(0, example, real_words)[example] - real_words
-            number = torch.zeros_like(own[:, 0]).index_add(0, example, real.to(own.dtype))[example] - real.to(own.dtype)
+            total = torch.zeros_like(vectors).index_add(0, example, real_words)[example] - real_words
+            ones = real.to(vectors.dtype)
+            number = torch.zeros_like(vectors[:, 0]).index_add(0, example, ones)[example] - ones
         else:
             total = torch.zeros_like(words).index_add(0, centers, words.index_select(0, contexts))
             number = torch.zeros_like(words[:, 0]).index_add(0, centers, torch.ones_like(contexts, dtype=words.dtype))

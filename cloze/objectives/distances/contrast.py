@@ -74,17 +74,17 @@ class Contrast(StepObjective):
         vectors = {name: self._mapped(name, states[name]) for name in self.reads}
         return {**vectors, "known": fingerprints(batch["tokens"], batch.get("block"))}
 
-    def compare(self, kept: Mapping[str, Tensor]) -> Loss:
+    def compare(self, rows: Mapping[str, Tensor]) -> Loss:
         """The sum of the losses of the examples that `kept` was called for."""
-        return _loss_of(self._products(kept))
+        return _loss_of(self._products(rows))
 
-    def _products(self, kept: Mapping[str, Tensor]) -> Tensor:
-        scores = kept["query"] @ kept["key"].t() / self.temperature
-        prints = kept["known"]
+    def _products(self, rows: Mapping[str, Tensor]) -> Tensor:
+        scores = rows["query"] @ rows["key"].t() / self.temperature
+        prints = rows["known"]
         # (E, E): another example with the same tokens.
         same = (prints[:, None] == prints) & ~torch.eye(len(prints), dtype=torch.bool, device=prints.device)
         scores = scores.masked_fill(same, float("-inf"))
-        return torch.cat([scores, kept["query"] @ kept["wrong"].t() / self.temperature], dim=1) if "wrong" in kept else scores
+        return torch.cat([scores, rows["query"] @ rows["wrong"].t() / self.temperature], dim=1) if "wrong" in rows else scores
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
         """The sum of cross-entropies over the keys."""

@@ -256,8 +256,8 @@ class MatchHidden(DistillationMatch):
         if student.dim() == 4:
             pairs = layer_pairs(self.layer_map, len(student) - 1, len(teacher) - 1, embeddings=True)
             return over_pairs(
-                pairs, lambda here, there: self._distance(student[here], teacher[there], batch), over=self.over_layers,
-                clock=self.clock,
+                pairs, lambda layer, teacher_layer: self._distance(student[layer], teacher[teacher_layer], batch),
+                over=self.over_layers, clock=self.clock,
             )
         return self._distance(student, teacher, batch)
 
@@ -333,8 +333,8 @@ class MatchAttention(DistillationMatch):
         pairs = layer_pairs(self.layer_map, len(student), len(teacher), embeddings=False)
         sees = self._sees(batch)
         return over_pairs(
-            pairs, lambda here, there: self._distance(student[here - 1], teacher[there - 1], sees, batch), over=self.over_layers,
-            clock=self.clock,
+            pairs, lambda layer, teacher_layer: self._distance(student[layer - 1], teacher[teacher_layer - 1], sees, batch),
+            over=self.over_layers, clock=self.clock,
         )
 
     def _sees(self, batch: Batch) -> Tensor:

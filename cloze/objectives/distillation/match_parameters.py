@@ -97,15 +97,16 @@ class MatchParameters(DistillationMatch):
         apart = (moved - (student if self.direction == "down" else teacher)).square()
         return apart.mean() if self.over == "mean" else apart.sum()
 
-    def _map(self, name: str, side: str, there: int, here: int) -> Tensor:
+    def _map(self, name: str, side: str, teacher_size: int, student_size: int) -> Tensor:
         maps: Any = self.head
         matrices = maps[side]
-        key = _key(there, here)
+        key = _key(teacher_size, student_size)
         if key not in matrices:
             listed = ", ".join(pair.replace("_", " to ") for pair in matrices) or "none"
             raise RecipeError(
-                f"match_parameters: {name} has {there:,} {side} in the teacher and {here:,} in the student, and there is no map "
-                f"between these.\n  Maps: {listed}. Give both networks an inner width that is `inner` times their width."
+                f"match_parameters: {name} has {teacher_size:,} {side} in the teacher and {student_size:,} in the student, and "
+                f"there is no map between these.\n  Maps: {listed}. Give both networks an inner width that is `inner` times "
+                "their width."
             )
         matrix: Tensor = matrices[key]
         return matrix
@@ -127,10 +128,11 @@ def pairs_of(student: Mapping[str, Tensor], teacher: Mapping[str, Tensor]) -> It
         yield from (ParameterPair(name, *pair) for pair in zip(weight.chunk(parts), target.chunk(parts), strict=True))
 
 
-def _key(there: int, here: int) -> str:
-    return f"{there}_{here}"
+def _key(teacher_size: int, student_size: int) -> str:
+    return f"{teacher_size}_{student_size}"
 
 
-def _orthonormal(there: int, here: int, side: str) -> nn.Parameter:
+def _orthonormal(teacher_size: int, student_size: int, side: str) -> nn.Parameter:
     """(d, D) for rows, (D, d) for columns."""
-    return nn.Parameter(nn.init.orthogonal_(torch.empty((here, there) if side == "rows" else (there, here))))
+    shape = (student_size, teacher_size) if side == "rows" else (teacher_size, student_size)
+    return nn.Parameter(nn.init.orthogonal_(torch.empty(shape)))

@@ -36,8 +36,8 @@ class OutputWords(TargetsAtPositions):
         self.counts: Tensor
         self.register_buffer("counts", torch.as_tensor(word_counts(vocab_size, counts, spellings), device="cpu"))
 
-    def _load_from_state_dict(self, *arguments: Any, **named: Any) -> None:
-        super()._load_from_state_dict(*arguments, **named)
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        super()._load_from_state_dict(*args, **kwargs)
         self.counts_changed()
 
     def counts_changed(self) -> None:

@@ -23,13 +23,13 @@ class Naming:
     label, in the order of the file.
     """
 
-    def __init__(self, given: Labels | None, part: str) -> None:
-        by = given if isinstance(given, Mapping) else {name: [name] for name in given or ()}
-        self.fixed = given is not None
+    def __init__(self, labels: Labels | None, part: str) -> None:
+        by = labels if isinstance(labels, Mapping) else {name: [name] for name in labels or ()}
+        self.fixed = labels is not None
         self.number = {label: number for number, several in enumerate(by.values()) for label in several}
         self.names = list(by)
-        if given is not None and (not by or len(self.number) < sum(map(len, by.values()))):
-            raise RecipeError(f"text.annotate: {part}.labels: expected one or more labels, each of them once, got {given}.")
+        if labels is not None and (not by or len(self.number) < sum(map(len, by.values()))):
+            raise RecipeError(f"text.annotate: {part}.labels: expected one or more labels, each of them once, got {labels}.")
 
     def of(self, label: str) -> int | None:
         """The number of a label; None if it does not count."""

@@ -41,13 +41,13 @@ class TextUnits:
     sentences is marked in both.
     """
 
-    def __init__(self, given: Iterable[Given], naming: Naming | None = None) -> None:
+    def __init__(self, texts: Iterable[Given], naming: Naming | None = None) -> None:
         naming = naming or Naming(None, "")
         self.units: dict[int, tuple[Unit, ...]] = {}
         self.record: dict[int, int] = {}
         self.lines: list[tuple[int, str]] = []
         self.count = 0
-        for line, text, units in given:
+        for line, text, units in texts:
             solid, plain = _solid(text)
             numbered = [
                 (bisect_left(solid, start), bisect_left(solid, stop), number) for start, stop, label in units
@@ -351,13 +351,13 @@ def _ranges(text: str) -> dict[tuple[int, int], None]:
     ranges: dict[tuple[int, int], None] = {}
     lines = text.split("\n")
 
-    def mark(pieces: Iterable[str], place: int) -> int:
+    def mark(pieces: Iterable[str], start: int) -> int:
         for piece in pieces:
             size = len(_plain(piece))
             if size:
-                ranges[place, place + size] = None
-            place += size
-        return place
+                ranges[start, start + size] = None
+            start += size
+        return start
 
     position = 0
     for line in lines:

@@ -115,8 +115,8 @@ def _counts(text: str) -> Counter[str]:
     return Counter(match.group().lower() for match in RUNS.finditer(text))
 
 
-def _cosine(one: Counter[str], other: Counter[str]) -> float:
+def _cosine(first: Counter[str], second: Counter[str]) -> float:
     """The cosine of two texts by their words' counts; 0 for an empty one."""
-    product = sum(count * other[word] for word, count in one.items())
-    lengths = math.sqrt(sum(c * c for c in one.values()) * sum(c * c for c in other.values()))
+    product = sum(count * second[word] for word, count in first.items())
+    lengths = math.sqrt(sum(c * c for c in first.values()) * sum(c * c for c in second.values()))
     return product / lengths if lengths else 0.0

@@ -111,12 +111,12 @@ class ChunkNumbers:
         _kernels().place(self._keys, self._slots, self.used)
 
 
-def expand(numbers: NDArray[np.int32], place: Int64, count: Int64, pool: NDArray[np.int32]) -> tuple[NDArray[np.int32], Int64]:
+def expand(numbers: NDArray[np.int32], starts: Int64, count: Int64, pool: NDArray[np.int32]) -> tuple[NDArray[np.int32], Int64]:
     """The ids of every number, concatenated, and the number of ids before each chunk (n + 1,)."""
     before = np.empty(len(numbers) + 1, dtype=np.int64)
     kernels = _kernels()
     ids = np.empty(kernels.measure(numbers, count, before), dtype=np.int32)
-    kernels.gather(numbers, place, before, pool, ids)
+    kernels.gather(numbers, starts, before, pool, ids)
     return ids, before
 
 

@@ -102,10 +102,10 @@ def measure(numbers: Any, count: Any, before: Any) -> int:
 
 
 @kernel()
-def gather(numbers: Any, place: Any, before: Any, pool: Any, ids: Any) -> None:
+def gather(numbers: Any, starts: Any, before: Any, pool: Any, ids: Any) -> None:
     """Copy the ids of every chunk from the pool to their positions."""
     for i in range(len(numbers)):
-        source = place[numbers[i]]
+        source = starts[numbers[i]]
         for to in range(before[i], before[i + 1]):
             ids[to] = pool[source]
             source += 1

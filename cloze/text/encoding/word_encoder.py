@@ -83,16 +83,16 @@ class WordEncoder:
         flat = np.concatenate(ids) if ids else np.zeros(0, np.int32)
         return EncodedLines(*self.tokenizer.joined(flat, np.ones(total, dtype=np.bool_), np.concatenate(offsets)))
 
-    def _learn(self, block: bytes, found: numbering.Scanned) -> None:
+    def _learn(self, block: bytes, scan: numbering.Scanned) -> None:
         """Assign ids to the new chunks of a scan, and numbers to the long ones."""
         chunks = self._numbers.chunks(self._known)
-        for index, start, size in found.long.tolist():
+        for index, start, size in scan.long.tolist():
             word = block[start : start + size]
             number = self._long.get(word)
             if number is None:
                 self._long[word] = number = self._numbers.reserve()
                 chunks.append(word)
-            found.numbers[index] = number
+            scan.numbers[index] = number
         if not chunks:
             return
         if self.tokenizer.lower:

@@ -162,14 +162,14 @@ class Lattice:
         return np.array([scores[piece] - _best_without(piece, scores) for piece in self.pieces])
 
 
-def _best_without(piece: str, known: dict[str, float]) -> float:
+def _best_without(piece: str, scores: dict[str, float]) -> float:
     """The log-probability of the best spelling of a piece by at least two others."""
     size = len(piece)
     best = [0.0] + [-1e9] * size
     for end in range(1, size + 1):
         for begin in range(end):
             if end - begin < size:
-                score = known.get(piece[begin:end])
+                score = scores.get(piece[begin:end])
                 if score is not None and best[begin] + score > best[end]:
                     best[end] = best[begin] + score
     return best[size]
@@ -236,20 +236,20 @@ def _seeds(words: list[tuple[str, int]], most: int) -> Lattice:
 
 def _lattice(
     text: str,
-    found: list[tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]],
+    substrings: list[tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]],
     keep: NDArray[np.bool_],
     word: NDArray[np.int64],
     depth: NDArray[np.int64],
     size: NDArray[np.int64],
     weight: Float,
 ) -> Lattice:
-    """The arcs of the kept substrings; `found` has, per length, counts, first places, all places and their substrings."""
+    """The arcs of the kept substrings; `substrings` has, per length, counts, first places, all places and their substrings."""
     number = np.cumsum(keep) - 1  # (substrings,): the number of each as a piece
     pieces: list[str] = []
     counts: list[NDArray[np.float64]] = []
     parts: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]] = []
     seen = 0
-    for length, (count, first, at, which) in enumerate(found, start=1):
+    for length, (count, first, at, which) in enumerate(substrings, start=1):
         selected = keep[seen : seen + len(count)]
         pieces += [text[start : start + length] for start in first[selected].tolist()]
         counts.append(count[selected])

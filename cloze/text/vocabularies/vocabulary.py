@@ -89,15 +89,15 @@ def fit_of(tokenizer: Tokenizer, texts: Iterable[str], *, counts_words: bool = T
     return fit
 
 
-def _count_cut(fit: Fit, tokenizer: Tokenizer, texts: Sequence[str], found: Any, unknown: int) -> None:
+def _count_cut(fit: Fit, tokenizer: Tokenizer, texts: Sequence[str], encoding: Any, unknown: int) -> None:
     """Add the words of several pieces, and unknown ones, as the tokenizer normalises them."""
-    first = np.flatnonzero(found.word_start)
-    sizes = np.diff(first, append=len(found.ids))
-    several = np.flatnonzero((sizes > 1) | (found.ids[first] == unknown))
-    whose = np.searchsorted(found.offsets, first[several], side="right") - 1
+    first = np.flatnonzero(encoding.word_start)
+    sizes = np.diff(first, append=len(encoding.ids))
+    several = np.flatnonzero((sizes > 1) | (encoding.ids[first] == unknown))
+    whose = np.searchsorted(encoding.offsets, first[several], side="right") - 1
     for number, text in zip(several.tolist(), whose.tolist(), strict=True):
         begin, size = int(first[number]), int(sizes[number])
-        word = tokenizer.normalised(texts[text][int(found.begin[begin]) : int(found.end[begin + size - 1])]).strip(" ▁")
+        word = tokenizer.normalised(texts[text][int(encoding.begin[begin]) : int(encoding.end[begin + size - 1])]).strip(" ▁")
         fit.cut[word] += 1
         fit.pieces[word] = size
 

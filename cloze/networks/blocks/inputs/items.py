@@ -160,7 +160,7 @@ class ItemEmbeddings(nn.Module, ABC):
         """The map whose inputs are the features; None if there is none that reads them alone."""
         return None
 
-    def initial_values(self, theirs: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    def initial_values(self, checkpoint: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """The values of own parameters, by name, that a checkpoint without items gives; the others are random."""
         return {}
 
@@ -219,10 +219,10 @@ class ItemsWithTables(ItemEmbeddings):
         self.positions, self.segments = nn.Embedding(positions, width), nn.Embedding(segments, width)
         self.dropout = dropout
 
-    def initial_values(self, theirs: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    def initial_values(self, checkpoint: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         return {
-            f"{name}.weight": theirs[f"embeddings.{name}.weight"] for name in ("positions", "segments")
-            if f"embeddings.{name}.weight" in theirs
+            f"{name}.weight": checkpoint[f"embeddings.{name}.weight"] for name in ("positions", "segments")
+            if f"embeddings.{name}.weight" in checkpoint
         }
 
     @property
