@@ -321,7 +321,7 @@ def open_dev_stores(
         return {name: store for name in recipe.sources if name not in building_sources}
     return {
         name: open_own(
-            recipe.sources[name], dev[name], folder / "dev" / name, tokenizer=tokenizer, known=store, run=run,
+            recipe.sources[name], dev[name], folder / "dev" / name, tokenizer=tokenizer, base=store, run=run,
             report=request.say,
         )[0]
         for name, store in stores.items() if name in dev

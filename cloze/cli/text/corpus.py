@@ -262,7 +262,7 @@ class BuildLabelled(Build, OfTask):
         if self.tokenizer is None:
             raise CorpusError("--task: labelled text is encoded with the tokenizer of a checkpoint. Give it: --tokenizer FOLDER")
         store = source.build_store(
-            paths, Tokenizer.load(self.tokenizer), out, known=None, report=(lambda line: None) if quiet else typer.echo
+            paths, Tokenizer.load(self.tokenizer), out, base=None, report=(lambda line: None) if quiet else typer.echo
         )
         if not quiet:
             typer.echo(f"{out}: {store.documents:,} rows")

@@ -63,7 +63,7 @@ def build_items(
         else:
             texts = (record.texts[0] for path in paths for record in source.answer.read(path, source.columns))
             text_tokenizer = train(trainable(text_of(load_recipe(recipe))), texts, size=size, seed=seed, report=say)
-        return source.build_store(paths, text_tokenizer, out, known=None, report=say)
+        return source.build_store(paths, text_tokenizer, out, base=None, report=say)
 
 
 def _answer(recipe: Any, path: str) -> str:
