@@ -447,11 +447,11 @@ class Model:
             raise CheckpointError(f"{self.folder}: this network has no table with a vector for every token.")
 
 
-def item_files(given: ItemFiles) -> list[str]:
+def item_files(items: ItemFiles) -> list[str]:
     """Files of items as the command line has them: FILE, or NAME=FILE."""
-    if given is None:
+    if items is None:
         return []
-    return [f"{name}={file}" for name, file in given.items()] if isinstance(given, Mapping) else [str(given)]
+    return [f"{name}={file}" for name, file in items.items()] if isinstance(items, Mapping) else [str(items)]
 
 
 @checked

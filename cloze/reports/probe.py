@@ -18,7 +18,8 @@ def render(finding: Finding, *, command: str = "", timestamp: datetime | None = 
     """The page, as HTML text that refers to nothing outside itself."""
     return fill_page(
         "probe.html", timestamp, finding=finding, command=command,
-        figures=[(figure(plot), legend(plot)) for plot in finding.plots], tables=[(table, _cells(table)) for table in finding.tables],
+        figures=[(figure(plot), legend(plot)) for plot in finding.plots],
+        tables=[(table, _cells(table)) for table in finding.tables],
     )
 
 

@@ -233,9 +233,9 @@ class Text:
             current.write(self.folder)
         return True
 
-    def differs(self, known: TextRecord) -> str:
+    def differs(self, record: TextRecord) -> str:
         """How the text differs from that of a record, in words."""
-        return difference(known.files, marks_of(self.files() or (), known.files))
+        return difference(record.files, marks_of(self.files() or (), record.files))
 
     def files(self) -> list[str] | None:
         """The files of the text in the order in which they are read; None if the text does not exist."""
