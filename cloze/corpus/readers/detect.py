@@ -48,7 +48,7 @@ def find_layout(sample: bytes, path: str, requested: RequestedFormat, ending: st
         return DetectedFormat("blank", "no text to judge by")
     if full[0].lstrip().startswith("<doc ") and full[0].rstrip().endswith(">"):
         return DetectedFormat("wiki", "begins with <doc …>")
-    layout = _structured(text, full, path, requested, ending, whole=is_whole)
+    layout = _structured(text, full, path, requested, ending, is_whole=is_whole)
     if layout is None and requested.column != COLUMN:
         raise CorpusError(f"{path}: running text, which has no column {requested.column!r}. Omit --text for this file.")
     return layout or _prose_layout(lines, full)
