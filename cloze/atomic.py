@@ -89,10 +89,10 @@ def recover(target: Path) -> None:
             _sweep(folder)
 
 
-def exchange(one: Path, other: Path) -> bool:
+def exchange(path: Path, other: Path) -> bool:
     """Exchange the names of two files or folders in one step; False, with nothing changed, where that cannot be done."""
     library = ctypes.CDLL(None, use_errno=True)
-    first, second = os.fsencode(one), os.fsencode(other)
+    first, second = os.fsencode(path), os.fsencode(other)
     try:
         if sys.platform == "darwin":
             return int(library.renamex_np(first, second, _EXCHANGE)) == 0
@@ -143,13 +143,13 @@ def _naming(target: Path) -> Iterator[None]:
         raise
 
 
-def _sweep(place: Path) -> None:
+def _sweep(path: Path) -> None:
     """Remove a hidden place if its writer is gone."""
     with suppress(OSError):
-        held = os.open(place, os.O_RDONLY)
+        held = os.open(path, os.O_RDONLY)
         try:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _remove(place)
+            _remove(path)
         finally:
             os.close(held)
 

@@ -147,8 +147,8 @@ class RecipeError(UserError):
 class UnknownPart(RecipeError):
     """A part that no code has registered; `kind` and `name` are those that were asked for."""
 
-    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
-        super().__init__(f"unknown {kind} {name!r}. {propose(name, known)}")
+    def __init__(self, kind: str, name: str, choices: Iterable[str]) -> None:
+        super().__init__(f"unknown {kind} {name!r}. {propose(name, choices)}")
         self.kind, self.name = kind, name
 
 
@@ -213,9 +213,9 @@ def nearest_path(missing: Path) -> str:
     return f"In its folder: {', '.join(names)}." if names else "Its folder is empty."
 
 
-def nearest(given: str, known: Iterable[str]) -> list[str]:
-    """The known words closest to `given`, the best first: three at most, and none if no word is similar."""
-    return get_close_matches(str(given), sorted(set(known)), n=3, cutoff=0.55)
+def nearest(name: str, choices: Iterable[str]) -> list[str]:
+    """The `choices` closest to `name`, the best first: three at most, and none if none is similar."""
+    return get_close_matches(str(name), sorted(set(choices)), n=3, cutoff=0.55)
 
 
 def did_you_mean(names: Sequence[str]) -> str:
@@ -227,21 +227,21 @@ def did_you_mean(names: Sequence[str]) -> str:
     return f"Did you mean {_either(names)}?" if names else ""
 
 
-def propose(given: str, known: Iterable[str]) -> str:
-    """A sentence naming the known words closest to `given`, or all of them when they are few."""
-    names = sorted(set(known))
-    if close := nearest(given, names):
+def propose(name: str, choices: Iterable[str]) -> str:
+    """A sentence naming the `choices` closest to `name`, or all of them when they are few."""
+    names = sorted(set(choices))
+    if close := nearest(name, names):
         return did_you_mean(close)
     if len(names) <= 16:
         return f"Known: {', '.join(names) or 'none'}."
     return f"No known name is similar; there are {len(names)}, such as {', '.join(names[:5])}."
 
 
-def require_table(place: str, name: str, tables: Iterable[str]) -> None:
-    """A `RecipeError` if a part, whose `place` in the recipe is given, names a look-up table that is not among `tables`."""
+def require_table(path: str, name: str, tables: Iterable[str]) -> None:
+    """A `RecipeError` if a part, whose `path` in the recipe is given, names a look-up table that is not among `tables`."""
     names = tuple(tables)
     if name not in names:
-        raise RecipeError(f"{place}: there is no table {name!r}. {propose(name, names)}")
+        raise RecipeError(f"{path}: there is no table {name!r}. {propose(name, names)}")
 
 
 def _either(names: Sequence[str]) -> str:

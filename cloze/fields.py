@@ -87,9 +87,9 @@ def join(view: str, field: str, chosen: str = "") -> str:
     return ("" if view in ("", "main") else view + ".") + field + (f"/{chosen}" if chosen else "")
 
 
-def sequence(given: Collection[str]) -> str | None:
+def sequence(fields: Collection[str]) -> str | None:
     """The field that the rows of a view consist of, None where it has no rows of positions (cells of a matrix)."""
-    return next((name for name in SEQUENCES if name in given), None)
+    return next((name for name in SEQUENCES if name in fields), None)
 
 
 @lru_cache(maxsize=4096)

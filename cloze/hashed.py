@@ -103,11 +103,11 @@ class KeptBuckets:
     """
 
     def __init__(
-        self, hashing: Hashing, kept: NDArray[np.int64], order: NDArray[np.int64] | None = None,
+        self, hashing: Hashing, buckets: NDArray[np.int64], order: NDArray[np.int64] | None = None,
         absent: NDArray[np.int64] | None = None,
     ) -> None:
-        self.hashing, self.kept, self.size = hashing, kept, len(kept)
-        self.order = np.arange(len(kept)) if order is None else order
+        self.hashing, self.kept, self.size = hashing, buckets, len(buckets)
+        self.order = np.arange(len(buckets)) if order is None else order
         self.absent = np.zeros(0, np.int64) if absent is None else absent
 
     @property
@@ -163,14 +163,14 @@ class Bag:
         bucket_rows[self.table.kept] = self.first + self.table.order
         return bucket_rows
 
-    def of_word(self, spelling: str, own: int | None) -> tuple[list[int], int]:
-        """The rows of a word, with its `own` row if it has one, and how many terms it is. The end of a text has no n-grams."""
+    def of_word(self, spelling: str, row: int | None) -> tuple[list[int], int]:
+        """The rows of a word, with its own `row` if it has one, and how many terms it is. The end of a text has no n-grams."""
         grams = self.hashing.characters
         buckets = [] if grams is None or spelling == _END else ngram_rows(spelling, grams, self.hashing.buckets, 0)
-        rows = [] if own is None else [own]
+        rows = [] if row is None else [row]
         gram_rows = self.places[buckets]
         rows += gram_rows[gram_rows >= 0].tolist()
-        return rows, len(rows) if self.hashing.skips else len(buckets) + (own is not None)
+        return rows, len(rows) if self.hashing.skips else len(buckets) + (row is not None)
 
     def of_texts(
         self, tokens: NDArray[np.int64], owner: NDArray[np.int64], unseen: Mapping[int, str], *, runs: bool = True

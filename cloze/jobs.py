@@ -65,7 +65,7 @@ class Workers(Protocol):
         """End all running jobs; each may first write a checkpoint."""
 
 
-def workers_on(place: str, count: int) -> Workers:
+def workers_on(address: str, count: int) -> Workers:
     """The workers that `--on PLACE` names: local, ray (a Ray on this machine or the cluster it belongs to), ray://HOST:PORT, or
     dask://HOST:PORT.
 
@@ -73,13 +73,13 @@ def workers_on(place: str, count: int) -> Workers:
     """
     if count < 1:
         raise UserError(f"--jobs {count}: expected 1 or more.")
-    if place == LOCAL:
+    if address == LOCAL:
         return LocalWorkers(count)
-    if place == RAY or place.startswith(f"{RAY}://"):
-        return RayWorkers(place, count)
-    if place.startswith(f"{DASK}://"):
-        return DaskWorkers(place, count)
-    raise UserError(f"--on {place}: expected local, ray, ray://HOST:PORT or dask://HOST:PORT.")
+    if address == RAY or address.startswith(f"{RAY}://"):
+        return RayWorkers(address, count)
+    if address.startswith(f"{DASK}://"):
+        return DaskWorkers(address, count)
+    raise UserError(f"--on {address}: expected local, ray, ray://HOST:PORT or dask://HOST:PORT.")
 
 
 class LocalWorkers:
@@ -126,20 +126,20 @@ class RayWorkers:
     All machines must see the folders of the jobs under the same paths and have cloze installed.
     """
 
-    def __init__(self, place: str, count: int) -> None:
+    def __init__(self, address: str, count: int) -> None:
         try:
             import ray
         except ImportError:
-            raise MissingExtra("ray", "ray", f"--on {place}") from None
+            raise MissingExtra("ray", "ray", f"--on {address}") from None
         self.count, self._ray = count, ray
         if not ray.is_initialized():
             try:
-                ray.init(**({"address": place} if "://" in place else {}), log_to_driver=False)
+                ray.init(**({"address": address} if "://" in address else {}), log_to_driver=False)
             except ConnectionError as error:
                 first, *rest = str(error).strip().splitlines()
                 reason = " ".join([first, *rest[-1:]])  # the last line of the server's traceback says what went wrong
                 raise UserError(
-                    f"--on {place}: no Ray cluster answers there ({reason}).\n"
+                    f"--on {address}: no Ray cluster answers there ({reason}).\n"
                     "  Start one with `ray start --head`, and give the port of its client server: ray://HOST:10001.\n"
                     "  A cluster that wants a token reads it from the environment: RAY_AUTH_MODE=token, RAY_AUTH_TOKEN=…"
                 ) from None
@@ -178,17 +178,17 @@ class RayWorkers:
 class DaskWorkers:
     """Tasks of a Dask cluster, each of which starts the process of its job; see `RayWorkers` for what the machines need."""
 
-    def __init__(self, place: str, count: int) -> None:
+    def __init__(self, address: str, count: int) -> None:
         try:
             import distributed
         except ImportError:
-            raise MissingExtra("distributed", "dask", f"--on {place}") from None
+            raise MissingExtra("distributed", "dask", f"--on {address}") from None
         self.count, self._distributed = count, distributed
         try:
-            self._client = distributed.Client(place.replace(f"{DASK}://", "tcp://"), timeout="10s", set_as_default=False)
+            self._client = distributed.Client(address.replace(f"{DASK}://", "tcp://"), timeout="10s", set_as_default=False)
         except (OSError, ValueError) as error:
             raise UserError(
-                f"--on {place}: no Dask scheduler answers there ({type(error).__name__}).\n"
+                f"--on {address}: no Dask scheduler answers there ({type(error).__name__}).\n"
                 "  Start one with `dask scheduler`, and workers with `dask worker HOST:8786`."
             ) from None
         self._tasks: dict[Any, Job] = {}

@@ -75,9 +75,9 @@ def kernel(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     return compiled
 
 
-def is_kept(*made: Any) -> bool:
+def is_kept(*dispatchers: Any) -> bool:
     """Whether the cache holds machine code of all of these kernels, for any argument types."""
-    return all(isinstance(dispatcher._cache, _Kept) and dispatcher._cache.exists() for dispatcher in made)
+    return all(isinstance(dispatcher._cache, _Kept) and dispatcher._cache.exists() for dispatcher in dispatchers)
 
 
 class _Names(CompileResultCacheImpl):

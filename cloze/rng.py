@@ -146,14 +146,14 @@ def _counters(n: int) -> UInt32:
     return counters
 
 
-def shuffled(place: NDArray[np.int64], size: NDArray[np.int64], key: UInt64) -> NDArray[np.int64]:
-    """Where a keyed permutation of `size` items sends each `place`; (N,) of each, sizes and keys may differ. No array is held.
+def shuffled(index: NDArray[np.int64], size: NDArray[np.int64], key: UInt64) -> NDArray[np.int64]:
+    """Where a keyed permutation of `size` items sends each `index`; (N,) of each, sizes and keys may differ. No array is held.
 
     Four rounds of a Feistel network over the next even power of two, repeated for as long as the result is not below `size`
     (cycle walking: Black and Rogaway, 2002, §3).
     """
     half = np.maximum((np.ceil(np.log2(np.maximum(size, 2))).astype(np.uint64) + np.uint64(1)) >> np.uint64(1), np.uint64(1))
-    positions = place.astype(np.uint64)
+    positions = index.astype(np.uint64)
     limit = size.astype(np.uint64)
     left = np.arange(len(positions))
     while len(left):

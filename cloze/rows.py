@@ -111,11 +111,11 @@ class Rows(Mapping[str, Array]):
         )
 
     def splice_stretches(
-        self, width: int, shifts: Sequence[Array], begun: Sequence[Array], length: Array, inserted: Inserted
+        self, width: int, shifts: Sequence[Array], masks: Sequence[Array], length: Array, inserted: Inserted
     ) -> Rows:
         """Like `splice`, faster, for rows of `width` columns made of a few long stretches, which are copied whole.
 
-        Column c is copied from column c + shift; the shift is `shifts[0]` (B,), and `shifts[k]` where `begun[k - 1]` (B,
+        Column c is copied from column c + shift; the shift is `shifts[0]` (B,), and `shifts[k]` where `masks[k - 1]` (B,
         width) is true. A shift may lead at most `width` columns out of the row.
         """
         old = self.width
@@ -128,13 +128,13 @@ class Rows(Mapping[str, Array]):
                 (len(flat) - width + 1, width, *value.shape[2:]), value.dtype, flat, strides=(flat.strides[0], *flat.strides)
             )
             new = windows[starts[0]]
-            for start, after in zip(starts[1:], begun, strict=True):
+            for start, after in zip(starts[1:], masks, strict=True):
                 np.copyto(new, windows[start], where=after.reshape(after.shape + (1,) * (new.ndim - 2)))
             return new
 
         def index() -> Array:
             columns = np.arange(width) + shifts[0][:, None]
-            for shift, before, after in zip(shifts[1:], shifts, begun, strict=False):
+            for shift, before, after in zip(shifts[1:], shifts, masks, strict=False):
                 columns += after * (shift - before)[:, None]
             return columns
 

@@ -82,9 +82,9 @@ def _within(builder: Any, count: Any) -> Any:
     return builder.icmp_signed("<", ir.Constant(_WORDS, list(range(SIMD_WIDTH))), limit)
 
 
-def _load_bits(context: Any, builder: Any, matrix: Any, place: Any, count: Any) -> Any:
+def _load_bits(context: Any, builder: Any, matrix: Any, position: Any, count: Any) -> Any:
     """The first `count` int16 from that address, zero in the other elements; memory past the last is not touched."""
-    pointer, within = _address(context, builder, matrix, *place), _within(builder, count)
+    pointer, within = _address(context, builder, matrix, *position), _within(builder, count)
     with builder.if_else(_full(builder, count), likely=True) as (then, otherwise):
         with then:
             all_ = builder.load(pointer, align=2)
@@ -319,8 +319,8 @@ def subtract(typing: Any, left: Any, right: Any) -> Any:
 
 
 @intrinsic
-def unless_nan(typing: Any, value: Any, made: Any) -> Any:
-    """`made`, but `value` in the elements where that is NaN: `multiply` is compiled as if there were no NaN."""
+def unless_nan(typing: Any, value: Any, product: Any) -> Any:
+    """`product`, but `value` in the elements where that is NaN: `multiply` is compiled as if there were no NaN."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         value, product = arguments

@@ -60,7 +60,7 @@ def without_surrogates(text: str) -> str:
 
 def visible(text: str) -> str:
     """Text for a terminal: control characters and marks of direction as `\\x1b` or `\\u202e`."""
-    return _CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)
+    return _CONTROL.sub(lambda match: ascii(match[0])[1:-1], text)
 
 
 class Terminal(io.TextIOWrapper):

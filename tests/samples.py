@@ -42,7 +42,7 @@ def scenes(answer: str) -> Path:
     folder = Path(tempfile.mkdtemp(prefix="scenes"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     tokenizer = train(TextSpec.of({"lower": True}, "wordpiece", {"size": 120}), flat)
-    source.build_store([file], tokenizer, folder / "store", known=None, report=lambda line: None)
+    source.build_store([file], tokenizer, folder / "store", base=None, report=lambda line: None)
     return folder / "store"
 
 
@@ -69,7 +69,7 @@ def films() -> Path:
         answer="none", items={"frames": ["features", "word"]}, item_files={"frames": str(folder / "films.npz")}, length=32
     )
     tokenizer = train(TextSpec.of({"lower": True}, "wordpiece", {"size": 90, "visual": {"frames": words.size}}), texts)
-    source.build_store([folder / "films.jsonl"], tokenizer, folder / "store", known=None, report=lambda line: None)
+    source.build_store([folder / "films.jsonl"], tokenizer, folder / "store", base=None, report=lambda line: None)
     return folder / "store"
 
 
@@ -92,7 +92,7 @@ def said() -> Path:
     (folder / "said.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
     source = Records(answer="none", items={"sounds": ["features"]}, item_files={"sounds": str(folder / "sounds.npz")}, length=32)
     tokenizer = train(TextSpec.of({"lower": True}, "wordpiece", {"size": 60}), texts)
-    source.build_store([folder / "said.jsonl"], tokenizer, folder / "store", known=None, report=lambda line: None)
+    source.build_store([folder / "said.jsonl"], tokenizer, folder / "store", base=None, report=lambda line: None)
     return folder / "store"
 
 

@@ -20,9 +20,9 @@ def paths_of(corpus: Texts) -> list[str]:
     return [str(path) for path in ([corpus] if isinstance(corpus, str | Path) else corpus)]
 
 
-def typed_task(name: str, given: Files) -> str:
+def typed_task(name: str, files: Files) -> str:
     """A task as the command line has it."""
-    words = [given] if isinstance(given, str) else [str(word) for word in given]
+    words = [files] if isinstance(files, str) else [str(word) for word in files]
     if len(words) == 1:
         return f"{name}={words[0]}"
     if len(words) not in (3, 4):

@@ -71,16 +71,16 @@ def rows_of(results: Iterable[Any]) -> Iterator[dict[str, Any]]:
             yield dict(_flat(_record(result)))
 
 
-def _record(one: Any) -> Mapping[str, Any]:
-    if isinstance(one, Recorded):
-        return one.record()
-    if isinstance(one, NamedTupleResult):
-        return one._asdict()
-    if isinstance(one, Mapping):
-        return one
-    if is_dataclass(one) and not isinstance(one, type):
-        return asdict(one)
-    raise UserError(f"cloze.frame: {type(one).__name__} is no result of a model's method.")
+def _record(result: Any) -> Mapping[str, Any]:
+    if isinstance(result, Recorded):
+        return result.record()
+    if isinstance(result, NamedTupleResult):
+        return result._asdict()
+    if isinstance(result, Mapping):
+        return result
+    if is_dataclass(result) and not isinstance(result, type):
+        return asdict(result)
+    raise UserError(f"cloze.frame: {type(result).__name__} is no result of a model's method.")
 
 
 def _flat(record: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -182,9 +182,9 @@ class Model:
         files, links_json = item_files(items), None if links is None else json.dumps(links)
         reader = replace(ready.reader, pictures=shown_picture(self.checkpoint, files, picture)) if files else ready.reader
 
-        def made(given: Sequence[str]) -> Sequence[Filled]:
-            linked = given_links(self.checkpoint, reader, given, links_json, None, "text")
-            return fill(reader, ready.head, given, top=top, rows=batch, links=linked)
+        def made(strings: Sequence[str]) -> Sequence[Filled]:
+            linked = given_links(self.checkpoint, reader, strings, links_json, None, "text")
+            return fill(reader, ready.head, strings, top=top, rows=batch, links=linked)
 
         return _each(texts, made)
 
@@ -229,8 +229,8 @@ class Model:
             other = to_generate(draft.checkpoint, language=language)
             how["draft"] = Draft(other.reader, other.head)
 
-        def made(given: list[str]) -> list[Generated]:
-            return generate(ready.reader, ready.head, given, tokens=tokens, seed=seed, rows=batch, **how)
+        def made(strings: list[str]) -> list[Generated]:
+            return generate(ready.reader, ready.head, strings, tokens=tokens, seed=seed, rows=batch, **how)
 
         if isinstance(texts, str) and how["beams"] is not None and how["beams"].best > 1:
             return made([texts])
@@ -447,11 +447,11 @@ class Model:
             raise CheckpointError(f"{self.folder}: this network has no table with a vector for every token.")
 
 
-def item_files(given: ItemFiles) -> list[str]:
+def item_files(items: ItemFiles) -> list[str]:
     """Files of items as the command line has them: FILE, or NAME=FILE."""
-    if given is None:
+    if items is None:
         return []
-    return [f"{name}={file}" for name, file in given.items()] if isinstance(given, Mapping) else [str(given)]
+    return [f"{name}={file}" for name, file in items.items()] if isinstance(items, Mapping) else [str(items)]
 
 
 @checked

@@ -20,46 +20,46 @@ _FILE = re.compile(r"\.(txt|text|md|jsonl?|ndjson|csv|tsv|tab|parquet|store|conl
 Paths = list[str]
 
 
-def paths_or_texts(given: Any, what: str) -> Paths | None:
+def paths_or_texts(values: Any, what: str) -> Paths | None:
     """The paths that were given, None where texts were given: a string is a path, of several strings see `_is_path`.
 
     Strings of which some are paths and some are not are a `CorpusError`.
     """
-    if isinstance(given, (str, Path)):
-        return [str(given)]
-    if not isinstance(given, (list, tuple)) or not given or not all(isinstance(entry, (str, Path)) for entry in given):
+    if isinstance(values, (str, Path)):
+        return [str(values)]
+    if not isinstance(values, (list, tuple)) or not values or not all(isinstance(entry, (str, Path)) for entry in values):
         return None
-    kinds = {_is_path(entry) for entry in given}
+    kinds = {_is_path(entry) for entry in values}
     if len(kinds) == 2:
-        path = next(entry for entry in given if _is_path(entry))
-        text = str(next(entry for entry in given if not _is_path(entry)))
+        path = next(entry for entry in values if _is_path(entry))
+        text = str(next(entry for entry in values if not _is_path(entry)))
         raise CorpusError(
             f"{what}: {str(path)!r} is a path, and {text[:40]!r} is a text. Give either paths or texts.\n"
             "  A text is never taken for a path in an iterator: iter(texts)."
         )
-    return [str(entry) for entry in given] if kinds == {True} else None
+    return [str(entry) for entry in values] if kinds == {True} else None
 
 
-def _is_path(one: str | Path) -> bool:
+def _is_path(text: str | Path) -> bool:
     """A `Path`, a name that exists, or one line that ends as names of files and patterns do."""
-    if isinstance(one, Path):
+    if isinstance(text, Path):
         return True
-    if "\n" in one or len(one) > 1000:
+    if "\n" in text or len(text) > 1000:
         return False
     with suppress(OSError, ValueError):
-        if one and Path(one).exists():
+        if text and Path(text).exists():
             return True
-    return bool(_FILE.search(one))
+    return bool(_FILE.search(text))
 
 
-def documents(given: Any, column: str, what: str) -> Iterator[dict[str, str]]:
+def documents(texts: Any, column: str, what: str) -> Iterator[dict[str, str]]:
     """Texts one by one, each a document: strings, or the column `column` of rows, of a data frame or of a data set."""
-    if isinstance(given, Mapping):
-        raise CorpusError(f"{what}: expected texts, got a mapping ({', '.join(map(str, given))}). Choose one of its parts.")
-    if not isinstance(given, Iterable):
-        raise CorpusError(f"{what}: expected texts or paths, got {type(given).__name__}.")
+    if isinstance(texts, Mapping):
+        raise CorpusError(f"{what}: expected texts, got a mapping ({', '.join(map(str, texts))}). Choose one of its parts.")
+    if not isinstance(texts, Iterable):
+        raise CorpusError(f"{what}: expected texts or paths, got {type(texts).__name__}.")
     number = 0
-    for number, entry in enumerate(each_item(given), start=1):
+    for number, entry in enumerate(each_item(texts), start=1):
         text = entry
         if isinstance(entry, Mapping):
             if column not in entry:

@@ -226,8 +226,8 @@ def _checkpoints(init: Inits) -> dict[str, Path]:
     return {name: model.folder if isinstance(model, Model) else Path(model) for name, model in models.items()}
 
 
-def _bound(name: str, value: Any, given: Callable[[str, Any], list[str]]) -> list[str]:
-    return [str(value.folder)] if isinstance(value, Model) else given(name, value)
+def _bound(name: str, value: Any, words_of: Callable[[str, Any], list[str]]) -> list[str]:
+    return [str(value.folder)] if isinstance(value, Model) else words_of(name, value)
 
 
 def _only_paths(what: str, value: Any) -> list[str]:
@@ -237,11 +237,11 @@ def _only_paths(what: str, value: Any) -> list[str]:
     return paths
 
 
-def _rows_file(folder: Path, what: str, given: Any, task: Task) -> str:
+def _rows_file(folder: Path, what: str, rows: Any, task: Task) -> str:
     """The file with the rows that were given."""
-    if isinstance(given, (str, Path)):
-        return str(given)
-    return str(keep(folder, what, as_records(given, task, labelled=True), what))
+    if isinstance(rows, (str, Path)):
+        return str(rows)
+    return str(keep(folder, what, as_records(rows, task, labelled=True), what))
 
 
 def _divided(train: Any, share: float, task: Task, seed: int) -> tuple[list[Any], list[Any]]:

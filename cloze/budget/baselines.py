@@ -82,13 +82,13 @@ def _training(data: Data, entry: str, most: int) -> Iterator[MicroBatch]:
 
 
 def _counted(
-    micros: Iterator[MicroBatch], wanted: list[tuple[PassSpec, ObjectiveSpec]], fields: Callable[[str, Batch], Batch]
+    micros: Iterator[MicroBatch], objectives: list[tuple[PassSpec, ObjectiveSpec]], fields: Callable[[str, Batch], Batch]
 ) -> dict[tuple[str, str], Counts]:
     """How often each target of each objective occurs; counting stops when every objective has enough targets. `fields` are those
     that the pass of a name reads."""
     counts: dict[tuple[str, str], Counts] = {}
     for micro in micros:
-        for run, objective in wanted:
+        for run, objective in objectives:
             batch, key = fields(run.name, micro.batch), f"targets/{objective.set}"
             if key in batch:
                 targets, weights = batch[key].numpy().ravel(), batch.get(f"weights/{objective.set}")
@@ -99,9 +99,9 @@ def _counted(
     return counts
 
 
-def _sum(one: Counts, other: Counts) -> Counts:
-    total = np.zeros(max(len(one), len(other)), np.int64)
-    total[: len(one)] += one
+def _sum(counts: Counts, other: Counts) -> Counts:
+    total = np.zeros(max(len(counts), len(other)), np.int64)
+    total[: len(counts)] += counts
     total[: len(other)] += other
     return total
 

@@ -73,9 +73,9 @@ def lengths_of(
     return Lengths(tuple(sorted(rows)), tuple(sorted(texts)), tuple(sorted(targets)) if any(targets) else ())
 
 
-def fit_lengths(recipe: Recipe, known: Mapping[str, Lengths], most: int | None) -> list[ChangedValue]:
+def fit_lengths(recipe: Recipe, lengths: Mapping[str, Lengths], most: int | None) -> list[ChangedValue]:
     """The lengths of the rows of a task recipe, stage by stage: at most `most` tokens, what the checkpoint reads, and where the
-    `known` rows of a source need more than the recipe's own, enough for `HELD` of them. Windows (`stride`) lose nothing."""
+    rows of a source (`lengths`) need more than the recipe's own, enough for `HELD` of them. Windows (`stride`) lose nothing."""
     changes = []
     for at, stage in stages_of(recipe):
         for name, source in stage.sources.items():
@@ -87,19 +87,19 @@ def fit_lengths(recipe: Recipe, known: Mapping[str, Lengths], most: int | None) 
             path = f"{at}sources.{name}.length"
             if published > bound:
                 changes.append(ChangedValue(path, published, bound, "the checkpoint reads no more tokens"))
-            elif name in known and source.arguments.get("stride") is None:
+            elif name in lengths and source.arguments.get("stride") is None:
                 entries = [entry for entry in stage.entries.values() if entry.source == name]
-                changes += _longer(path, published, bound, known[name], entries)
+                changes += _longer(path, published, bound, lengths[name], entries)
     return changes
 
 
-def fit_targets(recipe: Recipe, known: Mapping[str, Lengths], most: int | None) -> list[ChangedValue]:
+def fit_targets(recipe: Recipe, lengths: Mapping[str, Lengths], most: int | None) -> list[ChangedValue]:
     """The lengths of the texts to generate, as `fit_lengths`. A text and its target may share a row, so a target gets at most
     half of what the checkpoint reads."""
     changes = []
     for at, stage in stages_of(recipe):
         for entry in stage.entries.values():
-            sizes = np.array(known[entry.source].targets if entry.source in known else (), np.int64) + FRAME
+            sizes = np.array(lengths[entry.source].targets if entry.source in lengths else (), np.int64) + FRAME
             for spec in entry.exercise:
                 published = spec.part.arguments.get("max_length")
                 if not len(sizes) or not spec.part.arguments.get("of") or published is None:

@@ -169,12 +169,12 @@ def _changes(recipe: Recipe, facts: TaskFacts, at: str, fixed_paths: Collection[
         yield ChangedValue(path, as_integer(times), as_integer(here), "new layers keep their rate")
 
 
-def fit_changes(written: Recipe, recipe: Recipe, facts: TaskFacts) -> list[ChangedValue]:
+def fit_changes(open_recipe: Recipe, recipe: Recipe, facts: TaskFacts) -> list[ChangedValue]:
     """The changes of the network, as `--change` takes them, that fit a task recipe to a checkpoint.
 
     A network that a short training has taught gets a `mean_layer`, and a sentence encoder one above its own layers, if all heads
-    of the recipe read the summary token of a single text; the mean of two texts would mix what is to be compared. `written` is
-    the recipe before the checkpoint has decided its objectives: a head whose `pool` is set there keeps reading that.
+    of the recipe read the summary token of a single text; the mean of two texts would mix what is to be compared. `open_recipe`
+    is the recipe before the checkpoint has decided its objectives: a head whose `pool` is set there keeps reading that.
     """
     network = recipe.exported
     alone = len(recipe.networks) == 1 and not recipe.stages and not network.change and network.train == "all"
@@ -182,7 +182,7 @@ def fit_changes(written: Recipe, recipe: Recipe, facts: TaskFacts) -> list[Chang
     ahead = any(entry.order != "open" for entry in recipe.entries.values())
     if not (facts.short or facts.means) or not alone or not single or ahead or network.origin != START:
         return []
-    if not (_decided(written) and _summarised(recipe)):
+    if not (_decided(open_recipe) and _summarised(recipe)):
         return []
     assert network.part is not None  # it comes from a checkpoint
     change, here = (MEAN_ABOVE, f"{MEAN_ABOVE.name}=above") if facts.means else (MEAN_LAYER, MEAN_LAYER.name)
@@ -201,9 +201,9 @@ def _objectives(recipe: Recipe) -> list[Mapping[str, Any]]:
     return [plain_arguments(spec.part.arguments) for entry in recipe.entries.values() for _, spec in entry.objectives()]
 
 
-def _decided(written: Recipe) -> bool:
+def _decided(recipe: Recipe) -> bool:
     """Whether the checkpoint decides how every head of a recipe reads a text."""
-    return all(arguments.get("pool") == "auto" for arguments in _objectives(written))
+    return all(arguments.get("pool") == "auto" for arguments in _objectives(recipe))
 
 
 def _summarised(recipe: Recipe) -> bool:
@@ -220,10 +220,10 @@ def _linear(recipe: Recipe) -> bool:
 
 def _maps_first(recipe: Recipe) -> bool:
     """Whether some head has a dense map and a nonlinearity, with no norm between these and the classes."""
-    def maps(given: Mapping[str, Any]) -> bool:
-        transform = given.get("transform")
+    def maps(arguments: Mapping[str, Any]) -> bool:
+        transform = arguments.get("transform")
         normed = isinstance(transform, Mapping) and any(inner.get("norm_epsilon") for inner in transform.values())
-        return given.get("pool") is True or (transform is not None and not normed)
+        return arguments.get("pool") is True or (transform is not None and not normed)
 
     return any(maps(arguments) for arguments in _objectives(recipe))
 

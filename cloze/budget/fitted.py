@@ -102,24 +102,24 @@ def fit_on_corpus(
     stays = () if budget.timed else ("training.epochs",)
     updates = int(budget.amount) if budget.kind == "steps" else None
     fitted_recipe = fit_until_stable(
-        base, load, pays, text, known=changes_by_text, stays=stays, continued=continued, updates=updates
+        base, load, pays, text, prior_changes=changes_by_text, stays=stays, continued=continued, updates=updates
     )
     return replace(fitted_recipe, pace=engine, tokens=fitted_recipe.tokens if budget.timed or not words else None)
 
 
 def fit_until_stable(
-    base: Recipe, load: Load, pays: Pays, text_tokens: int, *, known: Sequence[ChangedValue] = (), stays: Sequence[str] = (),
-    continued: bool = False, updates: int | None = None,
+    base: Recipe, load: Load, pays: Pays, text_tokens: int, *, prior_changes: Sequence[ChangedValue] = (),
+    stays: Sequence[str] = (), continued: bool = False, updates: int | None = None,
 ) -> Fitted:
-    """Fit a recipe that already has the changes `known` to a budget; `pays(recipe)` returns how many tokens the budget pays for.
+    """Fit a recipe that already has `prior_changes` to a budget; `pays(recipe)` returns how many tokens the budget pays for.
 
     Changes that the user's own values override, and changes at the paths `stays`, are dropped; the others are fitted to those
     values.
     """
     fixed_paths = list(stays)
-    held, recipe, tokens = list(known), base, pays(base)
+    held, recipe, tokens = list(prior_changes), base, pays(base)
     for _ in range(_ROUNDS):
-        changes = [*known, *fit(base, BudgetFacts(tokens, text_tokens, continued, updates), fixed_paths=fixed_paths)]
+        changes = [*prior_changes, *fit(base, BudgetFacts(tokens, text_tokens, continued, updates), fixed_paths=fixed_paths)]
         held, recipe = apply_unless_overridden(load, changes)
         undone = [change.path for change in changes if change not in held]
         before, tokens = tokens, pays(recipe)

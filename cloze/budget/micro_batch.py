@@ -25,19 +25,19 @@ _MONTHS = 90 * 86_400.0  # seconds; a longer published budget gets a hint
 
 
 def choose_micro_batch(
-    run: Run, recipe: Recipe, *, ranks: int, kept: int | None, resumes: bool, say: Say, trials: Trials | None = None,
+    run: Run, recipe: Recipe, *, ranks: int, rows: int | None, resumes: bool, say: Say, trials: Trials | None = None,
     pace: Pace | None = None,
 ) -> Forecast | None:
     """Print and return the forecast of a new run, and set how many rows it reads at once; None if there is no forecast.
 
-    The value of the recipe, or that of a resumed run (`kept`), stays if it fits. Otherwise the batch is halved until it fits,
+    The value of the recipe, or that of a resumed run (`rows`), stays if it fits. Otherwise the batch is halved until it fits,
     which changes results only by rounding. Several processes get no forecast, and a compiled engine gets one only if its `pace`
     was measured (see `why_no_forecast`). `trials` holds earlier measurements of the same network. Raises `RecipeError` if nothing
     fits.
     """
     data: Any = run.data
-    if kept is not None:
-        data.set_micro_batch(kept)
+    if rows is not None:
+        data.set_micro_batch(rows)
     run.micro_batch = data.micro_batch
     why = why_no_forecast(run, ranks)
     if why and pace is not None and ranks == 1:
@@ -53,7 +53,7 @@ def choose_micro_batch(
         data.set_micro_batch(cost.micro_batch)
         run.micro_batch = cost.micro_batch
         if resumes:
-            say(f"{run.folder}: to save memory, reads {cost.micro_batch:,} rows at once instead of {kept or cost.batch:,}.")
+            say(f"{run.folder}: to save memory, reads {cost.micro_batch:,} rows at once instead of {rows or cost.batch:,}.")
     if resumes:
         return cost
     say(str(cost))

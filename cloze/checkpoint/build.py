@@ -333,7 +333,7 @@ def _add_inference(
     passes = max(math.ceil(recipe["training"].get("epochs") or 1), 1)
     rate = built("rate", recipe["training"]["rate"], {})
     rates = [rate(number / max(passes - 1, 1), passes) for number in range(passes)]
-    network.inference = Inferred(network, head, asked=question, keep=keep, rates=rates)
+    network.inference = Inferred(network, head, edit=question, keep=keep, rates=rates)
 
 
 def _further(folder: Path, name: str, device: str) -> Loaded:

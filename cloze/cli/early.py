@@ -22,29 +22,29 @@ class EarlyCommand(TyperCommand):
         return super().invoke(ctx)
 
 
-def require_paths_of(given: Mapping[str, Any]) -> None:
+def require_paths_of(arguments: Mapping[str, Any]) -> None:
     """Raise the error for the first path among the values of a command that does not exist.
 
     A recipe that begins without a checkpoint may stand in the place of one, and `-` and addresses are no paths.
     """
-    for path in _missing(given, CHECKPOINTS):
+    for path in _missing(arguments, CHECKPOINTS):
         from cloze.missing import OWN_TASKS, require_checkpoint
 
         if path.name not in OWN_TASKS:
             require_checkpoint(path)
-    for path in _missing(given, FILES):
+    for path in _missing(arguments, FILES):
         from cloze.corpus.readers.text_files import require_files
 
         require_files([path])
-    for path in _missing(given, CORPORA):
+    for path in _missing(arguments, CORPORA):
         from cloze.corpus.readers.files import require_paths
 
         require_paths([str(path)])
 
 
-def _missing(given: Mapping[str, Any], names: tuple[str, ...]) -> Iterator[Path]:
+def _missing(arguments: Mapping[str, Any], names: tuple[str, ...]) -> Iterator[Path]:
     for name in names:
-        value = given.get(name)
+        value = arguments.get(name)
         for entry in value if isinstance(value, list | tuple) else [value]:
             if entry is not None and str(entry) != "-" and ":/" not in str(entry) and not Path(entry).exists():
                 yield Path(entry)

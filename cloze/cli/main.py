@@ -60,20 +60,20 @@ def run(arguments: list[str]) -> None:
     command.main(args=rest, prog_name=f"cloze {name}")
 
 
-def require_usage(command: Any, name: str, given: list[str]) -> None:
+def require_usage(command: Any, name: str, arguments: list[str]) -> None:
     """A `UserError` for an option that a command does not have, lacks or cannot read, in the form of all other errors.
 
     Exceptions are recognised by their attributes, because typer re-exports click's classes under names that change between
     versions.
     """
-    inner = getattr(command, "commands", {}).get(given[0]) if given else None
+    inner = getattr(command, "commands", {}).get(arguments[0]) if arguments else None
     if inner is not None:
-        require_usage(inner, f"{name} {given[0]}", given[1:])
+        require_usage(inner, f"{name} {arguments[0]}", arguments[1:])
         return
-    if hasattr(command, "commands") or "--help" in given or "-h" in given:
+    if hasattr(command, "commands") or "--help" in arguments or "-h" in arguments:
         return
     try:
-        command.make_context(f"cloze {name}", list(given)).close()
+        command.make_context(f"cloze {name}", list(arguments)).close()
     except Exception as error:
         if not hasattr(error, "format_message"):  # an option that prints something and ends; the command itself sees to it
             return

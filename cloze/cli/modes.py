@@ -32,7 +32,7 @@ class Mode(ABC):
     how: ClassVar[str] = ""
 
     @classmethod
-    def asked(cls, given: Mapping[str, Any]) -> bool:
+    def asked(cls, options: Mapping[str, Any]) -> bool:
         """Whether the arguments and options of a command ask for this mode."""
         return True
 

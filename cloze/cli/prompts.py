@@ -19,9 +19,9 @@ Normalise = Annotated[str | None, typer.Option(help="Divide by P(answer | this t
 
 def prompt_of(
     template: str | None, verbalise: str | None, shots: int, demonstrations: str | None, *, seed: int, text: str | None,
-    text_b: str | None, label: str | None, normalise: str | None = None, **others: object,
+    text_b: str | None, label: str | None, normalise: str | None = None, **folder_options: object,
 ) -> tuple[Prompt, Classification] | None:
-    """The prompt of the options, and how its files are read; None if there is none. `others` are for fine-tuned folders."""
+    """The prompt of the options, and how its files are read; None if there is none. `folder_options`: of fine-tuned folders."""
     from cloze.errors import TaskError
     from cloze.tasks.kinds.prompted import Prompt, task_for
 
@@ -30,7 +30,7 @@ def prompt_of(
             options = "--shots, --verbalise, --normalise and --demonstrations configure a prompt"
             raise TaskError(f"{options}. Add one: --template '{{text}} It was {{answer}}.'")
         return None
-    idle = next((name for name, value in others.items() if value is not None), None)
+    idle = next((name for name, value in folder_options.items() if value is not None), None)
     if idle is not None:
         option = idle.replace("_", "-")
         raise TaskError(f"--{option} is for a fine-tuned folder; --template prompts any checkpoint. Omit one of them.")

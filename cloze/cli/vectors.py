@@ -37,10 +37,10 @@ def as_method(name: str) -> Method:
     return cast("Method", name)
 
 
-def table(found: Sequence[Neighbour], indent: str = "") -> str:
+def table(neighbours: Sequence[Neighbour], indent: str = "") -> str:
     """Words and scores below each other."""
-    width = max((len(near.word) for near in found), default=0)
-    return "\n".join(f"{indent}{near.word:<{width}}  {near.score:.4f}" for near in found)
+    width = max((len(near.word) for near in neighbours), default=0)
+    return "\n".join(f"{indent}{near.word:<{width}}  {near.score:.4f}" for near in neighbours)
 
 
 def note_zeros(vectors: Vectors, lists: Sequence[Sequence[Neighbour]], count: int, restrict: int | None) -> None:
@@ -82,9 +82,9 @@ class WordVectorsMode(Mode):
     as_json: AsJson = False
 
     @classmethod
-    def asked(cls, given: Mapping[str, Any]) -> bool:
+    def asked(cls, options: Mapping[str, Any]) -> bool:
         """Whether pairs or questions are given."""
-        return bool(given["similarity"] or given["analogies"])
+        return bool(options["similarity"] or options["analogies"])
 
     def run(self, checkpoint: Path, files: Sequence[str]) -> None:
         """Measure the vectors of a checkpoint or a file; `files` belong to the option that was given."""
@@ -135,23 +135,23 @@ def _inside(path: str) -> list[str]:
     return files
 
 
-def _pairs_table(found: dict[str, Similarity], unknown: str) -> str:
-    width = max(len("similarity"), *(len(Path(file).name) for file in found))
+def _pairs_table(similarities: dict[str, Similarity], unknown: str) -> str:
+    width = max(len("similarity"), *(len(Path(file).name) for file in similarities))
     done = "left out" if unknown == "skip" else "taken as 0"
     rows = [f"{'similarity':<{width}}  spearman  pairs found (others {done})"]
-    for file, figures in found.items():
+    for file, figures in similarities.items():
         number = _number(figures.spearman if figures.telling else None)
         rows.append(f"{Path(file).name:<{width}}  {number:>8}  {figures.found:,} of {figures.pairs:,}{_composed(figures)}")
         rows += [f"  {remark}" for remark in (*_missing(figures.missing), *figures.remarks)]
     return "\n".join(rows)
 
 
-def _questions_table(file: str, one: Analogies) -> str:
-    names = {**one.sections, **one.groups} if len(one.sections) > 1 else one.groups
+def _questions_table(file: str, analogies: Analogies) -> str:
+    names = {**analogies.sections, **analogies.groups} if len(analogies.sections) > 1 else analogies.groups
     width = max(len("analogies"), *map(len, names))
-    among = f"all {one.words:,} words" if one.restrict is None else f"the first {one.words:,} words"
-    done = "left out" if one.total.unknown == "skip" else "wrong"
-    title = "3CosAdd" if one.method == "add" else "3CosMul"
+    among = f"all {analogies.words:,} words" if analogies.restrict is None else f"the first {analogies.words:,} words"
+    done = "left out" if analogies.total.unknown == "skip" else "wrong"
+    title = "3CosAdd" if analogies.method == "add" else "3CosMul"
     rows = [
         f"{Path(file).name}: {title} among {among}",
         f"{'analogies':<{width}}  accuracy  correct of known of all (unknown ones {done})",
@@ -159,7 +159,7 @@ def _questions_table(file: str, one: Analogies) -> str:
     for name, part in names.items():
         counts = f"{part.right:,} of {part.known:,} of {part.questions:,}"
         rows.append(f"{name:<{width}}  {_number(part.accuracy):>8}  {counts}")
-    rows += [f"  {remark}" for remark in (*_missing(one.missing), *one.remarks)]
+    rows += [f"  {remark}" for remark in (*_missing(analogies.missing), *analogies.remarks)]
     return "\n".join(rows)
 
 
@@ -167,8 +167,8 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.4f}"
 
 
-def _composed(one: Similarity) -> str:
-    return f", {one.composed} composed from n-grams" if one.composed else ""
+def _composed(similarity: Similarity) -> str:
+    return f", {similarity.composed} composed from n-grams" if similarity.composed else ""
 
 
 def _missing(words: Sequence[str]) -> list[str]:
@@ -178,17 +178,17 @@ def _missing(words: Sequence[str]) -> list[str]:
     return [f"unknown: {', '.join(words[:_NAMED])}{more}"]
 
 
-def _similarity(one: Similarity) -> dict[str, Any]:
-    return {**asdict(one), "coverage": one.coverage}
+def _similarity(similarity: Similarity) -> dict[str, Any]:
+    return {**asdict(similarity), "coverage": similarity.coverage}
 
 
-def _analogies(one: Analogies) -> dict[str, Any]:
+def _analogies(analogies: Analogies) -> dict[str, Any]:
     def part(section: AnalogyCounts) -> dict[str, Any]:
         return {**asdict(section), "accuracy": section.accuracy, "coverage": section.coverage}
 
     return {
-        "method": one.method, "words": one.words, "restrict": one.restrict,
-        "sections": {name: part(section) for name, section in one.sections.items()},
-        "groups": {name: part(section) for name, section in one.groups.items()},
-        "missing": list(one.missing), "remarks": list(one.remarks),
+        "method": analogies.method, "words": analogies.words, "restrict": analogies.restrict,
+        "sections": {name: part(section) for name, section in analogies.sections.items()},
+        "groups": {name: part(section) for name, section in analogies.groups.items()},
+        "missing": list(analogies.missing), "remarks": list(analogies.remarks),
     }  # fmt: skip

@@ -113,14 +113,14 @@ class ComparisonResult:
         counts = [len(overall) for system in self.systems if (overall := system.overall(self.ranked))]
         return min(counts, default=0)
 
-    def pair(self, one: str, two: str, task: str = OVERALL) -> SystemPair | None:
+    def pair(self, first: str, second: str, task: str = OVERALL) -> SystemPair | None:
         """The comparison of two systems, in this order."""
         for pair in self.pairs:
-            if pair.task == task and {pair.one, pair.two} == {one, two}:
-                if pair.one == one:
+            if pair.task == task and {pair.one, pair.two} == {first, second}:
+                if pair.one == first:
                     return pair
                 d = pair.difference
-                return SystemPair(one, two, task, d._replace(value=-d.value, low=-d.high, high=-d.low), pair.adjusted)
+                return SystemPair(first, second, task, d._replace(value=-d.value, low=-d.high, high=-d.low), pair.adjusted)
         return None
 
     @property
@@ -203,14 +203,14 @@ def _share(design: Design) -> int:
     return 2 if len(design.tasks) > 1 and ranked_tasks(design) else 1
 
 
-def _compared(one: System, two: System, tasks: Sequence[str], design: Design, draws: int) -> Difference | None:
-    ours, rival_scores = one.overall(tasks), two.overall(tasks)
+def _compared(first: System, second: System, tasks: Sequence[str], design: Design, draws: int) -> Difference | None:
+    ours, rival_scores = first.overall(tasks), second.overall(tasks)
     if not ours or not rival_scores:
         return None
     sign = 1.0 if design.metrics[tasks[0]].more else -1.0
     blocks: list[tuple[NDArray[np.float64], NDArray[np.float64]]] = []
     for name in tasks:
-        a, b = one.scores[name].examples, two.scores[name].examples
+        a, b = first.scores[name].examples, second.scores[name].examples
         if a is None or b is None or len(a) != len(b):
             blocks = []
             break

@@ -152,13 +152,13 @@ def _of_task(value: str) -> tuple[str | None, str]:
     return (name, f"{override}{equals}{setting}") if colon else (None, value)
 
 
-def candidates_of(given: Sequence[str], *, vary: Sequence[str] = (), values: Sequence[str] = ()) -> list[CandidateSystem]:
+def candidates_of(arguments: Sequence[str], *, vary: Sequence[str] = (), values: Sequence[str] = ()) -> list[CandidateSystem]:
     """Recipes by name or file, folders of checkpoints, and each recipe with every combination of the values to `vary`."""
-    folders = [Path(argument) for argument in given if Path(argument).is_dir()]
+    folders = [Path(argument) for argument in arguments if Path(argument).is_dir()]
     folder_names = dict(zip(folders, unique_names(folders), strict=True)) if folders else {}
     varied = [_values(option) for option in vary]
     candidates: list[CandidateSystem] = []
-    for argument in given:
+    for argument in arguments:
         if Path(argument) in folder_names:
             candidates.append(CandidateSystem(folder_names[Path(argument)], checkpoint=Path(argument)))
             continue
@@ -203,19 +203,19 @@ def known_recipe(name: str) -> str:
     raise unknown_recipe(name)
 
 
-def _values(given: str) -> list[str]:
+def _values(option: str) -> list[str]:
     """PATH=A,B as PATH=A and PATH=B."""
-    path, equals, rest = given.partition("=")
+    path, equals, rest = option.partition("=")
     values = [value.strip() for value in rest.split(",")]
     if not equals or not path or not all(values):
-        raise RecipeError(f"--vary {given}: expected PATH=VALUE,VALUE, such as exercise.mask.rate=0.15,0.3.")
+        raise RecipeError(f"--vary {option}: expected PATH=VALUE,VALUE, such as exercise.mask.rate=0.15,0.3.")
     return [f"{path}={value}" for value in values]
 
 
-def transfers_of(given: str, *, with_files: Sequence[Path] = ()) -> list[Transfer]:
+def transfers_of(option: str, *, with_files: Sequence[Path] = ()) -> list[Transfer]:
     """Ways of fine-tuning from `full,frozen,lora=8,keep_layers=[0,2]`; the files may register changes."""
     import_files(with_files)
-    transfers = [Transfer(way.strip()) for way in _split(given)]
+    transfers = [Transfer(way.strip()) for way in _split(option)]
     expected = (FULL, FROZEN, *names("change"))
     for transfer in transfers:
         name = transfer.name.partition("=")[0]
@@ -226,14 +226,14 @@ def transfers_of(given: str, *, with_files: Sequence[Path] = ()) -> list[Transfe
         if transfer.changes:
             check_change(transfer.name, option="--transfer")
     if len({transfer.name for transfer in transfers}) < len(transfers):
-        raise RecipeError(f"--transfer {given}: a way of fine-tuning is named twice.")
+        raise RecipeError(f"--transfer {option}: a way of fine-tuning is named twice.")
     return transfers
 
 
-def _split(given: str) -> list[str]:
+def _split(option: str) -> list[str]:
     """What commas separate; those within brackets belong to a value."""
     parts, depth = [""], 0
-    for letter in given:
+    for letter in option:
         depth += (letter in "[{") - (letter in "]}")
         if letter == "," and depth == 0:
             parts.append("")
@@ -242,11 +242,11 @@ def _split(given: str) -> list[str]:
     return parts
 
 
-def tasks_of(given: Sequence[str]) -> list[TaskFiles]:
+def tasks_of(options: Sequence[str]) -> list[TaskFiles]:
     """Tasks from NAME=TRAIN,DEV,TEST or NAME=TYPE:TRAIN,DEV,TEST. Without a type, a name that is one counts as the type, and
     otherwise it is sentence_classification."""
     tasks: list[TaskFiles] = []
-    for option in given:
+    for option in options:
         name, equals, rest = option.partition("=")
         kind, colon, files = rest.partition(":")
         if not colon or kind not in task_recipe_names() and Path(rest.split(",")[0]).exists():
@@ -271,13 +271,13 @@ def tasks_of(given: Sequence[str]) -> list[TaskFiles]:
     return tasks
 
 
-def budgets_of(given: Sequence[str]) -> list[Budget]:
+def budgets_of(amounts: Sequence[str]) -> list[Budget]:
     """Budgets of one kind, in ascending order."""
-    budgets = sorted((Budget.parse(amount) for amount in given), key=lambda budget: budget.amount)
+    budgets = sorted((Budget.parse(amount) for amount in amounts), key=lambda budget: budget.amount)
     if len({budget.kind for budget in budgets}) > 1:
-        raise BudgetError(f"--budget {' '.join(given)}: several budgets must be of one kind, all tokens or all flops.")
+        raise BudgetError(f"--budget {' '.join(amounts)}: several budgets must be of one kind, all tokens or all flops.")
     if len({budget.amount for budget in budgets}) < len(budgets):
-        raise BudgetError(f"--budget {' '.join(given)}: a budget is given twice.")
+        raise BudgetError(f"--budget {' '.join(amounts)}: a budget is given twice.")
     return budgets
 
 

@@ -67,17 +67,17 @@ def spreads(systems: Sequence[SeedScores], *, title: str, usual: float | None = 
     return Markup("".join(parts))
 
 
-def _spread(one: SeedScores, at: Scale, top: int, most: float | None) -> str:
-    estimate, (start, stop), y = summary(one.values), interval(one.values, most), top + 28
-    style = f'style="--c:var(--series-{one.colour % COLOURS})"'
+def _spread(scores: SeedScores, at: Scale, top: int, most: float | None) -> str:
+    estimate, (start, stop), y = summary(scores.values), interval(scores.values, most), top + 28
+    style = f'style="--c:var(--series-{scores.colour % COLOURS})"'
     middle = f"{at(estimate.mean):.2f}%"
     parts = [
-        f'<text class="name" x="0" y="{top + 15}">{escape(one.name)}</text>'
+        f'<text class="name" x="0" y="{top + 15}">{escape(scores.name)}</text>'
         f'<text class="value" x="100%" y="{top + 15}" text-anchor="end">{points(estimate.mean)}</text>'
         f'<line class="interval" {style} x1="{at(start):.2f}%" x2="{at(stop):.2f}%" y1="{y}" y2="{y}"/>'
         f'<line class="mean" {style} x1="{middle}" x2="{middle}" y1="{y - 7}" y2="{y + 7}"/>'
     ]
-    for number, value in enumerate(one.values, 1):
+    for number, value in enumerate(scores.values, 1):
         tooltip = f"<title>seed {number}: {points(value)}</title>"
         parts.append(f'<circle class="mark" {style} cx="{at(value):.2f}%" cy="{y}" r="4">{tooltip}</circle>')
     return "".join(parts)

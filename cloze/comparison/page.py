@@ -13,12 +13,12 @@ from cloze.reports.page import fill_page
 from cloze.reports.sections import Figure
 
 
-def render(answer: ComparisonResult, *, command: str = "", made: datetime | None = None) -> str:
+def render(answer: ComparisonResult, *, command: str = "", timestamp: datetime | None = None) -> str:
     """The page, as HTML text that refers to nothing outside itself."""
     columns, rows = sentence.rows(answer)
     return fill_page(
         "compare.html",
-        made,
+        timestamp,
         answer=answer,
         sentence=sentence.sentence(answer),
         measure=sentence.measure(answer) if answer.ranked else "",

@@ -29,8 +29,8 @@ class Search(Protocol):
     def count(self) -> int:
         """How many trials there will be."""
 
-    def more(self, known: Mapping[Values, float | None]) -> list[Values]:
-        """The next trials, none at the end; `known` are all earlier ones in order, with their losses (None: failed)."""
+    def more(self, losses: Mapping[Values, float | None]) -> list[Values]:
+        """The next trials, none at the end; `losses` are those of all earlier ones, in order (None: failed)."""
 
 
 def search_of(kind: str, space: Sequence[Axis], trials: int | None, seed: int = 0) -> Search:
@@ -72,9 +72,9 @@ class AllTrials:
         """How many trials there are."""
         return len(self.trials)
 
-    def more(self, known: Mapping[Values, float | None]) -> list[Values]:
+    def more(self, losses: Mapping[Values, float | None]) -> list[Values]:
         """All of them at first, then none."""
-        return [] if known else list(self.trials)
+        return [] if losses else list(self.trials)
 
 
 @dataclass(frozen=True)
@@ -92,15 +92,15 @@ class Optuna:
     count: int
     seed: int = 0
 
-    def more(self, known: Mapping[Values, float | None]) -> list[Values]:
+    def more(self, losses: Mapping[Values, float | None]) -> list[Values]:
         """The next generation."""
         import optuna
 
-        left = min(math.ceil(self.count / _GENERATIONS), self.count - len(known))
+        left = min(math.ceil(self.count / _GENERATIONS), self.count - len(losses))
         if left <= 0:
             return []
         optuna.logging.set_verbosity(optuna.logging.ERROR)
-        seed = fold("sweep", self.seed, len(known)) % 2**32
+        seed = fold("sweep", self.seed, len(losses)) % 2**32
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             sampler = optuna.samplers.TPESampler(
@@ -108,7 +108,7 @@ class Optuna:
             )
         study = optuna.create_study(sampler=sampler, direction="minimize")
         distributions = {axis.path: _distribution(axis) for axis in self.space}
-        for values, loss in known.items():
+        for values, loss in losses.items():
             state = optuna.trial.TrialState.FAIL if loss is None else optuna.trial.TrialState.COMPLETE
             study.add_trial(optuna.trial.create_trial(
                 state=state, value=loss, params=_typed(self.space, values), distributions=distributions
@@ -120,11 +120,11 @@ class Optuna:
                 str(parameters[axis.path]) if isinstance(axis, CategoricalValue) else axis.text(parameters[axis.path])
                 for axis in self.space
             ])  # fmt: skip
-            if point not in known and point not in generation:
+            if point not in losses and point not in generation:
                 generation.append(point)
             if len(generation) == left:
                 break
-        return generation or _random(self.space, left, self.seed, known)
+        return generation or _random(self.space, left, self.seed, losses)
 
 
 def _distribution(axis: Axis) -> Any:
@@ -150,14 +150,14 @@ def _typed(space: Sequence[Axis], values: Values) -> dict[str, Any]:
     return parameters
 
 
-def _random(space: Sequence[Axis], trials: int, seed: int, known: Mapping[Values, Any] | None = None) -> list[Values]:
+def _random(space: Sequence[Axis], trials: int, seed: int, losses: Mapping[Values, Any] | None = None) -> list[Values]:
     """Different random points. Point by point they follow from the seed: more trials begin with the same ones."""
     drawn: dict[Values, None] = {}
     number = 0
     while len(drawn) < trials:
         draw = np.random.Generator(np.random.Philox(key=fold("sweep", seed, number)))
         point = named(space, [axis.at(float(share)) for axis, share in zip(space, draw.random(len(space)), strict=True)])
-        if point not in (known or {}):
+        if point not in (losses or {}):
             drawn.setdefault(point)
         number += 1
         if number > 1000 * trials:

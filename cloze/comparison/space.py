@@ -66,45 +66,45 @@ class Range:
 Axis = CategoricalValue | Range
 
 
-def space_of(given: Sequence[str]) -> list[Axis]:
+def space_of(options: Sequence[str]) -> list[Axis]:
     """The axes of `--vary PATH=A,B`, `PATH=LOW..HIGH` and `PATH=log:LOW..HIGH`.
 
     A range whose ends are written without a point or an exponent is one of whole numbers. Raises `RecipeError` for anything else.
     """
-    if not given:
+    if not options:
         raise RecipeError(
             "nothing to sweep: --vary PATH=A,B or PATH=LOW..HIGH is missing, such as training.rate.peak=log:1e-4..3e-3."
         )
-    axes = [_axis(option) for option in given]
+    axes = [_axis(option) for option in options]
     twice = [axis.path for number, axis in enumerate(axes) if axis.path in {other.path for other in axes[:number]}]
     if twice:
         raise RecipeError(f"--vary {twice[0]}: is given twice. Write all of its values in one --vary.")
     return axes
 
 
-def _axis(given: str) -> Axis:
-    path, equals, rest = given.partition("=")
+def _axis(option: str) -> Axis:
+    path, equals, rest = option.partition("=")
     path, rest = path.strip(), rest.strip()
     if not equals or not path or not rest:
         raise RecipeError(
-            f"--vary {given}: expected PATH=A,B or PATH=LOW..HIGH or PATH=log:LOW..HIGH, such as "
+            f"--vary {option}: expected PATH=A,B or PATH=LOW..HIGH or PATH=log:LOW..HIGH, such as "
             "training.rate.peak=log:1e-4..3e-3."
         )
     if ".." not in rest and not rest.startswith("log:"):
         values = tuple(value.strip() for value in rest.split(","))
         if not all(values) or len(set(values)) < len(values):
-            raise RecipeError(f"--vary {given}: expected different values with commas between them.")
+            raise RecipeError(f"--vary {option}: expected different values with commas between them.")
         return CategoricalValue(path, values)
     ends = _RANGE.fullmatch(rest)
     if ends is None:
-        raise RecipeError(f"--vary {given}: {rest!r} is no range. Write LOW..HIGH or log:LOW..HIGH, such as log:1e-4..3e-3.")
+        raise RecipeError(f"--vary {option}: {rest!r} is no range. Write LOW..HIGH or log:LOW..HIGH, such as log:1e-4..3e-3.")
     low, high, log = float(ends["low"]), float(ends["high"]), ends["log"] is not None
     if math.inf in (low, high) or -math.inf in (low, high):
-        raise RecipeError(f"--vary {given}: both ends must be numbers below 1.8e308.")
+        raise RecipeError(f"--vary {option}: both ends must be numbers below 1.8e308.")
     if not low < high:
-        raise RecipeError(f"--vary {given}: the first end must be below the second.")
+        raise RecipeError(f"--vary {option}: the first end must be below the second.")
     if log and low <= 0:
-        raise RecipeError(f"--vary {given}: a logarithmic range must lie above 0.")
+        raise RecipeError(f"--vary {option}: a logarithmic range must lie above 0.")
     return Range(path, low, high, log, all(re.fullmatch(r"[-+]?\d+", ends[end]) for end in ("low", "high")))
 
 

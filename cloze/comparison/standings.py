@@ -62,9 +62,9 @@ class SweepFinding:
         first = self.standings[0] if self.standings else None
         return first if first is not None and self._decided(first) else None
 
-    def _decided(self, one: Standing) -> Sequence[float]:
+    def _decided(self, standing: Standing) -> Sequence[float]:
         """What the best trial is chosen by, one number per seed, more being better."""
-        return one.worth if self.sweep.design.tasks else [-loss for loss in one.seeds]
+        return standing.worth if self.sweep.design.tasks else [-loss for loss in standing.seeds]
 
     @property
     def flops(self) -> float:
@@ -104,9 +104,10 @@ def finding_of(rungs: Rungs) -> SweepFinding:
     return SweepFinding(rungs.sweep, standings, _failures(rungs), len(rungs.ready()), _full(rungs))
 
 
-def _place(one: Standing, by_task: bool) -> tuple[int, float, float, int]:
-    worth = -float(np.mean(one.worth)) if one.worth else float("inf")
-    return -len(one.losses), worth if by_task else 0.0, float("inf") if one.loss is None else one.loss, one.trial.number
+def _place(standing: Standing, by_task: bool) -> tuple[int, float, float, int]:
+    worth = -float(np.mean(standing.worth)) if standing.worth else float("inf")
+    loss = float("inf") if standing.loss is None else standing.loss
+    return -len(standing.losses), worth if by_task else 0.0, loss, standing.trial.number
 
 
 def _standing(rungs: Rungs, trial: Trial) -> Standing:

@@ -69,15 +69,15 @@ def summary(values: Sequence[float]) -> Summary:
 
 
 def difference(
-    ours: Sequence[float], theirs: Sequence[float], examples: Sequence[tuple[Floats, Floats]] = (), *, draws: int = DRAWS,
+    ours: Sequence[float], rivals: Sequence[float], examples: Sequence[tuple[Floats, Floats]] = (), *, draws: int = DRAWS,
     seed: int = 0,
 ) -> Difference:
-    """By how much `ours` are higher than `theirs`: scores of runs, one per seed.
+    """By how much `ours` are higher than `rivals`: scores of runs, one per seed.
 
     `examples`: for each task, both systems' scores of its examples, each the mean over the runs (N,). The scores of the runs are
     means over tasks.
     """
-    first, second = summary(ours), summary(theirs)
+    first, second = summary(ours), summary(rivals)
     value = first.mean - second.mean
     blocks = [a - b for a, b in examples]
     by_examples = exchanged(blocks, draws=draws, seed=seed) if blocks else None
@@ -92,9 +92,9 @@ def difference(
     return Difference(value, value - half, value + half, p, by_examples, max(reach * error, 1.96 * sampling))
 
 
-def welch(one: Summary, two: Summary) -> tuple[float, float]:
+def welch(first: Summary, second: Summary) -> tuple[float, float]:
     """The standard error of a difference of two means, and its degrees of freedom."""
-    parts = [(sample.deviation**2 / sample.number, sample.number - 1.0) for sample in (one, two)]
+    parts = [(sample.deviation**2 / sample.number, sample.number - 1.0) for sample in (first, second)]
     return math.sqrt(sum(variance for variance, _ in parts)), freedom_of_sum(parts)
 
 

@@ -62,25 +62,25 @@ class Trial:
     candidate: CandidateSystem
 
 
-def rungs_of(given: str) -> tuple[float, ...]:
+def rungs_of(option: str) -> tuple[float, ...]:
     """Shares of the budget from `0.1,0.3,1`. Raises `BudgetError` unless they ascend within 0 and 1; the last one is 1."""
     try:
-        shares = tuple(float(Fraction(text.strip())) for text in given.split(","))
+        shares = tuple(float(Fraction(text.strip())) for text in option.split(","))
     except (ValueError, ZeroDivisionError):
         shares = ()
     if not shares or sorted(set(shares)) != list(shares) or shares[0] <= 0 or shares[-1] != 1:
-        raise BudgetError(f"--rungs {given}: expected ascending shares of the budget, the last one 1, such as 0.1,0.3,1.")
+        raise BudgetError(f"--rungs {option}: expected ascending shares of the budget, the last one 1, such as 0.1,0.3,1.")
     return shares
 
 
-def keep_of(given: str) -> Fraction:
+def keep_of(option: str) -> Fraction:
     """A share from `1/3` or `0.5`."""
     try:
-        share = Fraction(given.strip())
+        share = Fraction(option.strip())
     except (ValueError, ZeroDivisionError):
         share = Fraction(0)
     if not 0 < share <= 1:
-        raise BudgetError(f"--keep {given}: expected the share of the trials that goes on at a rung, such as 1/3 or 0.5.")
+        raise BudgetError(f"--keep {option}: expected the share of the trials that goes on at a rung, such as 1/3 or 0.5.")
     return share
 
 

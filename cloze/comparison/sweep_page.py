@@ -46,12 +46,12 @@ def write_page(finding: SweepFinding, out: Path, *, command: str = "") -> Path:
     return target
 
 
-def render(finding: SweepFinding, *, command: str = "", made: datetime | None = None) -> str:
+def render(finding: SweepFinding, *, command: str = "", timestamp: datetime | None = None) -> str:
     """The page, as HTML text that refers to nothing outside itself."""
     columns, rows = standings.rows(finding)
     return fill_page(
         "sweep.html",
-        made,
+        timestamp,
         sentence=standings.sentence(finding),
         notes=standings.notes(finding),
         curves=curves(finding),
@@ -128,13 +128,13 @@ def choice_rows(finding: SweepFinding) -> list[tuple[str, list[list[str]]]]:
     return tables
 
 
-def _name(one: Standing) -> str:
-    return f"trial {one.trial.number}"
+def _name(standing: Standing) -> str:
+    return f"trial {standing.trial.number}"
 
 
-def _text(one: Standing, axis: int) -> str:
-    return one.trial.values[axis].split("=", 1)[1]
+def _text(standing: Standing, axis: int) -> str:
+    return standing.trial.values[axis].split("=", 1)[1]
 
 
-def _value(one: Standing, axis: int) -> float:
-    return float(_text(one, axis))
+def _value(standing: Standing, axis: int) -> float:
+    return float(_text(standing, axis))

@@ -172,27 +172,27 @@ def _onto(options: FinetuneOptions) -> Recipe:
     return make_recipe(row_counts=row_counts_of(make_recipe(), options, loaded.tokenizer))
 
 
-def gives_one_answer(learner: Learner, found: Evaluation) -> bool:
+def gives_one_answer(learner: Learner, evaluation: Evaluation) -> bool:
     """Whether a run gives one answer to every example although the right answers differ."""
-    if (pairs := learner.truth_and_predictions(found.per_example)) is not None:
+    if (pairs := learner.truth_and_predictions(evaluation.per_example)) is not None:
         return is_constant(pairs)
-    usual = {name: value for name, value in (found.baseline or {}).items() if name in found.metrics}
-    return bool(usual) and all(math.isclose(found.metrics[name], value, abs_tol=1e-9) for name, value in usual.items())
+    usual = {name: value for name, value in (evaluation.baseline or {}).items() if name in evaluation.metrics}
+    return bool(usual) and all(math.isclose(evaluation.metrics[name], value, abs_tol=1e-9) for name, value in usual.items())
 
 
-def example_scores(learner: Learner, found: Evaluation, metric: str) -> list[float] | None:
+def example_scores(learner: Learner, evaluation: Evaluation, metric: str) -> list[float] | None:
     """A score for each example of the test set: the jackknife's pseudo-values of the metric (Tukey, 1958).
 
     Of a metric that is a mean over examples they are the examples' own scores; of others, such as F1 and correlations, what each
     example contributes. Above `GROUPS` examples they are those of groups of examples. None: the task has no scores by example.
     """
-    per_example = found.per_example
+    per_example = evaluation.per_example
     count = len(per_example)
     if count < 2:
         return None
     groups = np.arange(count) % min(count, GROUPS)
     number_of = int(groups.max()) + 1
-    full_value = found.metrics[metric]
+    full_value = evaluation.metrics[metric]
     values = []
     for group in range(number_of):
         indices = np.flatnonzero(groups != group)

@@ -188,22 +188,22 @@ def _cell(variants: Sequence[Variant], length: int, batch: int, rounds: int, dev
     return rows
 
 
-def _time(one: Variant, given: Mapping[str, Any], device: torch.device) -> float:
+def _time(variant: Variant, inputs: Mapping[str, Any], device: torch.device) -> float:
     """Seconds of one forward pass."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     start = time.perf_counter()
-    with torch.inference_mode(), one.casting(device):
-        one.network(**given)
+    with torch.inference_mode(), variant.casting(device):
+        variant.network(**inputs)
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return time.perf_counter() - start
 
 
-def _flops(subject: TimedNetwork, given: Mapping[str, Any]) -> int:
+def _flops(subject: TimedNetwork, inputs: Mapping[str, Any]) -> int:
     """Floating-point operations of the matrix products in one pass."""
     with torch.no_grad(), switched(False), FlopCounterMode(display=False) as counter:
-        subject.network(**given)
+        subject.network(**inputs)
     return int(counter.get_total_flops())
 
 

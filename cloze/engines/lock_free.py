@@ -206,7 +206,7 @@ def _kernel_of(shape: _Shape) -> Any:
 
 
 def described(
-    asked: WindowPairs | Predict, keep: Subsample | None, network: WordVectors,
+    edit: WindowPairs | Predict, keep: Subsample | None, network: WordVectors,
     objective: NegativeSampling | HierarchicalSoftmax, *,
     frozen: bool = False,
 ) -> tuple[Any, Any, Any]:
@@ -215,11 +215,11 @@ def described(
 
     chances = np.ones(network.vocab_size) if keep is None else keep.keep
     full = network.gradient == "full"
-    if isinstance(asked, WindowPairs):
-        predicts = {"centre": parts.PREDICT_CENTRE, "context": parts.PREDICT_CONTEXT}[asked.ask]
+    if isinstance(edit, WindowPairs):
+        predicts = {"centre": parts.PREDICT_CENTRE, "context": parts.PREDICT_CONTEXT}[edit.ask]
         cut = parts.WindowSampling.of(
-            chances, radius=asked.radius, shrinks=asked.shrink == "uniform",
-            predicts=parts.PREDICT_FROM_MEAN if asked.together else predicts, full=full,
+            chances, radius=edit.radius, shrinks=edit.shrink == "uniform",
+            predicts=parts.PREDICT_FROM_MEAN if edit.together else predicts, full=full,
             shares=isinstance(objective, NegativeSampling) and objective.share, frozen=frozen,
         )
     else:

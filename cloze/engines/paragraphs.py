@@ -38,16 +38,16 @@ _CLIP = 20.0  # the longest gradient of a vector in a step of the loop, as `row_
 class Inferred:
     """Trains vectors for texts: in compiled code word by word, without numba in the loop's way, a step per pass.
 
-    asked, keep: the edits that ask for words and that drop some; rates: the learning rate of each pass. Random numbers are
+    edit, keep: the edits that ask for words and that drop some; rates: the learning rate of each pass. Random numbers are
     drawn by the words of a text, so that in compiled code a text has one vector, whatever stands around it in a batch.
     """
 
     def __init__(
-        self, network: ParagraphVectors, objective: NegativeSampling | HierarchicalSoftmax, *, asked: WindowPairs | Predict,
+        self, network: ParagraphVectors, objective: NegativeSampling | HierarchicalSoftmax, *, edit: WindowPairs | Predict,
         keep: Subsample | None, rates: Sequence[float],
     ) -> None:
         self.network, self.objective = network, objective
-        self.asked, self.keep, self.rates = asked, keep, tuple(rates)
+        self.edit, self.keep, self.rates = edit, keep, tuple(rates)
         self._inputs: NDArray[np.float32] | None = None
 
     def __call__(self, tokens: Tensor, block: Tensor | None) -> Tensor:
@@ -84,7 +84,7 @@ class Inferred:
 
     @cached_property
     def _described(self) -> tuple[Any, Any, Any]:
-        return described(self.asked, self.keep, self.network, self.objective, frozen=True)
+        return described(self.edit, self.keep, self.network, self.objective, frozen=True)
 
     @cached_property
     def _outputs(self) -> NDArray[np.float32]:
@@ -128,7 +128,7 @@ class Inferred:
         tokens = np.zeros((len(texts), max(int(lengths.max(initial=1)), 1)), np.int32)
         for row, text in zip(tokens, texts, strict=True):
             row[: len(text)] = text
-        state, clock = self.objective.reads[0] if isinstance(self.asked, Predict) else "context", self.network.clock
+        state, clock = self.objective.reads[0] if isinstance(self.edit, Predict) else "context", self.network.clock
         with torch.inference_mode(False), torch.enable_grad():
             vectors = torch.from_numpy(begin.copy())
             for number, rate in enumerate(self.rates):
@@ -147,7 +147,7 @@ class Inferred:
         rows = Rows({"tokens": tokens, "length": lengths.astype(np.int32)})
         if self.keep is not None:
             rows = self.keep(rows, draw)
-        rows = self.asked(rows, draw)
+        rows = self.edit(rows, draw)
         width = max(int(rows["length"].max(initial=1)), 1)
         laid = collate(rows, one_per_row(rows["length"].astype(np.int64), width), takes=frozenset({"tokens"}))
         return Batch({name: torch.from_numpy(np.ascontiguousarray(array)).long() for name, array in laid.items()})

@@ -113,25 +113,25 @@ class FactoriseTrainer:
     def sync_parameters(self) -> None:
         """Nothing to do: every pass writes into the parameters."""
 
-    def _converged(self, found: Singular) -> bool:
+    def _converged(self, factors: Singular) -> bool:
         """Whether the last pass left the singular values as they were."""
-        old = self.objective.get_buffer("spectrum")[: len(found.values)]
-        return bool(((found.values - old).abs() <= _SETTLED * found.values.max()).all())
+        old = self.objective.get_buffer("spectrum")[: len(factors.values)]
+        return bool(((factors.values - old).abs() <= _SETTLED * factors.values.max()).all())
 
-    def _keep(self, found: Singular) -> None:
+    def _keep(self, factors: Singular) -> None:
         """Write vectors and singular values into network and objective; dimensions beyond the rank of the matrix stay zero."""
-        if not bool(torch.isfinite(found.values).all()):
+        if not bool(torch.isfinite(factors.values).all()):
             raise RunError("svd: the singular values are not finite. Are there counts of zero in the matrix?")
-        size, power = len(found.values), self.objective.power
+        size, power = len(factors.values), self.objective.power
         # Values that are only rounding errors have vectors that are only noise.
-        real = found.values > found.values.max() * max(self.matrix.shape) * torch.finfo(found.values.dtype).eps
-        values = torch.where(real, found.values, 0.0)
+        real = factors.values > factors.values.max() * max(self.matrix.shape) * torch.finfo(factors.values.dtype).eps
+        values = torch.where(real, factors.values, 0.0)
         spectrum = self.objective.get_buffer("spectrum")
         spectrum.zero_()
         spectrum[:size] = values
-        sides = [(self.network.embeddings, found.left, power, self.matrix.across)]
+        sides = [(self.network.embeddings, factors.left, power, self.matrix.across)]
         if self.network.contexts is not None:
-            sides.append((self.network.contexts, found.right, 1 - power, self.matrix.down))
+            sides.append((self.network.contexts, factors.right, 1 - power, self.matrix.down))
         for table, vectors, exponent, entries in sides:
             mask = entries.starts.diff()[:, None] > 0  # words without a cell, such as special tokens, have no vector
             table.weight.zero_()

@@ -48,16 +48,16 @@ class _Texts(GraphSource):
         return tokenizer
 
     def build_store(
-        self, paths: Sequence[str | Path], tokenizer: Tokenizer, out: Path, *, known: Store | None, report: Say
+        self, paths: Sequence[str | Path], tokenizer: Tokenizer, out: Path, *, base: Store | None, report: Say
     ) -> TripleStore:
-        """Write a graph and its texts as a store at `out`. With `known`, the store of the training part, relations have its
+        """Write a graph and its texts as a store at `out`. With `base`, the store of the training part, relations have its
         numbers; a relation that it lacks is a `CorpusError`, and so are ids without texts where it has texts."""
         where = " ".join(map(str, paths))
         graph = read_graph(paths)
         if not len(graph):
             raise CorpusError(f"{where}: no triples.")
-        if isinstance(known, TripleStore) and not self.new_relations:
-            graph = _with_relations_of(graph, known, where)
+        if isinstance(base, TripleStore) and not self.new_relations:
+            graph = _with_relations_of(graph, base, where)
         with TripleWriter(out, tokenizer, graph) as writer:
             writer.header["graph"] |= {"relation_ids": list(graph.relations), "texts": graph.entity_texts is not None}
             writer.add_texts()

@@ -66,16 +66,16 @@ class Triples(GraphSource):
         return tokenizer
 
     def build_store(
-        self, paths: Sequence[str | Path], tokenizer: Tokenizer | None, out: Path, *, known: Store | None, report: Say
+        self, paths: Sequence[str | Path], tokenizer: Tokenizer | None, out: Path, *, base: Store | None, report: Say
     ) -> TripleStore:
-        """Write a graph as a store at `out`. With `known`, the store of the training part, its entities and relations are used;
+        """Write a graph as a store at `out`. With `base`, the store of the training part, its entities and relations are used;
         an id that it lacks is a `CorpusError`."""
         graph = read_graph(paths)
         if not len(graph):
             raise CorpusError(f"{' '.join(map(str, paths))}: no triples.")
         graph_tokenizer = vocabulary(graph)
-        if isinstance(known, TripleStore):
-            graph, graph_tokenizer = _as_known(graph, known, paths), known.tokenizer()
+        if isinstance(base, TripleStore):
+            graph, graph_tokenizer = _as_known(graph, base, paths), base.tokenizer()
         elif tokenizer is not None and tokenizer.hash != graph_tokenizer.hash:
             raise CorpusError(
                 f"{' '.join(map(str, paths))}: its entities and relations are not those of the checkpoint or the tokenizer that "

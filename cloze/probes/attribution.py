@@ -120,7 +120,7 @@ def _predictions(
             yield (lambda number: shown(reader.tokenizer, number)), position, _scores(reader, head, framed, position)
 
 
-def _scores(reader: Reader, head: Any, framed: Framed, place: int | None) -> Scores:
+def _scores(reader: Reader, head: Any, framed: Framed, position: int | None) -> Scores:
     """The log probabilities of a head for rows of vectors, at a place or of the text."""
 
     def scores(vectors: Tensor) -> Tensor:
@@ -128,8 +128,8 @@ def _scores(reader: Reader, head: Any, framed: Framed, place: int | None) -> Sco
         batch = Batch({**reader.batch([framed] * rows), "vectors": vectors}, checked=True)
         states = reader.states(batch, head.reads)
         numbers = torch.arange(rows, device=vectors.device)
-        if place is None:
+        if position is None:
             return reader.scores(head, states, batch, numbers).log_softmax(-1)
-        return reader.token_scores(head, states, batch, numbers * length + place).log_softmax(-1)
+        return reader.token_scores(head, states, batch, numbers * length + position).log_softmax(-1)
 
     return scores

@@ -140,10 +140,10 @@ def _length(parts: Sequence[Tensor]) -> float:
     return float(torch.stack([part.detach().double().square().sum() for part in parts]).sum().sqrt())
 
 
-def finding(subjects: Sequence[Subject], found: Mapping[str, Curvature]) -> Finding:
+def finding(subjects: Sequence[Subject], results: Mapping[str, Curvature]) -> Finding:
     """Tables and a figure of several networks."""
     tables = []
-    for name, probe in found.items():
+    for name, probe in results.items():
         mean, deviation, sensitivity = probe.eigenvalues.mean(0), probe.eigenvalues.std(0), probe.sensitivity
         rank = (-sensitivity).argsort(kind="stable").argsort(kind="stable")
         rows = [
@@ -156,10 +156,10 @@ def finding(subjects: Sequence[Subject], found: Mapping[str, Curvature]) -> Find
         tables.append(Table(
             f"{name}: the Hessian's top eigenvalue by layer", ["layer", "mean", "±", "|mean| + ±", "rank"], rows, note
         ))  # fmt: skip
-    lines = {name: [(float(n + 1), float(y)) for n, y in enumerate(probe.sensitivity)] for name, probe in found.items()}
+    lines = {name: [(float(n + 1), float(y)) for n, y in enumerate(probe.sensitivity)] for name, probe in results.items()}
     data = {
-        name: {"eigenvalues": probe.eigenvalues, "sensitivity": probe.sensitivity} for name, probe in found.items()
+        name: {"eigenvalues": probe.eigenvalues, "sensitivity": probe.sensitivity} for name, probe in results.items()
     }
-    remarks = [f"{name}: {remark}" for name, probe in found.items() for remark in probe.remarks]
+    remarks = [f"{name}: {remark}" for name, probe in results.items() for remark in probe.remarks]
     plot = Plot("sensitivity: |mean| + deviation of the top eigenvalue", "layer", lines)
     return Finding("curvature", "How sharply does the loss bend?", tables, [plot], data, remarks)

@@ -125,18 +125,18 @@ def _states(
     return [states[n] for n in range(len(indices))], [tree_distances(trees.heads[n]) for n in indices]
 
 
-def _fit(own: Sequence[Tensor], gold: Sequence[Distances], rank: int, epochs: int, seed: int) -> Tensor:
+def _fit(states: Sequence[Tensor], gold: Sequence[Distances], rank: int, epochs: int, seed: int) -> Tensor:
     """The map (D, rank): the absolute error of squared distances, per pair of a sentence, by Adam."""
     generator = torch.Generator().manual_seed(seed)
-    width = own[0].shape[1]
+    width = states[0].shape[1]
     weight = (torch.randn(width, rank, generator=generator) * width**-0.5 * 0.5).requires_grad_()
     solver = torch.optim.Adam([weight], lr=2e-3)
     truth = [torch.from_numpy(distances).float() for distances in gold]
     for epoch in range(epochs):
         for group in solver.param_groups:
             group["lr"] = 2e-3 * (1 - epoch / epochs)
-        for index in torch.randperm(len(own), generator=generator).split(20):
-            losses = [(_predicted(own[n], weight) - truth[n]).abs().sum() / len(truth[n]) ** 2 for n in index.tolist()]
+        for index in torch.randperm(len(states), generator=generator).split(20):
+            losses = [(_predicted(states[n], weight) - truth[n]).abs().sum() / len(truth[n]) ** 2 for n in index.tolist()]
             solver.zero_grad()
             torch.stack(losses).mean().backward()
             solver.step()
@@ -161,7 +161,7 @@ def _judged(predicted: NDArray[Any], truth: Distances) -> tuple[float, float | N
     return share, float(np.mean(defined)) if defined else None
 
 
-def finding(subjects: Sequence[Subject], found: Mapping[str, Structural]) -> Finding:
+def finding(subjects: Sequence[Subject], results: Mapping[str, Structural]) -> Finding:
     """Tables and figures of several networks."""
     tables = [
         Table(
@@ -170,15 +170,15 @@ def finding(subjects: Sequence[Subject], found: Mapping[str, Structural]) -> Fin
             f"{probe.train:,} training and {probe.test:,} test sentences. A tree that links neighbouring words finds "
             f"{probe.chain:.3f} of the edges.",
         )
-        for name, probe in found.items()
+        for name, probe in results.items()
     ]
-    longest = max(len(probe.uuas) for probe in found.values())
+    longest = max(len(probe.uuas) for probe in results.values())
     plots = by_layer_and_step(
-        "edges of the tree that are found", {name: probe.uuas for name, probe in found.items()}, subjects,
-        dashed={"neighbouring words": [next(iter(found.values())).chain] * longest},
+        "edges of the tree that are found", {name: probe.uuas for name, probe in results.items()}, subjects,
+        dashed={"neighbouring words": [next(iter(results.values())).chain] * longest},
     )
     plots += by_layer_and_step(
-        "rank correlation of distances", {name: probe.correlation for name, probe in found.items()}, subjects
+        "rank correlation of distances", {name: probe.correlation for name, probe in results.items()}, subjects
     )
-    data = {name: dict(vars(probe)) for name, probe in found.items()}
+    data = {name: dict(vars(probe)) for name, probe in results.items()}
     return Finding("distance", "How well do distances of vectors follow the dependency tree?", tables, plots, data)

@@ -128,7 +128,7 @@ def plain(value: Any) -> Any:
 
 
 def by_layer_and_step(
-    title: str, found: Mapping[str, Sequence[float]], subjects: Sequence[Subject], *,
+    title: str, series: Mapping[str, Sequence[float]], subjects: Sequence[Subject], *,
     dashed: Mapping[str, Sequence[float]] | None = None,
 ) -> list[Plot]:
     """A value per layer as a figure: a line per checkpoint over its layers; and over the steps of a run, a line per layer."""
@@ -137,8 +137,8 @@ def by_layer_and_step(
         return [(float(layer), float(y)) for layer, y in enumerate(values) if math.isfinite(y)]
 
     extra = {name: line(values) for name, values in (dashed or {}).items()}
-    plots = [Plot(title, "layer", {**{name: line(values) for name, values in found.items()}, **extra}, frozenset(extra))]
-    steps = [(float(subject.step), found[subject.name]) for subject in subjects if subject.step is not None]
+    plots = [Plot(title, "layer", {**{name: line(values) for name, values in series.items()}, **extra}, frozenset(extra))]
+    steps = [(float(subject.step), series[subject.name]) for subject in subjects if subject.step is not None]
     if len(steps) > 1:
         over = {
             f"layer {n}" if n else "input": [(step, float(values[n])) for step, values in steps if math.isfinite(values[n])]

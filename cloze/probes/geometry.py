@@ -120,16 +120,17 @@ def _choose(
 
 
 def _measured(
-    chosen: _Chosen, kept: Mapping[tuple[int, int], NDArray[np.float32]], sentences: Mapping[int, NDArray[np.float32]], seed: int
+    chosen: _Chosen, vectors: Mapping[tuple[int, int], NDArray[np.float32]], sentences: Mapping[int, NDArray[np.float32]],
+    seed: int,
 ) -> Geometry:
     """The measures of every layer."""
-    layers = len(next(iter(kept.values())))
+    layers = len(next(iter(vectors.values())))
     measures: dict[str, list[float]] = defaultdict(list)
     by_word: dict[str, list[float]] = defaultdict(list)
     for layer in range(layers):
         draw = np.random.default_rng(seed)
-        random = np.stack([kept[pair][layer] for pair in chosen.random]).astype(np.float64)
-        occurrences = {word: np.stack([kept[pair][layer] for pair in pairs]) for word, pairs in chosen.words.items()}
+        random = np.stack([vectors[pair][layer] for pair in chosen.random]).astype(np.float64)
+        occurrences = {word: np.stack([vectors[pair][layer] for pair in pairs]) for word, pairs in chosen.words.items()}
         mean, deviation = random.mean(0), np.maximum(random.std(0), 1e-9)
         similarities = {word: self_similarity(x) for word, x in occurrences.items()}
         for word, value in similarities.items():
@@ -150,9 +151,9 @@ def _measured(
     return Geometry({name: np.array(values) for name, values in measures.items()}, dict(by_word), len(sentences))
 
 
-def _cosines(random: Floats, own: Sequence[float], sentences: Sequence[Floats]) -> dict[str, float]:
+def _cosines(random: Floats, similarities: Sequence[float], sentences: Sequence[Floats]) -> dict[str, float]:
     """The measures of cosines, from random vectors, the self-similarities of words and the words of sentences."""
-    base, alike = self_similarity(random), float(np.mean(own))
+    base, alike = self_similarity(random), float(np.mean(similarities))
     inside = float(np.mean([intra_sentence(states) for states in sentences]))
     return {
         "self-similarity": alike, "baseline": base, "adjusted": alike - base, "intra-sentence": inside,
@@ -160,9 +161,9 @@ def _cosines(random: Floats, own: Sequence[float], sentences: Sequence[Floats]) 
     }  # fmt: skip
 
 
-def _add(made: dict[str, list[float]], prefix: str, values: Mapping[str, float]) -> None:
+def _add(measures: dict[str, list[float]], prefix: str, values: Mapping[str, float]) -> None:
     for name, value in values.items():
-        made[prefix + name].append(value)
+        measures[prefix + name].append(value)
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -171,11 +172,11 @@ def _mean(values: Sequence[float]) -> float:
     return float(np.mean(defined)) if defined else float("nan")
 
 
-def finding(subjects: Sequence[Subject], found: Mapping[str, Geometry]) -> Finding:
+def finding(subjects: Sequence[Subject], results: Mapping[str, Geometry]) -> Finding:
     """Tables and figures of several networks."""
     tables, plots = [], []
     columns = ("self-similarity", "baseline", "adjusted", "intra-sentence", "intra-sentence adjusted", "standardised adjusted")
-    for name, space in found.items():
+    for name, space in results.items():
         layers = range(len(space.measures["baseline"]))[::-1]
         rows = [[layer_name(n), *(float(space.measures[c][n]) for c in columns)] for n in layers]
         tables.append(Table(
@@ -195,9 +196,9 @@ def finding(subjects: Sequence[Subject], found: Mapping[str, Geometry]) -> Findi
     titles = {"baseline": "anisotropy: mean cosine of random words", "adjusted": "self-similarity, adjusted"}
     titles |= {name: f"variance explained, {name}" for name in ESTIMATORS}
     for measure in ("self-similarity", "baseline", "adjusted", "intra-sentence adjusted", *ESTIMATORS):
-        values = {name: space.measures[measure].tolist() for name, space in found.items()}
+        values = {name: space.measures[measure].tolist() for name, space in results.items()}
         plots += by_layer_and_step(titles.get(measure, measure), values, subjects)
     plots = [plot for plot in plots if any(plot.lines.values())]
-    data = {name: dict(vars(space)) for name, space in found.items()}
+    data = {name: dict(vars(space)) for name, space in results.items()}
     return Finding("geometry", "How contextual are the vectors of words?", tables, plots, data)
 

@@ -101,12 +101,12 @@ def without(kinds: Sequence[Family], heads: Sequence[AttentionHead]) -> dict[str
 
 
 def probe_heads(
-    examples: LossExamples, *, parts: int = 10, draws: int = 3, seed: int = 0, size: int = 32, each: bool = False,
+    examples: LossExamples, *, parts: int = 10, draws: int = 3, seed: int = 0, size: int = 32, single_heads: bool = False,
     report: Report = lambda done: None,
 ) -> HeadImportance:
     """The importance of heads, and the measure as more and more are closed, in `parts` steps, against `draws` random orders.
 
-    `each` also closes every head alone.
+    `single_heads` also closes every head alone.
 
     Raises:
         UserError: The network has no attention.
@@ -127,7 +127,7 @@ def probe_heads(
         for shuffled in ([order[i] for i in draw.permutation(len(order))] for _ in range(draws))
     ])  # fmt: skip
     alone = {}
-    if each:
+    if single_heads:
         for kind in kinds:
             differences = [
                 [value([AttentionHead(kind.argument, n, h)]) - curve[0] for h in range(kind.heads)]
@@ -140,11 +140,11 @@ def probe_heads(
     )
 
 
-def finding(subjects: Sequence[Subject], found: Mapping[str, HeadImportance]) -> Finding:
+def finding(subjects: Sequence[Subject], results: Mapping[str, HeadImportance]) -> Finding:
     """Tables and figures of several networks."""
     tables: list[Table] = []
     plots: list[Plot] = []
-    for name, heads in found.items():
+    for name, heads in results.items():
         columns = zip(heads.shares, heads.curve, heads.random, heads.deviation, strict=True)
         rows = [[f"{share:.0%}", *values] for share, *values in columns]
         tables.append(Table(
@@ -168,15 +168,16 @@ def finding(subjects: Sequence[Subject], found: Mapping[str, HeadImportance]) ->
         plots.append(Plot(title, "share of heads closed", lines, frozenset({"random order"})))
     steps = [subject for subject in subjects if subject.step is not None]
     if len(steps) > 1:
-        line = [(float(subject.step or 0), found[subject.name].closable) for subject in steps]
+        line = [(float(subject.step or 0), results[subject.name].closable) for subject in steps]
         plots.insert(0, Plot("share of heads that can be closed, over training", "step", {"closable": line}))
-    return Finding("heads", "How important are the heads?", tables, plots, {name: _data(heads) for name, heads in found.items()},
-                   [f"{name}: {remark}" for name, heads in found.items() for remark in heads.remarks])
+    data = {name: _data(heads) for name, heads in results.items()}
+    remarks = [f"{name}: {remark}" for name, heads in results.items() for remark in heads.remarks]
+    return Finding("heads", "How important are the heads?", tables, plots, data, remarks)
 
 
-def _data(one: HeadImportance) -> dict[str, Any]:
+def _data(heads: HeadImportance) -> dict[str, Any]:
     return {
-        "importance": dict(one.importance), "order": [list(head) for head in one.order], "measure": one.measure,
-        "shares": list(one.shares), "curve": list(one.curve), "random": list(one.random), "deviation": list(one.deviation),
-        "closable": one.closable, "each": dict(one.each),
+        "importance": dict(heads.importance), "order": [list(head) for head in heads.order], "measure": heads.measure,
+        "shares": list(heads.shares), "curve": list(heads.curve), "random": list(heads.random),
+        "deviation": list(heads.deviation), "closable": heads.closable, "each": dict(heads.each),
     }

@@ -148,19 +148,19 @@ def nearest_senses(split: ProbeSplit) -> Senses:
     return Senses(occurrence, mean)
 
 
-def _centres(x: Floats, own: Sequence[int], labels: Sequence[str]) -> tuple[list[str], Floats]:
+def _centres(x: Floats, indices: Sequence[int], labels: Sequence[str]) -> tuple[list[str], Floats]:
     """The senses of a word and the mean of each (S, D), of length 1."""
-    names = sorted({labels[n] for n in own})
-    return names, unit(np.stack([x[[n for n in own if labels[n] == name]].mean(0) for name in names]))
+    names = sorted({labels[n] for n in indices})
+    return names, unit(np.stack([x[[n for n in indices if labels[n] == name]].mean(0) for name in names]))
 
 
 def finding(
-    kind: str, what: str, subjects: Sequence[Subject], found: Mapping[str, Accuracies],
+    kind: str, what: str, subjects: Sequence[Subject], results: Mapping[str, Accuracies],
     senses: Mapping[str, Senses] | None = None, remarks: Sequence[str] = (),
 ) -> Finding:
     """Tables and figures of several networks; `what` names the labels."""
     tables, senses = [], senses or {}
-    for name, probe in found.items():
+    for name, probe in results.items():
         near = senses.get(name)
         head = ["layer", "accuracy", "control", "selectivity", *(["nearest occurrence", "nearest sense"] if near else [])]
         rows = [
@@ -178,13 +178,13 @@ def finding(
                "The control gives every word a random label; a probe that learns it as well has only learned words."),
         ))  # fmt: skip
     plots = by_layer_and_step(
-        f"accuracy: {what}", {name: probe.accuracy for name, probe in found.items()}, subjects,
+        f"accuracy: {what}", {name: probe.accuracy for name, probe in results.items()}, subjects,
         dashed={
-            **{f"{name}, control": scores.control for name, scores in found.items()},
-            **{f"{name}, without a network": [scores.without_network] * len(scores.accuracy) for name, scores in found.items()},
+            **{f"{name}, control": scores.control for name, scores in results.items()},
+            **{f"{name}, without a network": [scores.without_network] * len(scores.accuracy) for name, scores in results.items()},
         },
     )
-    plots += by_layer_and_step("selectivity", {name: probe.selectivity for name, probe in found.items()}, subjects)
+    plots += by_layer_and_step("selectivity", {name: probe.selectivity for name, probe in results.items()}, subjects)
     if senses:
         plots += by_layer_and_step(
             "accuracy of the nearest sense", {name: sense.mean for name, sense in senses.items()}, subjects
@@ -196,11 +196,11 @@ def finding(
             "train": probe.train, "test": probe.test,
             **({"nearest_occurrence": list(senses[name].occurrence), "nearest_sense": list(senses[name].mean)} if senses else {}),
         }
-        for name, probe in found.items()
+        for name, probe in results.items()
     }
     remarks = [*remarks, *(
         f"{name}: no layer is better than {scores.without_network:.3f}, the most frequent label without a network: "
         "nothing is shown"
-        for name, scores in found.items() if max(scores.accuracy) <= scores.without_network
+        for name, scores in results.items() if max(scores.accuracy) <= scores.without_network
     )]  # fmt: skip
     return Finding(kind, f"What can be read from each layer: {what}", tables, plots, data, remarks)

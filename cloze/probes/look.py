@@ -180,8 +180,8 @@ class _Found:
         if lost:
             self.remarks.append(f"The last {lost:,} tokens of the {name} do not fit and were cut.")
 
-    def add(self, made: tuple[ShownTokens, Ids]) -> None:
-        sequence, following = made
+    def add(self, tokens: tuple[ShownTokens, Ids]) -> None:
+        sequence, following = tokens
         self.sequences[sequence.name], self.following[sequence.name] = sequence, following
 
     def attend(self, name: str, rows: str, columns: str, shares: Tensor | None) -> None:

@@ -112,10 +112,10 @@ def _correlation(vectors: Vectors, pairs: Sequence[WordPair]) -> float:
     return float("nan") if correlation is None else correlation
 
 
-def finding(subjects: Sequence[Subject], found: Mapping[str, Compared]) -> Finding:
+def finding(subjects: Sequence[Subject], results: Mapping[str, Compared]) -> Finding:
     """Tables and figures of several networks."""
     tables, plots = [], []
-    for name, correlations in found.items():
+    for name, correlations in results.items():
         sets = list(correlations.first)
         rows: list[list[Any]] = []
         for n in reversed(range(len(next(iter(correlations.first.values()))))):
@@ -127,11 +127,11 @@ def finding(subjects: Sequence[Subject], found: Mapping[str, Compared]) -> Findi
             f"{name}: rank correlation with people's scores", ["vectors", *sets], rows,
             "Over the pairs whose words occur in the texts and, if others are given, in all of them.",
         ))  # fmt: skip
-    for key in next(iter(found.values())).first:
-        lines = {name: correlations.first[key] for name, correlations in found.items()}
+    for key in next(iter(results.values())).first:
+        lines = {name: correlations.first[key] for name, correlations in results.items()}
         longest = max(len(line) for line in lines.values())
-        dashed = {f"{name}, mean": correlations.mean[key] for name, correlations in found.items()}
-        dashed |= {title: [scores[key]] * longest for title, scores in next(iter(found.values())).against.items()}
+        dashed = {f"{name}, mean": correlations.mean[key] for name, correlations in results.items()}
+        dashed |= {title: [scores[key]] * longest for title, scores in next(iter(results.values())).against.items()}
         plots += by_layer_and_step(f"{key}: first components", lines, subjects, dashed=dashed)
-    data = {name: dict(vars(correlations)) for name, correlations in found.items()}
+    data = {name: dict(vars(correlations)) for name, correlations in results.items()}
     return Finding("static", "One vector per word from contextual ones", tables, plots, data)

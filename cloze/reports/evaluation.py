@@ -43,33 +43,33 @@ class Section:
     notes: Sequence[str]
 
 
-def render(measured: Mapping[str, Evaluation], *, title: str, command: str = "", made: datetime | None = None) -> str:
+def render(measured: Mapping[str, Evaluation], *, title: str, command: str = "", timestamp: datetime | None = None) -> str:
     """The page of evaluations by name, as HTML text that refers to nothing outside itself."""
     sections = [section(name, evaluation) for name, evaluation in measured.items()]
-    return fill_page("evaluation.html", made, title=title, command=command, kicker=KICKER, sections=sections)
+    return fill_page("evaluation.html", timestamp, title=title, command=command, kicker=KICKER, sections=sections)
 
 
-def section(name: str, one: Evaluation) -> Section:
+def section(name: str, evaluation: Evaluation) -> Section:
     """The cards, tables and figures of one evaluation."""
-    simple = simple_answers(one.baseline, one.ngrams)
-    cards = [("examples", f"{one.examples:,}", "")] + [
+    simple = simple_answers(evaluation.baseline, evaluation.ngrams)
+    cards = [("examples", f"{evaluation.examples:,}", "")] + [
         (
             metric, f"{value:.4f}",
             ", ".join(f"{head}: {metrics[metric]:.4f}" for head, metrics in simple.items() if metric in metrics),
         )
-        for metric, value in one.metrics.items()
+        for metric, value in evaluation.metrics.items()
     ]
-    figures = [] if one.calibration is None else [reliability(one.calibration)]
-    return Section(name, cards, list(_sheets(one)), figures, [*_notes(one), *one.remarks])
+    figures = [] if evaluation.calibration is None else [reliability(evaluation.calibration)]
+    return Section(name, cards, list(_sheets(evaluation)), figures, [*_notes(evaluation), *evaluation.remarks])
 
 
-def _sheets(one: Evaluation) -> Iterator[Sheet]:
-    if one.by_class:
-        yield rows_sheet("By class", [*one.by_class, *one.averages])
-    if one.tags:
-        yield rows_sheet("By tag", one.tags)
-    if one.confusion is not None:
-        yield from confusion_sheets(one.confusion)
+def _sheets(evaluation: Evaluation) -> Iterator[Sheet]:
+    if evaluation.by_class:
+        yield rows_sheet("By class", [*evaluation.by_class, *evaluation.averages])
+    if evaluation.tags:
+        yield rows_sheet("By tag", evaluation.tags)
+    if evaluation.confusion is not None:
+        yield from confusion_sheets(evaluation.confusion)
 
 
 def rows_sheet(title: str, rows: Sequence[Mapping[str, Any]]) -> Sheet:
@@ -112,12 +112,12 @@ def reliability(calibration: Calibration) -> Figure:
     return Figure("Reliability: accuracy by confidence", chart(lines, title="Reliability", x="confidence", zero=True))
 
 
-def _notes(one: Evaluation) -> Iterator[str]:
-    if one.calibration is not None:
-        error, brier = one.calibration.expected_error, one.calibration.brier
+def _notes(evaluation: Evaluation) -> Iterator[str]:
+    if evaluation.calibration is not None:
+        error, brier = evaluation.calibration.expected_error, evaluation.calibration.brier
         yield f"Expected calibration error {error:.4f}, Brier score {brier:.4f}."
-    if isinstance(one.ranking, BinaryRanking):
-        yield from (f"{line[0].upper()}{line[1:]}." for line in ranking_lines(one.ranking))
+    if isinstance(evaluation.ranking, BinaryRanking):
+        yield from (f"{line[0].upper()}{line[1:]}." for line in ranking_lines(evaluation.ranking))
 
 
 def _text(value: object) -> str:

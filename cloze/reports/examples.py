@@ -11,9 +11,9 @@ from cloze.atomic import require_output, whole_file
 from cloze.reports.page import fill_page, is_page
 
 
-def render(examples: Sequence[Mapping[str, Any]], *, recipe: str, made: datetime | None = None) -> str:
+def render(examples: Sequence[Mapping[str, Any]], *, recipe: str, timestamp: datetime | None = None) -> str:
     """The page, as HTML text that refers to nothing outside itself; `examples` as `runs.examples` gives them."""
-    return fill_page("examples.html", made, recipe=recipe, examples=examples)
+    return fill_page("examples.html", timestamp, recipe=recipe, examples=examples)
 
 
 def write_page(examples: Sequence[Mapping[str, Any]], out: Path, *, recipe: str) -> Path:

@@ -19,11 +19,11 @@ CELLS = 3_000_000  # of attention that the page holds at most, as bytes; longer 
 FULL = 255  # the sum of every row
 
 
-def render(seen: Seen, *, name: str, about: str = "", command: str = "", made: datetime | None = None) -> str:
+def render(seen: Seen, *, name: str, about: str = "", command: str = "", timestamp: datetime | None = None) -> str:
     """The page, as HTML text that refers to nothing outside itself: the checkpoint is `name`, its network `about`."""
     title = " / ".join(seen.texts)
     return fill_page(
-        "look.html", made, name=name, about=about, title=title if len(title) <= 160 else title[:159] + "…", seen=seen,
+        "look.html", timestamp, name=name, about=about, title=title if len(title) <= 160 else title[:159] + "…", seen=seen,
         layers=_layers(seen), command=command, data=embedded(page_data(seen)),
     )
 

@@ -20,21 +20,22 @@ from cloze.reports.run import RecordedRun, find_runs, read_run
 _TITLE = re.compile(" · cloze (report|look|probe|peek|compare|sweep)</title>".encode())
 
 
-def fill_page(template: str, made: datetime | None, **values: Any) -> str:
-    """A template of this package as one HTML text that refers to nothing outside itself; `made` is shown, by default now."""
+def fill_page(template: str, timestamp: datetime | None, **values: Any) -> str:
+    """A template of this package as one HTML text that refers to nothing outside itself; `timestamp` is shown, by default now."""
     jinja = Environment(
         loader=PackageLoader("cloze.reports", "templates"), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    return jinja.get_template(template).render(made=(made or datetime.now().astimezone()).strftime("%Y-%m-%d %H:%M"), **values)
+    timestamp = timestamp or datetime.now().astimezone()
+    return jinja.get_template(template).render(made=timestamp.strftime("%Y-%m-%d %H:%M"), **values)
 
 
-def render(runs: Sequence[RecordedRun], *, made: datetime | None = None) -> str:
+def render(runs: Sequence[RecordedRun], *, timestamp: datetime | None = None) -> str:
     """The page for one run or for several side by side, as HTML text that refers to nothing outside itself."""
     columns, rows = sections.comparison(runs)
     return fill_page(
         "page.html",
-        made,
+        timestamp,
         runs=runs,
         title=heading(runs),
         figures=sections.key_figures(runs[0]),

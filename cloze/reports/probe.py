@@ -14,10 +14,11 @@ from cloze.reports.page import fill_page, is_page
 from cloze.reports.sections import Figure
 
 
-def render(finding: Finding, *, command: str = "", made: datetime | None = None) -> str:
+def render(finding: Finding, *, command: str = "", timestamp: datetime | None = None) -> str:
     """The page, as HTML text that refers to nothing outside itself."""
     return fill_page(
-        "probe.html", made, finding=finding, command=command, figures=[(figure(plot), legend(plot)) for plot in finding.plots],
+        "probe.html", timestamp, finding=finding, command=command,
+        figures=[(figure(plot), legend(plot)) for plot in finding.plots],
         tables=[(table, _cells(table)) for table in finding.tables],
     )
 

@@ -65,15 +65,15 @@ def check_binds(recipe: Recipe, binds: Iterable[str], checkpoints: Iterable[str]
             raise RecipeError(f"--bind {name}: {recipe.name} has no such source, table or checkpoint. {propose(name, names)}")
 
 
-def require_text(named: Mapping[str, Sequence[str]], out: Path) -> None:
+def require_text(texts: Mapping[str, Sequence[str]], out: Path) -> None:
     """Raise a `CorpusError` for missing text, unless `out` already holds its store."""
-    for name, paths in named.items():
+    for name, paths in texts.items():
         if not Store.is_store(out / "cloze" / "corpus" / name / "store"):
             require_paths(paths)
 
 
 def open_stores(
-    recipe: Recipe, named: Mapping[str, Sequence[str]], out: Path, *, tokenizer: Path | None, text_format: str,
+    recipe: Recipe, texts: Mapping[str, Sequence[str]], out: Path, *, tokenizer: Path | None, text_format: str,
     seed: int, say: Say, began: bool = False,
 ) -> tuple[dict[str, Store], Tokenizer]:
     """The stores of all sources by name, and their common tokenizer. Only rank 0 reads text.
@@ -86,7 +86,7 @@ def open_stores(
         folder = out / "cloze" / "corpus" / name
         with reading_corpus(say) as (tell, progress):
             stores[name], shared = open_corpus(
-                recipe, named[name], folder, source=name, tokenizer=shared, text_format=text_format, seed=seed,
+                recipe, texts[name], folder, source=name, tokenizer=shared, text_format=text_format, seed=seed,
                 run=out if began else None, report=tell, progress=progress,
             )
     assert isinstance(shared, Tokenizer)  # a recipe has at least one source

@@ -133,11 +133,11 @@ def with_table_words(recipe: Recipe, report: Say, tokenizer: Tokenizer) -> Token
 
 
 def open_own(
-    spec: PartSpec, paths: Sequence[str], folder: Path, *, tokenizer: Tokenizer | None, known: Store | None = None,
+    spec: PartSpec, paths: Sequence[str], folder: Path, *, tokenizer: Tokenizer | None, base: Store | None = None,
     run: Path | None = None, report: Say = lambda line: None,
 ) -> tuple[Store, Tokenizer]:
     """The store of labelled text or of triples, as its source reads them, and its tokenizer. A path to a store is opened; files
-    are built into `folder/store`. `known` is the store of the training part, whose classes and vocabulary are used."""
+    are built into `folder/store`. `base` is the store of the training part, whose classes and vocabulary are used."""
     if len(paths) == 1 and Store.is_store(paths[0]):
         store = Store.open(paths[0])
         if tokenizer is not None:
@@ -150,7 +150,7 @@ def open_own(
     arguments = {key: value for key, value in options.items() if key not in of_rows}
     known_tokenizer = None if tokenizer is None else tokenizer.hash
     how = {
-        "records": arguments, "tokenizer": known_tokenizer, "known": None if known is None else store_digest(known),
+        "records": arguments, "tokenizer": known_tokenizer, "known": None if base is None else store_digest(base),
         "encoding": chosen_encoding() or "auto",
     }
     if arguments.get("annotate"):
@@ -159,8 +159,8 @@ def open_own(
     if not text.wait_until_built(run):
         folder.mkdir(parents=True, exist_ok=True)
         source = build(builder_of("source", spec.name), options, {})
-        source_tokenizer = tokenizer if known is not None else source.knowing(paths, tokenizer)
-        text.record(source.build_store(paths, source_tokenizer, folder / "store", known=known, report=report))
+        source_tokenizer = tokenizer if base is not None else source.knowing(paths, tokenizer)
+        text.record(source.build_store(paths, source_tokenizer, folder / "store", base=base, report=report))
     store = Store.open(folder / "store")
     same = tokenizer is not None and store.tokenizer_hash == tokenizer.hash
     return store, tokenizer if tokenizer is not None and same else store.tokenizer()
@@ -233,9 +233,9 @@ class Text:
             current.write(self.folder)
         return True
 
-    def differs(self, known: TextRecord) -> str:
+    def differs(self, record: TextRecord) -> str:
         """How the text differs from that of a record, in words."""
-        return difference(known.files, marks_of(self.files() or (), known.files))
+        return difference(record.files, marks_of(self.files() or (), record.files))
 
     def files(self) -> list[str] | None:
         """The files of the text in the order in which they are read; None if the text does not exist."""

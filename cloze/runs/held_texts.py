@@ -26,10 +26,10 @@ MOST = 20_000  # bytes of a text: a masked language model reads a sentence once 
 _COLUMNS = ["text", "bytes", "before", "after", "tokens per word before", "after"]
 
 
-def parse_measured(given: Sequence[str]) -> dict[str, str]:
+def parse_measured(options: Sequence[str]) -> dict[str, str]:
     """`NAME=PATH`, or a path alone, whose file name is then the name of the text."""
     texts: dict[str, str] = {}
-    for option in given:
+    for option in options:
         name, between, path = option.partition("=")
         if not between or os.path.exists(option):
             name, path = Path(option).name.partition(".")[0], option
@@ -137,13 +137,13 @@ def _pair(
     return "–" if before is None else show(before), show(after)
 
 
-def _bits(found: TextFigures) -> str:
-    return "–" if found.bits_per_byte is None else f"{found.bits_per_byte:.4f}"
+def _bits(figures: TextFigures) -> str:
+    return "–" if figures.bits_per_byte is None else f"{figures.bits_per_byte:.4f}"
 
 
-def _fertility(found: TextFigures) -> str:
-    return f"{found.tokens_per_word:.4f}"
+def _fertility(figures: TextFigures) -> str:
+    return f"{figures.tokens_per_word:.4f}"
 
 
-def _is_pseudo(found: Sequence[TextFigures]) -> bool:
-    return any(figures.method == "pseudo_log_likelihood" for figures in found)
+def _is_pseudo(measurements: Sequence[TextFigures]) -> bool:
+    return any(figures.method == "pseudo_log_likelihood" for figures in measurements)

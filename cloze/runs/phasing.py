@@ -63,7 +63,9 @@ def unfreezing(recipe: Recipe, label: str) -> Unfreezing:
     return ways[0] if len(ways) == 1 else ByPhase(phases_of(recipe), tuple(ways))
 
 
-def with_dropouts(phases: tuple[SchedulePhase, ...], recipe: Recipe, step: StepModule, **given: Any) -> tuple[SchedulePhase, ...]:
+def with_dropouts(
+    phases: tuple[SchedulePhase, ...], recipe: Recipe, step: StepModule, **kwargs: Any
+) -> tuple[SchedulePhase, ...]:
     """The phases with the rate of each dropout of `step` in them. The rates are read from the recipe with the values of the
     phase, built without weights, so a rate that defaults to another one follows it."""
     if not any(sets_dropout(path) for phase in phases for path in phase.set):
@@ -74,13 +76,13 @@ def with_dropouts(phases: tuple[SchedulePhase, ...], recipe: Recipe, step: StepM
         for path, value in settings.items():  # one at a time, to find a value that has no effect
             changed = _in_phase(recipe, index, {path: value})
             means = changed.networks != recipe.networks or changed.entries != recipe.entries
-            rates = dropouts(build_step(changed, device="meta", **given))
+            rates = dropouts(build_step(changed, device="meta", **kwargs))
             if rates.keys() != usual.keys() or (means and rates == usual):
                 raise RecipeError(
                     f"schedule[{index}].set: {path}: no layer of {recipe.name} reads this value during training.\n"
                     "  Write it among the part's own arguments."
                 )
-        phase_step = build_step(_in_phase(recipe, index, settings), device="meta", **given)
+        phase_step = build_step(_in_phase(recipe, index, settings), device="meta", **kwargs)
         rated_phases.append(replace(phase, rates=dropouts(phase_step)))
     return tuple(rated_phases)
 

@@ -154,7 +154,7 @@ def _plan(
     """Choose how many rows are read at once, and print the forecast and the reference losses of a new run."""
     ranks = processes()
     forecast = choose_micro_batch(
-        run, recipe, ranks=ranks, kept=(old or {}).get("micro_batch"), resumes=old is not None, say=request.say, trials=trials,
+        run, recipe, ranks=ranks, rows=(old or {}).get("micro_batch"), resumes=old is not None, say=request.say, trials=trials,
         pace=None if fitted is None else fitted.pace,
     )
     plan = plan_of(recipe, request, run, stores, fitted, forecast, ranks=ranks)
@@ -269,22 +269,22 @@ def plan_of(
 
 
 def inputs_of(
-    recipe: Recipe, request: Request, named: Mapping[str, Sequence[str]], stores: Mapping[str, Store], tokenizer: Tokenizer,
-    dev_stores: Mapping[str, Store], origins: Mapping[str, Path], known: Mapping[str, Any] | None,
+    recipe: Recipe, request: Request, texts: Mapping[str, Sequence[str]], stores: Mapping[str, Store], tokenizer: Tokenizer,
+    dev_stores: Mapping[str, Store], origins: Mapping[str, Path], record: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
-    """The inputs of a run as `run.json` records them; `known` is the present record.
+    """The inputs of a run as `run.json` records them; `record` is the present record.
 
     An earlier stage is part of the recipe, so its weights are recorded only for networks that the run's own checkpoints do not
     hold.
     """
     borrowed_names, init = borrowed(recipe), origins.get(recipe.export) if recipe.exported.origin is None else None
-    old = (known or {}).get("networks", {})
+    old = (record or {}).get("networks", {})
     return {
-        "corpus": {name: store_input(store, named[name]) for name, store in stores.items()},
+        "corpus": {name: store_input(store, texts[name]) for name, store in stores.items()},
         "tokenizer": tokenizer.hash,
         "held_out": store_input(next(iter(dev_stores.values())), request.options.held_out) if request.options.held_out else None,
         "dev": {name: store_input(dev_stores[name], paths) for name, paths in request.dev.items() if name in dev_stores},
-        "init": None if init is None else weights_input(init, (known or {}).get("init")),
+        "init": None if init is None else weights_input(init, (record or {}).get("init")),
         "networks": {
             label: {"from": network.origin, **weights_input(origins[label], old.get(label))}
             for label, network in recipe.networks.items()
@@ -321,7 +321,7 @@ def open_dev_stores(
         return {name: store for name in recipe.sources if name not in building_sources}
     return {
         name: open_own(
-            recipe.sources[name], dev[name], folder / "dev" / name, tokenizer=tokenizer, known=store, run=run,
+            recipe.sources[name], dev[name], folder / "dev" / name, tokenizer=tokenizer, base=store, run=run,
             report=request.say,
         )[0]
         for name, store in stores.items() if name in dev

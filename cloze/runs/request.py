@@ -111,29 +111,29 @@ def _local_path(path: str, cache: ShardCache) -> str:
     return str(local_store(path, cache)) if is_address(path) else path
 
 
-def _path(given: Any) -> str:
+def _path(value: Any) -> str:
     """A path as text; text that was given in its place is a `CorpusError`."""
-    text = given if isinstance(given, str) else ""
+    text = value if isinstance(value, str) else ""
     is_text = len(text) > 1000 or "\n" in text or (" " in text and not re.search(r"[/*\\]|\.\w{1,7}$", text))
-    if not isinstance(given, (str, Path)) or (is_text and not os.path.exists(text)):
+    if not isinstance(value, (str, Path)) or (is_text and not os.path.exists(text)):
         start = repr(text[:40] + ("…" if len(text) > 40 else ""))
-        problem = f"{start} names no file and looks like text" if text else f"a {type(given).__name__} is no path"
+        problem = f"{start} names no file and looks like text" if text else f"a {type(value).__name__} is no path"
         raise CorpusError(
             f"corpus: {problem}; expected files, folders, patterns such as 'texts/*.txt', or a token store.\n"
             "  From Python, pass texts in memory as a list: cloze.pretrain(recipe, corpus=[text, …], …)."
         )
-    return str(given)
+    return str(value)
 
 
-def parse_inits(given: Inits) -> dict[str, Path]:
+def parse_inits(inits: Inits) -> dict[str, Path]:
     """The folder of each `--init [NETWORK=]DIR` by the name of the network, "" for the exported one.
 
     Raises `CheckpointError` for a folder that does not exist, and for two checkpoints for one network.
     """
-    if isinstance(given, Mapping):
-        pairs = [(name, Path(folder)) for name, folder in given.items()]
+    if isinstance(inits, Mapping):
+        pairs = [(name, Path(folder)) for name, folder in inits.items()]
     else:
-        pairs = [_init(str(option)) for option in ([given] if isinstance(given, (str, Path)) else given or ())]
+        pairs = [_init(str(option)) for option in ([inits] if isinstance(inits, (str, Path)) else inits or ())]
     folders: dict[str, Path] = {}
     for name, folder in pairs:
         if not folder.is_dir():
@@ -145,10 +145,10 @@ def parse_inits(given: Inits) -> dict[str, Path]:
     return folders
 
 
-def _init(given: str) -> tuple[str, Path]:
+def _init(option: str) -> tuple[str, Path]:
     """The network and the folder of one `--init`; a folder may have = in its name."""
-    name, equals, path = given.partition("=")
-    return (name, Path(path)) if equals and path and not Path(given).is_dir() else ("", Path(given))
+    name, equals, path = option.partition("=")
+    return (name, Path(path)) if equals and path and not Path(option).is_dir() else ("", Path(option))
 
 
 def require_networks(inits: Mapping[str, Path], recipe: Recipe) -> None:
@@ -179,10 +179,10 @@ def to_be_fitted(options: PretrainOptions, recipe: Recipe) -> bool:
     return other and str(options.recipe) in pretraining_recipe_names()
 
 
-def the_budget(recipe: Recipe, given: str | None, out: Path, *, extend: bool = False) -> Budget:
+def the_budget(recipe: Recipe, option: str | None, out: Path, *, extend: bool = False) -> Budget:
     """The given budget, else that of the run in `out`, else the published one of the recipe."""
-    if given is not None:
-        return Budget.parse(given)
+    if option is not None:
+        return Budget.parse(option)
     old = None if extend else read_run_record(out)
     if old is not None:
         return Budget.parse(old["budget"])

@@ -61,20 +61,20 @@ def annotations_of(recipe: str | None, words: str | None, layers: Sequence[str])
     return replace(annotations, words=segmenter, layers=annotators)
 
 
-def shard_size(given: str) -> int:
+def shard_size(option: str) -> int:
     """Tokens of `--shard`: a number with K, M or G for 2^10, 2^20 or 2^30."""
     units = {"K": 10, "M": 20, "G": 30}
-    digits, unit = (given[:-1], units[given[-1].upper()]) if given[-1:].upper() in units else (given, 0)
+    digits, unit = (option[:-1], units[option[-1].upper()]) if option[-1:].upper() in units else (option, 0)
     if not digits.isdecimal() or not 1 <= int(digits) << unit <= 1 << 40:
-        raise CorpusError(f"--shard {given}: expected a number of tokens such as 256M (2^28).")
+        raise CorpusError(f"--shard {option}: expected a number of tokens such as 256M (2^28).")
     return int(digits) << unit
 
 
-def part_of(given: str) -> tuple[int, int]:
+def part_of(option: str) -> tuple[int, int]:
     """`--part I/N` as (I - 1, N)."""
-    first, slash, count = given.partition("/")
+    first, slash, count = option.partition("/")
     if not slash or not first.isdecimal() or not count.isdecimal() or not 1 <= int(first) <= int(count):
-        raise CorpusError(f"--part {given}: expected I/N with I from 1 to N, for example 3/16.")
+        raise CorpusError(f"--part {option}: expected I/N with I from 1 to N, for example 3/16.")
     return int(first) - 1, int(count)
 
 
@@ -228,10 +228,10 @@ def _absolute(plan: Mapping[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _with_file(given: str) -> str:
+def _with_file(option: str) -> str:
     """`dictionary:FILE` or `entity=mentions:FILE` with the absolute path of the file, if there is one."""
-    kind, colon, file = given.rpartition(":")
-    return f"{kind}:{os.path.abspath(file)}" if colon and Path(file).is_file() else given
+    kind, colon, file = option.rpartition(":")
+    return f"{kind}:{os.path.abspath(file)}" if colon and Path(file).is_file() else option
 
 
 def begin_again(out: Path) -> None:

@@ -62,12 +62,12 @@ def described_starts(recipe: Recipe, stores: Mapping[str, Store], *, origins: Co
             yield f"the table of {label} starts from vectors: {short(tokens)} tokens are counted first, in the time of the budget"
 
 
-def start_rows(table: torch.Tensor, vectors: torch.Tensor, known: torch.Tensor) -> None:
-    """Replace rows of a drawn table (V, D) by the `known` vectors, centred, each of the root mean square length of drawn rows."""
+def start_rows(table: torch.Tensor, vectors: torch.Tensor, mask: torch.Tensor) -> None:
+    """Replace rows of a drawn table (V, D) by those of `mask`, centred, each of the root mean square length of drawn rows."""
     length = table.square().sum(1).mean().sqrt()
-    rows = vectors[known] - vectors[known].mean(0)
+    rows = vectors[mask] - vectors[mask].mean(0)
     rows *= length / rows.norm(dim=1, keepdim=True).clamp(min=1e-12)
-    table[: len(vectors)][known] = rows.to(table)
+    table[: len(vectors)][mask] = rows.to(table)
 
 
 def _first_entry(recipe: Recipe, label: str) -> EntrySpec:

@@ -56,9 +56,9 @@ class Carries:
         return gathered
 
 
-def _of_all_ranks(own: Tensor, world: int) -> Tensor:
+def _of_all_ranks(lanes: Tensor, world: int) -> Tensor:
     """The lanes of all ranks, in order; every rank has the same number."""
-    data = own.contiguous().view(-1).view(torch.uint8)
+    data = lanes.contiguous().view(-1).view(torch.uint8)
     parts = [torch.empty_like(data) for _ in range(world)]
     dist.all_gather(parts, data)
-    return torch.cat(parts).view(own.dtype).view(-1, *own.shape[1:])
+    return torch.cat(parts).view(lanes.dtype).view(-1, *lanes.shape[1:])

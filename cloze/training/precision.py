@@ -34,10 +34,10 @@ def choose_device(name: str = "auto") -> torch.device:
     return device
 
 
-def choose_precision(wanted: Precision, device: torch.device) -> Literal["fp32", "bf16"]:
+def choose_precision(precision: Precision, device: torch.device) -> Literal["fp32", "bf16"]:
     """`auto` is bf16 if the hardware multiplies bf16 matrices, fp32 elsewhere."""
-    if wanted != "auto":
-        return wanted
+    if precision != "auto":
+        return precision
     if device.type == "cuda":
         return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
     return "bf16" if cpu_multiplies_bf16() else "fp32"

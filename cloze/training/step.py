@@ -406,7 +406,7 @@ class StepModule(nn.Module):
                 sources.append(take)
         return sources
 
-    def _resolved(self, pass_: Pass, want: frozenset[str], outside: set[str], whole: set[str]) -> _ResolvedPass:
+    def _resolved(self, pass_: Pass, want: frozenset[str], outside: set[str], tensor_paths: set[str]) -> _ResolvedPass:
         network = self._network(pass_)
         heads = {weighted.name for weighted in pass_.objectives}
         unknown = want - network.gives.keys() - heads - {PARAMETERS}
@@ -420,7 +420,7 @@ class StepModule(nn.Module):
             self._objective(w).at or not self._reads(w, state) for w in pass_.objectives
         )
         scored = frozenset(want & heads)
-        factored = frozenset(name for name in scored if f"{pass_.name}.{name}" not in whole)
+        factored = frozenset(name for name in scored if f"{pass_.name}.{name}" not in tensor_paths)
         return _ResolvedPass(pass_, want, scored, factored, unread_elsewhere and takes_positions(network))
 
     def _check_source(self, path: str, pass_: Pass, earlier: Set[str]) -> None:

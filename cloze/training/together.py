@@ -40,10 +40,10 @@ class Collecting:
     def __init__(self) -> None:
         self.pieces: list[Kept] = []
 
-    def __call__(self, kept: Kept) -> Loss:
+    def __call__(self, vectors: Kept) -> Loss:
         """Store the vectors of a micro-batch; the loss is zero."""
-        self.pieces.append({name: tensor.detach() for name, tensor in kept.items()})
-        return Loss(next(iter(kept.values())).sum() * 0.0, {})
+        self.pieces.append({name: tensor.detach() for name, tensor in vectors.items()})
+        return Loss(next(iter(vectors.values())).sum() * 0.0, {})
 
 
 class GradientReplay:
@@ -52,16 +52,16 @@ class GradientReplay:
     Its value is this process's share of the whole, in the first micro-batch, so that the sum over all is the loss of the step.
     """
 
-    def __init__(self, gradients: Sequence[Kept], whole: Loss, world: int) -> None:
+    def __init__(self, gradients: Sequence[Kept], loss: Loss, world: int) -> None:
         self.gradients = iter(gradients)
-        self.unreported_loss: Loss | None = Loss(whole.total.detach() / world, {n: m / world for n, m in whole.metrics.items()})
+        self.unreported_loss: Loss | None = Loss(loss.total.detach() / world, {n: m / world for n, m in loss.metrics.items()})
 
-    def __call__(self, kept: Kept) -> Loss:
+    def __call__(self, vectors: Kept) -> Loss:
         """The next micro-batch's part."""
         gradients = next(self.gradients)
         # Each gradient has the shape of its vectors, such as (E, D). The gradient of their inner product () with respect to the
         # vectors is the stored one; its value means nothing and is subtracted.
-        inner_product = sum(((kept[name].float() * gradient).sum() for name, gradient in gradients.items()), torch.zeros(()))
+        inner_product = sum(((vectors[name].float() * gradient).sum() for name, gradient in gradients.items()), torch.zeros(()))
         zero_with_gradient = inner_product - inner_product.detach()
         loss, self.unreported_loss = self.unreported_loss, None
         return Loss(zero_with_gradient, {}) if loss is None else Loss(zero_with_gradient + loss.total, loss.metrics)

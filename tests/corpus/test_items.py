@@ -57,7 +57,7 @@ def source_of(file: Path | str, **more: Any) -> Records:
 
 def built(folder: Path, file: Path, tokenizer: Tokenizer, name: str = "store") -> RecordStore:
     said: list[str] = []
-    return source_of(file).build_store([captions(folder)], tokenizer, folder / name, known=None, report=said.append)
+    return source_of(file).build_store([captions(folder)], tokenizer, folder / name, base=None, report=said.append)
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +116,7 @@ def test_pictures_and_not_captions_are_held_out(tmp_path: Path, tokenizer: Token
     (tmp_path / "captions.jsonl").write_text("\n".join(rows), encoding="utf-8")
     np.savez(tmp_path / "f.npz", keys=[f"p{number}" for number in range(40)], features=np.ones((40, 2, 3), np.float32))
     source = Records(answer="none", items={"regions": ["features"]}, item_files={"regions": str(tmp_path / "f.npz")})
-    made = source.build_store([tmp_path / "captions.jsonl"], tokenizer, tmp_path / "s", known=None, report=lambda line: None)
+    made = source.build_store([tmp_path / "captions.jsonl"], tokenizer, tmp_path / "s", base=None, report=lambda line: None)
     parts = made.split(0.2)
     assert made.items is not None and len(parts["held_out"]) >= 4
     assert not set(made.items.pictures[parts["train"]]) & set(made.items.pictures[parts["held_out"]])

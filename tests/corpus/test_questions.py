@@ -152,7 +152,7 @@ def test_offsets_can_be_found(tmp_path: Path, tokenizer: Tokenizer) -> None:
     answers = [record.answer for record in finding.answer.read(path, finding.columns)]
     assert answers == [AnswerSpan("cat", 40), AnswerSpan("cat", 4), UNKNOWN]
     told: list[str] = []
-    store = finding.build_store([path], tokenizer, tmp_path / "store", known=None, report=told.append)
+    store = finding.build_store([path], tokenizer, tmp_path / "store", base=None, report=told.append)
     assert told[1:] == ["1 questions are left out: their context contains none of their answers"]
     assert store.about["usual"] == "cat" and store.columns["first"][2] == UNKNOWN
 
@@ -181,7 +181,7 @@ def test_the_tokens_of_a_stretch_are_those_that_share_a_character_with_it(tokeni
 def test_windows_ask_for_the_answer_where_all_of_it_is_shown(tmp_path: Path, tokenizer: Tokenizer) -> None:
     data = document(question("The dog", 24), {"id": "n", "question": "Why?", "answers": []})
     path = write(tmp_path / "q.json", data)
-    store = source().build_store([path], tokenizer, tmp_path / "s", known=None, report=lambda line: None)
+    store = source().build_store([path], tokenizer, tmp_path / "s", base=None, report=lambda line: None)
     bound = source(stride=2).bind(store, seed=1, entry="main")
     plan = bound.plan(0, 10)
     rows = bound.read(plan, np.arange(len(plan)), frozenset())

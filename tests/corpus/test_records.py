@@ -41,7 +41,7 @@ def table(tmp_path: Path) -> Path:
 
 
 def built(source: Records, path: Path, tokenizer: Tokenizer, known: Store | None = None) -> RecordStore:
-    return source.build_store([path], tokenizer, path.with_suffix(".store"), known=known, report=lambda line: None)
+    return source.build_store([path], tokenizer, path.with_suffix(".store"), base=known, report=lambda line: None)
 
 
 def rows_of(source: Records, store: Store, max_tokens: int, **how: Any) -> tuple[Any, Any]:
@@ -159,7 +159,7 @@ def test_labels_that_break_their_scheme_are_told_with_the_line(
     path = tmp_path / "x.conll"
     path.write_text("\n\n".join("\n".join(f"a\t{label}" for label in text.split()) for text in labels.split("|")) + "\n")
     told: list[str] = []
-    Records(answer="words").build_store([path], tokenizer, path.with_suffix(".store"), known=None, report=told.append)
+    Records(answer="words").build_store([path], tokenizer, path.with_suffix(".store"), base=None, report=told.append)
     assert len(told) == (1 if scheme is None else 2)
     assert scheme is None or said in told[1]
     source = Records(answer="words")

@@ -100,7 +100,7 @@ def test_empty_texts_and_numbers_are_counted_in_the_check_and_in_training(tmp_pa
     assert check_records([path], ClassAnswer(), ONE).remarks == told
     said: list[str] = []
     spec = train(TextSpec.of({"lower": True}, "wordpiece", {"size": 40}), ["a b 5"] * 5)
-    Records().build_store([path], spec, tmp_path / "s", known=None, report=said.append)
+    Records().build_store([path], spec, tmp_path / "s", base=None, report=said.append)
     assert tuple(said[1:]) == told
 
 

@@ -76,7 +76,7 @@ def test_words_are_counted_as_far_as_they_are_shown(tmp_path: Path) -> None:
     dropped = [row.replace("cats", "\u200b").replace("5\tnsubj", "3\tnsubj") for row in SENTENCE]
     source = Records(answer="tree", text="form", label="deprel")
     path = write(tmp_path, SENTENCE, dropped)
-    store = source.build_store([path], tokenizer, tmp_path / "store", known=None, report=lambda line: None)
+    store = source.build_store([path], tokenizer, tmp_path / "store", base=None, report=lambda line: None)
     assert store.classes == ("advmod", "aux", "det", "nsubj", "root")
     bound = source.bind(store, seed=1, entry="main")
     last = int(store.columns["first"][4])  # the first token of the first sentence's last word

@@ -40,7 +40,7 @@ def tokenizer() -> Tokenizer:
 
 
 def store(source: _Texts, folder: Path) -> Store:
-    return source.build_store([graph(folder)], tokenizer(), folder / "store", known=None, report=lambda line: None)
+    return source.build_store([graph(folder)], tokenizer(), folder / "store", base=None, report=lambda line: None)
 
 
 def spelled(bound: Any, epoch: int = 0, max_tokens: int = 40) -> list[tuple[str, str, str, int]]:
@@ -120,7 +120,7 @@ def test_held_out_relations_have_the_numbers_of_training(tmp_path: Path) -> None
     source = EntityTexts()
     known = store(source, tmp_path)
     other = graph(tmp_path / "dev", [("Q2", "P2", "Q1"), ("Q1", "P1", "Q3")])
-    made = source.build_store([other], tokenizer(), tmp_path / "dev" / "store", known=known, report=lambda line: None)
+    made = source.build_store([other], tokenizer(), tmp_path / "dev" / "store", base=known, report=lambda line: None)
     assert made.relation_ids == ["P1", "P2"] == known.relation_ids
     assert (made.triples[:, 1] - made.entities).tolist() == [1, 0]
 
@@ -136,23 +136,23 @@ def test_held_out_facts_that_cannot_be_read_are_refused(tmp_path: Path, facts: s
     known = store(source, tmp_path)
     (tmp_path / "dev.tsv").write_text(facts)
     with pytest.raises(CorpusError, match=message):
-        source.build_store([tmp_path / "dev.tsv"], tokenizer(), tmp_path / "dev", known=known, report=lambda line: None)
+        source.build_store([tmp_path / "dev.tsv"], tokenizer(), tmp_path / "dev", base=known, report=lambda line: None)
 
 
 def test_an_unknown_relation_is_refused(tmp_path: Path) -> None:
     (tmp_path / "train.tsv").write_text("a\tlikes\tb\nb\tlikes\ta\n")
     (tmp_path / "dev.tsv").write_text("a\tlike\tb\n")
     source, said = EntityTexts(), list[str]()
-    known = source.build_store([tmp_path / "train.tsv"], tokenizer(), tmp_path / "store", known=None, report=said.append)
+    known = source.build_store([tmp_path / "train.tsv"], tokenizer(), tmp_path / "store", base=None, report=said.append)
     assert said[0].endswith("2 entities have no text and are read as their ids")
     with pytest.raises(CorpusError, match=r"the relation 'like' is not in the training part.* Did you mean 'likes'\?"):
-        source.build_store([tmp_path / "dev.tsv"], tokenizer(), tmp_path / "dev", known=known, report=said.append)
+        source.build_store([tmp_path / "dev.tsv"], tokenizer(), tmp_path / "dev", base=known, report=said.append)
 
 
 def test_other_stores_and_no_negatives_are_refused(tmp_path: Path) -> None:
     from cloze.knowledge import Triples
 
-    plain = Triples().build_store([graph(tmp_path)], None, tmp_path / "ids", known=None, report=lambda line: None)
+    plain = Triples().build_store([graph(tmp_path)], None, tmp_path / "ids", base=None, report=lambda line: None)
     with pytest.raises(CorpusError, match="this store does not hold the texts of a graph.\n  Give a graph: cloze corpus build"):
         TripleTexts().bind(plain, seed=1, entry="main")
     with pytest.raises(RecipeError, match="entity_texts.negatives: none"):

@@ -30,7 +30,7 @@ def facts(tmp_path: Path) -> Path:
 
 
 def built(graph: Path, out: Path, known: Store | None = None) -> TripleStore:
-    return Triples().build_store([graph], None, out, known=known, report=lambda line: None)
+    return Triples().build_store([graph], None, out, base=known, report=lambda line: None)
 
 
 @pytest.mark.parametrize("rows", [

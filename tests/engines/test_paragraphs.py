@@ -90,7 +90,7 @@ def test_a_new_text_moves_its_own_vector_along_the_gradient_and_nothing_else(
     before = network.embeddings.weight.detach().clone(), objective.head.weight.detach().clone()
     tokens, block = torch.tensor([LINES[1] + [0] * 3, LINES[2]]), torch.tensor([[1, 1, 1, 0, 0, 0], [1] * 6])
     rate = 1e-3
-    found = Inferred(network, objective, asked=asked, keep=None, rates=[rate])(tokens, block)
+    found = Inferred(network, objective, edit=asked, keep=None, rates=[rate])(tokens, block)
     for row, number in enumerate((1, 2)):
         own = torch.zeros(16, requires_grad=True)
         loss_of(network, objective, number, own).backward()
@@ -101,7 +101,7 @@ def test_a_new_text_moves_its_own_vector_along_the_gradient_and_nothing_else(
 
 def test_a_text_has_one_vector_in_any_batch_and_its_words_decide_it() -> None:
     network, objective = system(False)
-    infer = Inferred(network, objective, asked=Predict("all"), keep=None, rates=[0.1, 0.05])
+    infer = Inferred(network, objective, edit=Predict("all"), keep=None, rates=[0.1, 0.05])
     both = infer(torch.tensor([LINES[1] + [0] * 3, LINES[2]]), torch.tensor([[1, 1, 1, 0, 0, 0], [1] * 6]))
     assert torch.equal(both[:1], infer(torch.tensor([LINES[1]]), None))
     assert not torch.equal(both[0], infer(torch.tensor([LINES[0]]), None)[0])
@@ -114,7 +114,7 @@ def test_all_passes_of_all_texts_in_one_call_are_those_of_one_text_after_another
     torch.nn.init.normal_(objective.head.weight, 0, 0.5)
     rates, lengths = [0.3, 0.2, 0.1], [len(line) for line in LINES]
     tokens = torch.tensor([line + [0] * (6 - len(line)) for line in LINES])
-    found = Inferred(network, objective, asked=Predict("all"), keep=None, rates=rates)(tokens, (tokens > 0).long())
+    found = Inferred(network, objective, edit=Predict("all"), keep=None, rates=rates)(tokens, (tokens > 0).long())
     windows = parts.WindowSampling.of(np.ones(8), radius=1, predicts=parts.PREDICT_FROM_OWNER, frozen=True)
     answers, outputs = parts.Targets.sampled(objective.noise.numpy(), negatives=negatives), objective.head.weight.detach().numpy()
     for number, line in enumerate(LINES):
@@ -135,7 +135,7 @@ def test_all_passes_of_all_texts_in_one_call_are_those_of_one_text_after_another
 def test_texts_do_not_change_the_tables_and_a_larger_batch_gets_room() -> None:
     network, objective = system(True)
     asked = WindowPairs(radius=RADIUS, shrink="none", together=True)
-    infer = Inferred(network, objective, asked=asked, keep=None, rates=[0.1])
+    infer = Inferred(network, objective, edit=asked, keep=None, rates=[0.1])
     few = infer(torch.tensor([LINES[1]]), None)
     many = infer(torch.tensor([LINES[1]] * 100), None)
     assert torch.equal(few, many[:1]) and torch.equal(few.expand(100, 16), many)

@@ -40,7 +40,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> TripleStore:
     lines = [f"p{i}\tknows\tp{(i + 1) % 40}" for i in range(40)]
     lines += [f"p{a}\tlikes\tp{b}" for a, b in draw.integers(0, 40, (60, 2)).tolist()]
     (folder / "facts.tsv").write_text("".join(f"{line}\n" for line in lines))
-    return Triples().build_store([folder / "facts.tsv"], None, folder / "store", known=None, report=lambda line: None)
+    return Triples().build_store([folder / "facts.tsv"], None, folder / "store", base=None, report=lambda line: None)
 
 
 @pytest.fixture

@@ -117,7 +117,7 @@ def test_a_cell_that_cannot_be_read_is_told_with_its_line(
     path.write_text(f"text\tlabel\nthe cat\ta,b\na dog\t{cell}\n")
     with pytest.raises(TaskError, match=told):
         Records(answer="classes").build_store(
-            [path], load_checkpoint(folder("bert")).tokenizer, tmp_path / "s", known=None, report=print
+            [path], load_checkpoint(folder("bert")).tokenizer, tmp_path / "s", base=None, report=print
         )
     with pytest.raises(TaskError, match=told):
         task("multi_label").read(path)
@@ -132,7 +132,7 @@ def test_a_store_gives_a_one_for_each_class_of_a_record(folder: Callable[[str], 
     path = tmp_path / "x.tsv"
     path.write_text("text\tlabel\nthe cat\tz,b\na dog\t\nrain\tm\n")
     source = Records(answer="classes")
-    store = source.build_store([path], tokenizer, tmp_path / "s", known=None, report=lambda line: None)
+    store = source.build_store([path], tokenizer, tmp_path / "s", base=None, report=lambda line: None)
     assert store.classes == ("b", "m", "z")
     bound = source.bind(store, seed=1, entry="main")
     plan = bound.plan(0, 10)
@@ -143,7 +143,7 @@ def test_a_store_gives_a_one_for_each_class_of_a_record(folder: Callable[[str], 
     wrong = tmp_path / "wrong.tsv"
     wrong.write_text("text\tlabel\nthe cat\tz,c\n")
     with pytest.raises(TaskError, match=r"wrong\.tsv:2: the label 'c' does not occur in the training examples"):
-        source.build_store([wrong], tokenizer, tmp_path / "w", known=store, report=print)
+        source.build_store([wrong], tokenizer, tmp_path / "w", base=store, report=print)
 
 
 def test_the_loss_is_a_binary_cross_entropy_for_each_class() -> None:
@@ -215,7 +215,7 @@ def test_the_offsets_begin_at_the_log_odds_of_the_classes(folder: Callable[[str]
     loaded = load_checkpoint(folder("bert"))
     recipe = recipe_onto("multi_label", loaded)
     store = Records(answer="classes").build_store(
-        [path], loaded.tokenizer, tmp_path / "s", known=None, report=lambda line: None
+        [path], loaded.tokenizer, tmp_path / "s", base=None, report=lambda line: None
     )
     step = build_step(with_data_facts(recipe, {"main": store}), vocab_size=loaded.tokenizer.size)
     head: Any = next(iter(step.objectives.values()))

@@ -120,7 +120,7 @@ def test_a_record_that_cannot_be_used_is_told_with_its_line(
     path.write_text('{"text": "a", "choices": ["b"], "label": 0}\n' + row + "\n")
     with pytest.raises(TaskError, match=told):
         Records(answer="choice", text_b="choices").build_store(
-            [path], load_checkpoint(folder("bert")).tokenizer, tmp_path / "s", known=None, report=print
+            [path], load_checkpoint(folder("bert")).tokenizer, tmp_path / "s", base=None, report=print
         )
     with pytest.raises(TaskError, match=told):
         task("multiple_choice").read(path)
@@ -136,7 +136,7 @@ def micro_batches(folder: Path, offers: Path, tmp_path: Path, **how: Any) -> lis
     entry = recipe.entries["main"]
     store = tmp_path / "store"
     source = Records(answer="choice", text_b="choices", length=24)
-    made = source.build_store([offers], loaded.tokenizer, store, known=None, report=lambda line: None)
+    made = source.build_store([offers], loaded.tokenizer, store, base=None, report=lambda line: None)
     step = build_step(recipe, vocab_size=loaded.tokenizer.size)
     feed = build_feed(recipe, entry, made, step, TokenFacts.of(loaded.tokenizer), length=24, seed=1)
     data = Data({"main": feed}, batch=16, **how)

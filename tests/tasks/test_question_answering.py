@@ -119,7 +119,7 @@ def test_what_is_measured_is_framed_and_asked_as_what_is_trained(
         entry, facts = recipe.entries["main"], TokenFacts.of(loaded.tokenizer)
         records = Records(text="question", text_b="context", label="answers", answer="span")
         store = records.build_store(
-            [files[1]], loaded.tokenizer, files[1].with_suffix(f".{system}"), known=None, report=lambda line: None
+            [files[1]], loaded.tokenizer, files[1].with_suffix(f".{system}"), base=None, report=lambda line: None
         )
         step = build_step(recipe, vocab_size=loaded.tokenizer.size)
         feed = build_feed(recipe, entry, store, step, facts, length=16, seed=1, share=0.0)

@@ -94,7 +94,7 @@ def test_a_cell_that_is_no_number_is_told_with_its_line(
     path.write_text(f"text\tlabel\nthe cat\t1.5\na dog\t{cell}\n")
     source = Records(answer="number")
     with pytest.raises(TaskError, match=told):
-        source.build_store([path], load_checkpoint(folder("bert")).tokenizer, tmp_path / "s", known=None, report=print)
+        source.build_store([path], load_checkpoint(folder("bert")).tokenizer, tmp_path / "s", base=None, report=print)
     with pytest.raises(TaskError, match=told):
         from cloze.tasks import task
 
@@ -171,7 +171,7 @@ def test_the_offset_begins_at_the_mean_of_the_column(folder: Callable[[str], Pat
     loaded = load_checkpoint(folder("bert"))
     recipe = recipe_onto("regression", loaded, overrides=["corpus.text=one", "corpus.label=score"])
     source = Records(answer="number", text="one", label="score")
-    store = source.build_store([numbers], loaded.tokenizer, tmp_path / "s", known=None, report=lambda line: None)
+    store = source.build_store([numbers], loaded.tokenizer, tmp_path / "s", base=None, report=lambda line: None)
     step = build_step(with_data_facts(recipe, {"main": store}), vocab_size=loaded.tokenizer.size)
     head: Any = next(iter(step.objectives.values()))
     assert head.head.output.bias.tolist() == pytest.approx([float(store.columns["label"].mean())])

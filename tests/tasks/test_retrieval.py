@@ -157,7 +157,7 @@ def test_a_row_with_one_text_that_is_too_long_is_counted_as_cut(
     path = tmp_path / "long.tsv"
     path.write_text("query\tpassage\nthe cat\t" + "the dog " * 9 + "\nthe cat saw the dog\tthe dog saw the cat\n")
     source = Records(text="query", text_b="passage", answer="match")
-    store = source.build_store([path], load_checkpoint(folder("bert")).tokenizer, tmp_path / "s", known=None, report=quiet)
+    store = source.build_store([path], load_checkpoint(folder("bert")).tokenizer, tmp_path / "s", base=None, report=quiet)
     exercise = Exercise([PlacedEdit(Separate())], 12)
     assert store.row_sizes.tolist() == [20, 10] and (exercise.row_max_tokens, exercise.text_max_tokens) == (24, 12)
     assert store.cut(exercise.row_max_tokens, exercise.text_max_tokens) == 1 and store.cut(19) == 1 and store.cut(20) == 0

@@ -139,7 +139,7 @@ def test_rows_of_three_texts_train_an_encoder_that_ranks_the_right_ones(
 def test_the_wrong_text_is_a_view_cut_to_its_length(folder: Callable[[str], Path], triplets: Path, tmp_path: Path) -> None:
     tokenizer = Tokenizer.load(folder("bert"))
     source = Records(text="query", text_b="passage", answer=TripletAnswer(length=3))
-    store = source.build_store([str(triplets)], tokenizer, tmp_path / "store", known=None, report=lambda line: None)
+    store = source.build_store([str(triplets)], tokenizer, tmp_path / "store", base=None, report=lambda line: None)
     bound = source.bind(store, seed=0, entry="main")
     plan = bound.plan(0, 100)
     rows = bound.read(plan, np.arange(5), frozenset())
@@ -159,7 +159,7 @@ def test_rows_without_a_wrong_text_are_refused_with_their_line(
     source = Records(text="query", text_b="passage", answer="triplet")
     with pytest.raises(TaskError, match=message):
         source.build_store(
-            [str(tmp_path / "rows.tsv")], Tokenizer.load(folder("bert")), tmp_path / "s", known=None, report=lambda line: None
+            [str(tmp_path / "rows.tsv")], Tokenizer.load(folder("bert")), tmp_path / "s", base=None, report=lambda line: None
         )
 
 

@@ -79,7 +79,7 @@ def test_the_first_row_names_the_classes(folder: Callable[[str], Path], tmp_path
         path.write_text("text\tlabel\n" + "".join(f"the cat\t{cell}\n" for cell in cells))
         source = Records(answer="scores")
         place = tmp_path / f"s{len(list(tmp_path.iterdir()))}"
-        store = source.build_store([path], tokenizer, place, known=None, report=lambda line: None)
+        store = source.build_store([path], tokenizer, place, base=None, report=lambda line: None)
         assert store.classes == ("a", "b")
         return store.answers(np.arange(len(cells)))["label"]
 

@@ -91,7 +91,7 @@ def test_places_move_with_the_frame_as_they_are_measured(folder: Callable[[str],
     loaded = load_checkpoint(folder("bert"))
     recipe = recipe_onto("span_classification", loaded, overrides=VALUES)
     records = Records(answer="class_of_spans")
-    store = records.build_store([files[1]], loaded.tokenizer, files[1].with_suffix(".s"), known=None, report=lambda line: None)
+    store = records.build_store([files[1]], loaded.tokenizer, files[1].with_suffix(".s"), base=None, report=lambda line: None)
     assert store.about["given"] == {"spans": 2}
     step = build_step(recipe, vocab_size=loaded.tokenizer.size)
     for length, all_read in ((24, True), (7, False)):

@@ -161,7 +161,7 @@ def test_what_is_trained_is_laid_out_as_what_is_measured(start: Folder, tmp_path
     loaded = load_checkpoint(start(name))
     recipe = recipe_onto("text_to_text", loaded, overrides=["length=14", "exercise[1].max_length=6", "training.batch=2"])
     source = build_spec(recipe.sources["main"])
-    store = source.build_store([rows], loaded.tokenizer, tmp_path / "store", known=None, report=quiet)
+    store = source.build_store([rows], loaded.tokenizer, tmp_path / "store", base=None, report=quiet)
     step = build_step(recipe, vocab_size=loaded.tokenizer.size)
     feed = build_feed(recipe, recipe.entries["main"], store, step, TokenFacts.of(loaded.tokenizer), length=14, seed=1)
     made, _ = feed.examples(0, np.argsort(feed.source.plan(0, feed.exercise.max_tokens).order))

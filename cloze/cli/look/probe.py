@@ -116,7 +116,7 @@ def _heads(subjects: list[Subject], options: ProbeOptions) -> Finding:
     from cloze.probes.heads import finding, probe_heads
 
     return finding(subjects, {
-        name: probe_heads(examples, seed=options.seed, size=options.batch, each=options.each)
+        name: probe_heads(examples, seed=options.seed, size=options.batch, single_heads=options.each)
         for name, examples in _examples(subjects, options, families, options.most)
     })  # fmt: skip
 

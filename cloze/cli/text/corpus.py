@@ -80,9 +80,9 @@ class OfTask(Mode):
     encoding: Encoding = None
 
     @classmethod
-    def asked(cls, given: Mapping[str, Any]) -> bool:
+    def asked(cls, options: Mapping[str, Any]) -> bool:
         """Whether a task is named."""
-        return given["task"] is not None
+        return options["task"] is not None
 
     def source(self, text_format: str, annotate: list[str] | None = None) -> Any:
         """The source of labelled text of the task's recipe."""
@@ -121,9 +121,9 @@ class OfFacts(Mode):
     columns: Annotated[str | None, typer.Option(help="The order of the columns, such as head,tail,relation.")] = None
 
     @classmethod
-    def asked(cls, given: Mapping[str, Any]) -> bool:
+    def asked(cls, options: Mapping[str, Any]) -> bool:
         """Whether the files are facts."""
-        return bool(given["text_format"] == "triples")
+        return bool(options["text_format"] == "triples")
 
     @property
     def lists(self) -> dict[str, Any]:
@@ -211,7 +211,7 @@ class BuildText(Build):
         started = time.perf_counter()
         recipe = self.recipe if self.tokenizer else self.recipe or "bert"
         layers = annotations_of(recipe, self.words, self.annotate or [])
-        tokenizer_path = sharded.tokenizer(out, given=self.tokenizer)
+        tokenizer_path = sharded.tokenizer(out, path=self.tokenizer)
         if tokenizer_path is not None:
             chosen = Tokenizer.load(tokenizer_path)
         else:
@@ -224,7 +224,7 @@ class BuildText(Build):
         began = time.perf_counter()
         if sharded.tokens is not None:
             names = {"recipe": recipe, "words": self.words, "annotate": self.annotate or []}
-            sharded_store = sharded.build(paths, chosen, out, text_format=text_format, named=names, workers=self.workers, say=say)
+            sharded_store = sharded.build(paths, chosen, out, text_format=text_format, names=names, workers=self.workers, say=say)
             if sharded_store is None:
                 return
             store = sharded_store
@@ -262,7 +262,7 @@ class BuildLabelled(Build, OfTask):
         if self.tokenizer is None:
             raise CorpusError("--task: labelled text is encoded with the tokenizer of a checkpoint. Give it: --tokenizer FOLDER")
         store = source.build_store(
-            paths, Tokenizer.load(self.tokenizer), out, known=None, report=(lambda line: None) if quiet else typer.echo
+            paths, Tokenizer.load(self.tokenizer), out, base=None, report=(lambda line: None) if quiet else typer.echo
         )
         if not quiet:
             typer.echo(f"{out}: {store.documents:,} rows")
@@ -292,9 +292,9 @@ class BuildItems(Build):
     seed: Seed = 0
 
     @classmethod
-    def asked(cls, given: Mapping[str, Any]) -> bool:
+    def asked(cls, options: Mapping[str, Any]) -> bool:
         """Whether items are given."""
-        return bool(given["items"])
+        return bool(options["items"])
 
     def run(self, paths: list[str], out: Path) -> None:
         """Encode captions, and copy the items of their pictures."""
@@ -356,11 +356,11 @@ class Check(Mode):
     def run(self, paths: list[str]) -> None:
         """Print what was found."""
 
-    def tell(self, found: Any) -> None:
+    def tell(self, findings: Any) -> None:
         """Print findings as lines, or as JSON."""
         from cloze.corpus.checks.check_text import as_json as to_json
 
-        typer.echo(to_json(found.as_dict()) if self.as_json else "\n".join(found.lines()))
+        typer.echo(to_json(findings.as_dict()) if self.as_json else "\n".join(findings.lines()))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -418,11 +418,11 @@ class CheckFacts(Check, OfFacts):
     against: Against = None
 
     @classmethod
-    def asked(cls, given: Mapping[str, Any]) -> bool:
+    def asked(cls, options: Mapping[str, Any]) -> bool:
         """Whether the files are facts, or the path is a graph."""
         from cloze.corpus.stores.graph import Graph
 
-        return super().asked(given) or (len(given["paths"]) == 1 and Graph.is_graph(given["paths"][0]))
+        return super().asked(options) or (len(options["paths"]) == 1 and Graph.is_graph(options["paths"][0]))
 
     def run(self, paths: list[str]) -> None:
         """Report on facts; exit code 2 if they are shared with the training set."""
@@ -463,12 +463,12 @@ app.command()(sounds)
 app.command()(pages)
 
 
-def _tell(report: Mapping[str, Any], out: Path, verbose: bool, whole: float, encoding: float) -> None:
+def _tell(report: Mapping[str, Any], out: Path, verbose: bool, seconds: float, encoding: float) -> None:
     """What was built, in how many seconds, and with `verbose` how each file was read."""
     for read in report["files"] if verbose else ():
         typer.echo(f"{read['path']}: read as {read['format']}: {read['why']}")
     speed = report["bytes"] / 1e6 / max(encoding, 1e-9)
-    typer.echo(f"{out}: built in {whole:.1f} s, encoding {speed:.1f} MB/s")
+    typer.echo(f"{out}: built in {seconds:.1f} s, encoding {speed:.1f} MB/s")
 
 
 def _trainable(recipe: str) -> Any:

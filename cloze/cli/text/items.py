@@ -10,10 +10,10 @@ from typing import Any
 from cloze.errors import CorpusError, Phrase, spelled_by
 
 
-def parse_items(given: Sequence[str]) -> dict[str, str]:
+def parse_items(options: Sequence[str]) -> dict[str, str]:
     """The file of every `--items NAME=FILE`, by name; any other form is a `CorpusError`."""
     files: dict[str, str] = {}
-    for option in given:
+    for option in options:
         name, equals, path = option.partition("=")
         if not equals or not path or not name.isidentifier() or name in files:
             raise CorpusError(f"--items {option}: expected NAME=FILE, such as regions=features.npz, and each name once.")
@@ -29,12 +29,12 @@ def _as_options(phrase: Phrase) -> str | None:
     return {"columns": "", "quoting": "Quote the cells that hold one."}.get(name)
 
 
-def column_of(path: str, named: str | None, text_format: Any) -> str:
+def column_of(path: str, column: str | None, text_format: Any) -> str:
     """The column with the texts: the one that the user names, else `caption` where the file has it, else `text`."""
     from cloze.corpus.readers.labelled import names_of
 
-    if named is not None or not Path(path).is_file():
-        return named or "text"
+    if column is not None or not Path(path).is_file():
+        return column or "text"
     return "caption" if "caption" in names_of(path, format=text_format) else "text"
 
 
@@ -63,7 +63,7 @@ def build_items(
         else:
             texts = (record.texts[0] for path in paths for record in source.answer.read(path, source.columns))
             text_tokenizer = train(trainable(text_of(load_recipe(recipe))), texts, size=size, seed=seed, report=say)
-        return source.build_store(paths, text_tokenizer, out, known=None, report=say)
+        return source.build_store(paths, text_tokenizer, out, base=None, report=say)
 
 
 def _answer(recipe: Any, path: str) -> str:

@@ -53,13 +53,13 @@ class Sharded(NamedTuple):
             raise CorpusError("--part builds on this machine and --on elsewhere. Omit one of them.")
         require_place(out, replace=replace)
 
-    def tokenizer(self, out: Path, *, given: Path | None) -> Path | None:
+    def tokenizer(self, out: Path, *, path: Path | None) -> Path | None:
         """The tokenizer folder that was given, or that of a build that was begun."""
         from cloze.corpus.stores.store import TOKENIZER
         from cloze.errors import CorpusError
 
-        if given is not None or self.tokens is None:
-            return given
+        if path is not None or self.tokens is None:
+            return path
         folder = out / TOKENIZER
         if folder.is_dir():
             return folder
@@ -71,7 +71,7 @@ class Sharded(NamedTuple):
         return None
 
     def build(
-        self, paths: list[str], tokenizer: Tokenizer, out: Path, *, text_format: str, named: Mapping[str, Any],
+        self, paths: list[str], tokenizer: Tokenizer, out: Path, *, text_format: str, names: Mapping[str, Any],
         workers: int | None, say: Say,
     ) -> Store | None:
         """Build the shards, or go on building them, and join them; None if other parts are missing."""
@@ -82,7 +82,7 @@ class Sharded(NamedTuple):
         part = (0, 1) if self.part is None else part_of(self.part)
         processes = workers_on(self.on or "local", workers or cores())  # refuses a place before anything is written
         building = Building.begin(
-            out, paths, tokenizer, tokens=self.tokens, format=text_format, say=say, **named
+            out, paths, tokenizer, tokens=self.tokens, format=text_format, say=say, **names
         )
         building.run(processes, part, _progress)
         if self.part is not None:

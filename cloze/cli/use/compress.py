@@ -103,11 +103,11 @@ def _by_options(message: str, layers: str) -> str:
     return message if match is None else message[: match.start(1)] + options[match[1]] + message[match.end(1) :]
 
 
-def _show(made: CompressionResult, out: Path) -> None:
+def _show(result: CompressionResult, out: Path) -> None:
     """Print both sizes and the remarks."""
-    print(f"{out}: {made.after}")
-    print(f"  before: {made.before}")
-    for remark in made.remarks:
+    print(f"{out}: {result.after}")
+    print(f"  before: {result.before}")
+    for remark in result.remarks:
         print(f"  {remark}")
 
 

@@ -117,12 +117,12 @@ def _draft(checkpoint: Path | None, tokens: int | None, device: str, language: s
     return Draft(ready.reader, ready.head, tokens or 5)
 
 
-def _print(made: list[Generated], *, answers: bool, as_json: bool) -> None:
+def _print(generated: list[Generated], *, answers: bool, as_json: bool) -> None:
     """The texts, with a line between them."""
     import json
     from dataclasses import asdict
 
-    for number, continuation in enumerate(made):
+    for number, continuation in enumerate(generated):
         if as_json:
             print(json.dumps(asdict(continuation), ensure_ascii=False))
             continue

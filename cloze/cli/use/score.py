@@ -297,35 +297,38 @@ def _print(records: list[dict[str, str]], scored: list[str], scores: Sequence[Sc
             print("\t".join([f"{score.score:.4f}", str(score.tokens), *words.values()]))
 
 
-def _print_perplexity(found: Perplexity, method: str, as_json: bool) -> None:
+def _print_perplexity(perplexity: Perplexity, method: str, as_json: bool) -> None:
     if as_json:
         import json
 
-        print(json.dumps({**found.record(), "method": method}))
+        print(json.dumps({**perplexity.record(), "method": method}))
         return
-    cells = {name: "unknown" if value is None else f"{value:.4f}" for name, value in found.record().items()}
-    lost = f", {found.unknown} of them [UNK]," if found.unknown else ""
+    cells = {name: "unknown" if value is None else f"{value:.4f}" for name, value in perplexity.record().items()}
+    lost = f", {perplexity.unknown} of them [UNK]," if perplexity.unknown else ""
     pseudo = "pseudo-" if method == "pseudo_log_likelihood" else ""
-    print(f"{pseudo}perplexity {cells['perplexity']} over {found.token} tokens{lost} of {found.texts} texts ({method})")
-    print(f"per word   {cells['word_perplexity']} over {found.word} words")
-    print(f"per byte   {cells['byte_perplexity']} over {found.byte} bytes: {cells['bits_per_byte']} {pseudo}bits per byte")
+    print(f"{pseudo}perplexity {cells['perplexity']} over {perplexity.token} tokens{lost} of {perplexity.texts} texts ({method})")
+    print(f"per word   {cells['word_perplexity']} over {perplexity.word} words")
+    print(f"per byte   {cells['byte_perplexity']} over {perplexity.byte} bytes: {cells['bits_per_byte']} {pseudo}bits per byte")
     bits = f"{cells['bits_per_character']} {pseudo}bits"
-    print(f"per character {cells['character_perplexity']} over {found.character} characters: {bits} per character")
+    print(f"per character {cells['character_perplexity']} over {perplexity.character} characters: {bits} per character")
 
 
-def _print_preferences(found: Sequence[Preference], method: str, as_json: bool) -> None:
+def _print_preferences(preferences: Sequence[Preference], method: str, as_json: bool) -> None:
     from cloze.decoding.scores.minimal_pairs import overall
 
-    total = overall(found)
+    total = overall(preferences)
     if as_json:
         import json
 
-        def record(one: Preference) -> dict[str, Any]:
-            return {"file": one.file, "pairs": one.pairs, "right": one.right, "ties": one.ties, "accuracy": one.accuracy}
+        def record(preference: Preference) -> dict[str, Any]:
+            return {
+                "file": preference.file, "pairs": preference.pairs, "right": preference.right, "ties": preference.ties,
+                "accuracy": preference.accuracy,
+            }  # fmt: skip
 
-        print(json.dumps({"method": method, "overall": record(total), "files": [record(row) for row in found]}, indent=2))
+        print(json.dumps({"method": method, "overall": record(total), "files": [record(row) for row in preferences]}, indent=2))
         return
-    width = max(len(row.file) for row in [*found, total])
+    width = max(len(row.file) for row in [*preferences, total])
     print(f"{'file':<{width}}  {'pairs':>6}  {'ties':>5}  accuracy")
-    for row in [*found, total]:
+    for row in [*preferences, total]:
         print(f"{row.file:<{width}}  {row.pairs:>6}  {row.ties:>5}  {row.accuracy:8.2%}")

@@ -77,7 +77,7 @@ def command(
     typer.echo(text if as_json else _table(results))
 
 
-def _files(folder: Path, place: Path, formats: list[str]) -> Mapping[str, Path | str]:
+def _files(folder: Path, target: Path, formats: list[str]) -> Mapping[str, Path | str]:
     """The files that onnxruntime reads, if one of its formats is asked for."""
     from cloze.checkpoint.onnx_file import FILES
 
@@ -85,24 +85,24 @@ def _files(folder: Path, place: Path, formats: list[str]) -> Mapping[str, Path |
         return {}
     from cloze.checkpoint.onnx_file import files_to_time
 
-    place.mkdir()
-    return files_to_time(folder, place, formats)
+    target.mkdir()
+    return files_to_time(folder, target, formats)
 
 
-def _numbers(option: str, given: str) -> list[int]:
+def _numbers(option: str, value: str) -> list[int]:
     from cloze.errors import UserError
 
-    numbers = [int(number) if number.strip().isdigit() else 0 for number in given.split(",")]
+    numbers = [int(number) if number.strip().isdigit() else 0 for number in value.split(",")]
     if min(numbers) < 1:
-        raise UserError(f"{option} {given}: expected whole numbers of 1 or more, separated by commas: 32,128.")
+        raise UserError(f"{option} {value}: expected whole numbers of 1 or more, separated by commas: 32,128.")
     return numbers
 
 
-def _table(found: Mapping[str, Any]) -> str:
+def _table(measurements: Mapping[str, Any]) -> str:
     """The rows as a table, and what they were measured on."""
     head = ["checkpoint", "as", "length", "batch", "parameters", "MB", "GFLOP", "ms", "quartiles"]
     cells = [head]
-    for row in found["rows"]:
+    for row in measurements["rows"]:
         labels = [row["checkpoint"], row["format"], str(row["length"]), str(row["batch"]), f"{row['parameters']:,}"]
         if row["fault"]:
             cells.append([*labels, "–", "–", "–", row["fault"]])
@@ -114,9 +114,9 @@ def _table(found: Mapping[str, Any]) -> str:
         "  ".join(cell.ljust(w) if n < 2 or n == len(widths) - 1 else cell.rjust(w)
                   for n, (cell, w) in enumerate(zip(row, widths, strict=True))).rstrip() for row in cells
     ]
-    about = found["machine"]
+    about = measurements["machine"]
     packages = ("torch", "cloze", "numba", "onnxruntime")
     versions = [f"{name} {version}" for name, version in about["packages"].items() if name in packages]
     threads = f"{about['threads']} thread{'' if about['threads'] == 1 else 's'}"
     machine = ", ".join([about.get("gpu") or about["processor"], threads, *versions])
-    return "\n".join([*lines, "", f"{found['rounds']} interleaved rounds; {machine}"])
+    return "\n".join([*lines, "", f"{measurements['rounds']} interleaved rounds; {machine}"])

@@ -16,13 +16,13 @@ from cloze.reports.sections import Figure
 _ROW, _AXIS = 34, 26  # pixels
 
 
-def write_page(verdict: Verdict, out: Path, *, command: str = "", made: datetime | None = None) -> Path:
+def write_page(verdict: Verdict, out: Path, *, command: str = "", timestamp: datetime | None = None) -> Path:
     """Write the page into the folder of the question."""
     target = out / "best.html"
     first, *more_sentences = sentences(verdict)
     columns, rows = table(verdict)
     text = fill_page(
-        "best.html", made, sentence=first, others=more_sentences, verdict=verdict, columns=columns, rows=rows,
+        "best.html", timestamp, sentence=first, others=more_sentences, verdict=verdict, columns=columns, rows=rows,
         figure=_systems(verdict), curve=_curve(verdict), command=command,
     )
     with whole_file(target) as fresh:
@@ -45,15 +45,15 @@ def _systems(verdict: Verdict) -> Figure | None:
         parts.append(f'<line class="grid" x1="{x}" x2="{x}" y1="0" y2="{bottom}"/>')
         parts.append(f'<text class="tick" x="{x}" y="{bottom + 18}" text-anchor="middle">{100 * value:g}</text>')
     parts += [
-        _row(standing, at, _ROW * number, kept=standing.name == verdict.kept)
+        _row(standing, at, _ROW * number, is_best=standing.name == verdict.kept)
         for number, standing in enumerate(verdict.standings)
     ]
     return Figure(title, Markup("".join([*parts, "</svg>"])))
 
 
-def _row(standing: SystemStanding, at: Scale, top: int, *, kept: bool) -> str:
-    y, style = top + _ROW // 2, f'style="--c:var(--series-{0 if kept else 3 % COLOURS})"'
-    weight = ' font-weight="700"' if kept else ""
+def _row(standing: SystemStanding, at: Scale, top: int, *, is_best: bool) -> str:
+    y, style = top + _ROW // 2, f'style="--c:var(--series-{0 if is_best else 3 % COLOURS})"'
+    weight = ' font-weight="700"' if is_best else ""
     x, low, high = (f"{at(value):.2f}%" for value in standing.score)
     return (
         f'<text class="label" x="0" y="{y + 5}"{weight}>{escape(standing.name)}</text>'

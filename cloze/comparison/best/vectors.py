@@ -68,7 +68,7 @@ def _with_neighbours(reader: Reader, texts: Sequence[Sequence[str]]) -> Vectors:
     return np.concatenate(rows)
 
 
-def _of_pairs(loaded: Loaded, texts: Sequence[str], others: Sequence[str] | None) -> Vectors:
+def _of_pairs(loaded: Loaded, texts: Sequence[str], second_texts: Sequence[str] | None) -> Vectors:
     """The vectors (N, W) of texts or of pairs: those that a sentence encoder was trained to give, else the means of the states of
     the middle layer and of the top layer, one after the other. A network that reads one text at a time, as encoders of sentences
     and tables of words do, gives a pair both vectors and their absolute difference."""
@@ -77,13 +77,13 @@ def _of_pairs(loaded: Loaded, texts: Sequence[str], others: Sequence[str] | None
     depth = len(network.layers) if head is None and "layers" in network.gives and not network.of_words else 0
     layers = [depth // 2, -1] if depth > 1 else [-1]
 
-    def read(texts: Sequence[str], others: Sequence[str] | None = None) -> Vectors:
-        framed = reader.encode(texts, others, max_length=length_of(loaded))
+    def read(texts: Sequence[str], second_texts: Sequence[str] | None = None) -> Vectors:
+        framed = reader.encode(texts, second_texts, max_length=length_of(loaded))
         return np.concatenate([embed(reader, framed, layer=layer, head=head) for layer in layers], axis=1)
 
-    if others is None or not (head is not None or network.of_words):
-        return read(texts, others)
-    first, second = read(texts), read(others)
+    if second_texts is None or not (head is not None or network.of_words):
+        return read(texts, second_texts)
+    first, second = read(texts), read(second_texts)
     return np.concatenate([first, second, np.abs(first - second)], axis=1)
 
 

@@ -95,59 +95,59 @@ def check_pairs(paths: Sequence[str | Path]) -> PairFindings:
 
 
 def _read(
-    one: Parallel, found: PairFindings, seen: set[bytes], lengths: dict[str, LengthCounts], scripts: dict[str, Any]
+    corpus: Parallel, findings: PairFindings, seen: set[bytes], lengths: dict[str, LengthCounts], scripts: dict[str, Any]
 ) -> None:
     ratios: list[float] = []
     ends: list[tuple[float, str]] = []  # the most uneven pairs, to give their locations once the usual ratio is known
     number = 0
-    for line, *sides in one.lines():
+    for line, *sides in corpus.lines():
         number += 1
-        location = f"{one.files[0].path}:{line}"
-        for language, text in zip(one.languages, sides, strict=True):
+        location = f"{corpus.files[0].path}:{line}"
+        for language, text in zip(corpus.languages, sides, strict=True):
             lengths[language].add([len(text)])
             scripts[language] = scripts[language] + scripts_of(text)
-        key = blake2b("\t".join((*one.languages, *sides)).encode("utf-8", "replace"), digest_size=8).digest()
+        key = blake2b("\t".join((*corpus.languages, *sides)).encode("utf-8", "replace"), digest_size=8).digest()
         if key in seen:
-            found.duplicates += 1
-            found.duplicate_places += [location][: PLACES - len(found.duplicate_places)]
+            findings.duplicates += 1
+            findings.duplicate_places += [location][: PLACES - len(findings.duplicate_places)]
         seen.add(key)
         if sides[0] == sides[1]:
-            found.untranslated += 1
-            found.untranslated_places += [location][: PLACES - len(found.untranslated_places)]
+            findings.untranslated += 1
+            findings.untranslated_places += [location][: PLACES - len(findings.untranslated_places)]
         if max(map(len, sides)) >= _SHORT:
             ratios.append(float(np.log(len(sides[1]) / len(sides[0]))))
             ends.append((ratios[-1], location))
             if len(ends) > 4 * _EXTREMES:
                 ends = heapq.nsmallest(_EXTREMES, ends) + heapq.nlargest(_EXTREMES, ends)
     if not number:
-        raise CorpusError(f"{one.name}: no pair of sentences.")
-    languages = "-".join(one.languages)
-    found.pairs[languages] = found.pairs.get(languages, 0) + number
+        raise CorpusError(f"{corpus.name}: no pair of sentences.")
+    languages = "-".join(corpus.languages)
+    findings.pairs[languages] = findings.pairs.get(languages, 0) + number
     if ratios:
         usual = float(np.median(ratios))
-        found.uneven += int(np.count_nonzero(np.abs(np.array(ratios) - usual) > np.log(_BEYOND)))
+        findings.uneven += int(np.count_nonzero(np.abs(np.array(ratios) - usual) > np.log(_BEYOND)))
         worst = sorted(((abs(ratio - usual), location) for ratio, location in ends), reverse=True)
         far = [location for distance, location in worst if distance > np.log(_BEYOND)]
-        found.uneven_places += far[: PLACES - len(found.uneven_places)]
+        findings.uneven_places += far[: PLACES - len(findings.uneven_places)]
 
 
-def _advice(found: PairFindings) -> list[str]:
+def _advice(findings: PairFindings) -> list[str]:
     advice = []
-    if found.total < 20:
-        advice.append(f"{found.total} pairs: nothing can be held out of fewer than 20.")
-    few = [name for name, count in found.pairs.items() if count < 2]
+    if findings.total < 20:
+        advice.append(f"{findings.total} pairs: nothing can be held out of fewer than 20.")
+    few = [name for name, count in findings.pairs.items() if count < 2]
     if few:
         advice.append(f"{', '.join(few)}: with one pair, there is no other sentence to serve as a wrong translation.")
-    if found.duplicates > 0.01 * found.total:
-        advice.append(f"{found.duplicates / found.total:.1%} of the pairs are exact repeats: remove them.")
-    if found.untranslated > 0.01 * found.total:
-        advice.append(f"{found.untranslated / found.total:.1%} of the pairs were not translated: remove them.")
-    if found.uneven > 0.05 * found.total:
+    if findings.duplicates > 0.01 * findings.total:
+        advice.append(f"{findings.duplicates / findings.total:.1%} of the pairs are exact repeats: remove them.")
+    if findings.untranslated > 0.01 * findings.total:
+        advice.append(f"{findings.untranslated / findings.total:.1%} of the pairs were not translated: remove them.")
+    if findings.uneven > 0.05 * findings.total:
         advice.append(
-            f"{found.uneven / found.total:.0%} of the pairs have very unequal lengths: see the places above; the lines may be "
-            "misaligned."
+            f"{findings.uneven / findings.total:.0%} of the pairs have very unequal lengths: see the places above; the lines may "
+            "be misaligned."
         )
-    for language, shares in found.scripts.items():
+    for language, shares in findings.scripts.items():
         mixed = [name for name, share in shares.items() if share >= 0.05]
         if len(mixed) > 1:
             advice.append(f"{language}: several scripts are mixed ({', '.join(mixed)}): are all lines in the right column?")

@@ -141,9 +141,9 @@ def check_store(path: str | Path) -> dict[str, Any]:
     return {**{k: v for k, v in store.header.items() if k not in ("files", COUNTS)}, **extent, "checksums": "all right"}
 
 
-def as_json(found: Any) -> str:
+def as_json(findings: Any) -> str:
     """A finding as JSON text."""
-    return json.dumps(found, ensure_ascii=False, indent=1)
+    return json.dumps(findings, ensure_ascii=False, indent=1)
 
 
 class LengthCounts:

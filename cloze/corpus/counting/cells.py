@@ -88,9 +88,9 @@ class CooccurrenceCells:
         if not len(self.columns) == len(self.rows) == len(self):
             raise self._damaged("rows.bin", f"{len(self.rows):,} rows", f"{len(self):,}, as many as counts.bin")
 
-    def _damaged(self, name: str, found: object, expected: str) -> CorpusError:
+    def _damaged(self, name: str, value: object, expected: str) -> CorpusError:
         return CorpusError(
-            f"{self.folder / name}: holds {found}, expected {expected}. The file is damaged.\n"
+            f"{self.folder / name}: holds {value}, expected {expected}. The file is damaged.\n"
             f"  Delete the folder {self.folder}; the next run counts it again."
         )
 

@@ -137,9 +137,9 @@ class StoredItems:
         number = {parent: group for group, parent in enumerate(dict.fromkeys(parents))}
         return np.array([number[parent] for parent in parents], np.int64)
 
-    def require(self, wanted: Mapping[str, Sequence[str]]) -> None:
+    def require(self, requirements: Mapping[str, Sequence[str]]) -> None:
         """Raise a `CorpusError` unless the store has these arrays of these sets."""
-        for name, arrays in wanted.items():
+        for name, arrays in requirements.items():
             if name not in self.sets:
                 raise CorpusError(
                     f"{self.folder}: this store has no items {name!r}. {propose(name, self.sets)}\n"

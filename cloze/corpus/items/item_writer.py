@@ -31,8 +31,8 @@ class ItemFiles(NamedTuple):
 class ItemsWriter:
     """Collects the pictures of records, then copies their items from the files: only those of pictures that records show."""
 
-    def __init__(self, given: ItemFiles, folder: Path, files: dict[str, HashedFile]) -> None:
-        self.given, self.folder, self.files = given, folder, files
+    def __init__(self, item_files: ItemFiles, folder: Path, files: dict[str, HashedFile]) -> None:
+        self.item_files, self.folder, self.files = item_files, folder, files
         self.numbers: dict[str, int] = {}
         (folder / FOLDER).mkdir()
         files[PICTURES] = HashedFile(folder / PICTURES)
@@ -49,7 +49,7 @@ class ItemsWriter:
             if len(key.splitlines()) != 1:
                 raise CorpusError(f"the picture {key!r}: expected a name of one line.")
         self._lines(KEYS, list(self.numbers))
-        return {name: self._set(name, path, report, linked) for name, path in self.given.files.items()}
+        return {name: self._set(name, path, report, linked) for name, path in self.item_files.files.items()}
 
     def _file(self, name: str) -> HashedFile:
         file = self.files[name] = HashedFile(self.folder / name)
@@ -115,7 +115,7 @@ class ItemsWriter:
         raise CorpusError(
             f"{path}: has no items of {counted(len(missing), 'picture')} of the captions: {examples}"
             f"{', …' if len(missing) > _SHOWN else ''}. {propose(keys[missing[0]], file_keys)}\n"
-            f"  The column {self.given.column!r} must hold keys of the file, such as {file_keys[0]!r}; name another with "
+            f"  The column {self.item_files.column!r} must hold keys of the file, such as {file_keys[0]!r}; name another with "
             "--picture."
         )
 
@@ -142,24 +142,24 @@ def checked(picture: Picture, where: str) -> dict[str, NDArray[Any]]:
     return {name: values.astype(kind_of(values).dtype, copy=False) for name, values in rows.items()}
 
 
-def boxes(given: NDArray[Any], size: tuple[float, float] | None, where: str) -> NDArray[np.float32]:
+def boxes(array: NDArray[Any], size: tuple[float, float] | None, where: str) -> NDArray[np.float32]:
     """Boxes (R, 4) as x1 y1 x2 y2, shares of the picture's width and height; pixels are divided by its size."""
-    if given.shape[1:] not in ((4,), (5,), (7,)):
-        raise CorpusError(f"{where}: boxes have the shape {given.shape}; expected (items, 4): x1, y1, x2, y2.")
-    shares: NDArray[np.float32] = given[:, :4].astype(np.float32)
+    if array.shape[1:] not in ((4,), (5,), (7,)):
+        raise CorpusError(f"{where}: boxes have the shape {array.shape}; expected (items, 4): x1, y1, x2, y2.")
+    shares: NDArray[np.float32] = array[:, :4].astype(np.float32)
     if size is not None and shares.size and float(shares.max()) > 1 + _EDGE:
         shares /= np.array([size[0], size[1]] * 2, np.float32)
     backwards = np.flatnonzero((shares[:, 2] < shares[:, 0]) | (shares[:, 3] < shares[:, 1]))
     outside = np.flatnonzero((shares < -_EDGE).any(1) | (shares > 1 + _EDGE).any(1))
     if len(backwards):
         raise CorpusError(
-            f"{where}: box {backwards[0]} is {given[backwards[0]].tolist()}, whose right or lower edge lies before the other.\n"
+            f"{where}: box {backwards[0]} is {array[backwards[0]].tolist()}, whose right or lower edge lies before the other.\n"
             "  Expected x1, y1, x2, y2. Are these x, y, width, height? Then add x to width and y to height."
         )
     if len(outside):
         way_out = "Give `size` (pictures, 2), width and height in pixels." if size is None else "Is `size` width, height?"
         raise CorpusError(
-            f"{where}: box {outside[0]} is {given[outside[0]].tolist()}, outside of its picture; expected shares of it from 0 "
+            f"{where}: box {outside[0]} is {array[outside[0]].tolist()}, outside of its picture; expected shares of it from 0 "
             f"to 1, or pixels and the size.\n  {way_out}"
         )
     return np.clip(shares, 0, 1)

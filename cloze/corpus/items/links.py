@@ -94,14 +94,14 @@ def links_of(path: str | Path, column: str, format: Format | None) -> Iterator[t
             raise CorpusError(f"{where}: {count} in {column!r} and links {str(links)[:60]}; expected a list of links for each.")
 
 
-def checked_links(text: str, given: Any, where: str) -> list[Unit]:
+def checked_links(text: str, links: Any, where: str) -> list[Unit]:
     """The links of one text in order: (first character, the one after the last, item)."""
-    if not isinstance(given, list) or not all(
-        isinstance(link, list) and len(link) == 3 and all(type(number) is int for number in link) for link in given
+    if not isinstance(links, list) or not all(
+        isinstance(link, list) and len(link) == 3 and all(type(number) is int for number in link) for link in links
     ):
-        raise CorpusError(f"{where}: links {str(given)[:60]}; {_FORM}.")
+        raise CorpusError(f"{where}: links {str(links)[:60]}; {_FORM}.")
     units: list[Unit] = []
-    for start, stop, item in sorted(given):
+    for start, stop, item in sorted(links):
         problem = fault_of(text, start, stop, f"item {item}") or cut_of(text, start, stop)
         if problem is None and item < 0:
             problem = f"the mention {start}–{stop} names item {item}; items count from 0"

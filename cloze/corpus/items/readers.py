@@ -107,17 +107,17 @@ def _archive(path: Path) -> ItemFile:
 
 
 def _counts(
-    path: Path, keys: list[str], known: Mapping[str, NDArray[Any]], arrays: Mapping[str, tuple[int, ...]]
+    path: Path, keys: list[str], metadata: Mapping[str, NDArray[Any]], arrays: Mapping[str, tuple[int, ...]]
 ) -> NDArray[np.int64]:
     """How many items each picture has."""
-    if "offsets" in known:
-        offsets = known["offsets"].astype(np.int64)
+    if "offsets" in metadata:
+        offsets = metadata["offsets"].astype(np.int64)
         ends = int(offsets[-1]) if len(offsets) == len(keys) + 1 else -1
         wrong = {name: shape for name, shape in arrays.items() if shape[:1] != (ends,)}
         if ends < 0 or wrong or (np.diff(offsets) < 0).any() or offsets[0] != 0:
             raise CorpusError(
-                f"{path}: {len(keys)} keys, offsets of shape {known['offsets'].shape} up to "
-                f"{known['offsets'].max(initial=0)}, and arrays {dict(arrays)}.\n"
+                f"{path}: {len(keys)} keys, offsets of shape {metadata['offsets'].shape} up to "
+                f"{metadata['offsets'].max(initial=0)}, and arrays {dict(arrays)}.\n"
                 "  Expected one offset more than keys, ascending from 0, and arrays as long as the last."
             )
         return np.diff(offsets)

@@ -48,14 +48,14 @@ def find_layout(sample: bytes, path: str, requested: RequestedFormat, ending: st
         return DetectedFormat("blank", "no text to judge by")
     if full[0].lstrip().startswith("<doc ") and full[0].rstrip().endswith(">"):
         return DetectedFormat("wiki", "begins with <doc …>")
-    layout = _structured(text, full, path, requested, ending, whole=is_whole)
+    layout = _structured(text, full, path, requested, ending, is_whole=is_whole)
     if layout is None and requested.column != COLUMN:
         raise CorpusError(f"{path}: running text, which has no column {requested.column!r}. Omit --text for this file.")
     return layout or _prose_layout(lines, full)
 
 
 def _structured(
-    text: str, full: list[str], path: str, requested: RequestedFormat, ending: str, *, whole: bool
+    text: str, full: list[str], path: str, requested: RequestedFormat, ending: str, *, is_whole: bool
 ) -> DetectedFormat | None:
     """The layout of records or of a table; None for running text."""
     record = _record(full[0])
@@ -63,7 +63,7 @@ def _structured(
         if not isinstance(record.get(requested.column), str):
             raise no_column(f"{path}:1", requested.column, [name for name, value in record.items() if isinstance(value, str)])
         return DetectedFormat("jsonl", f"its first line is a JSON object; the text is its {requested.column!r}")
-    if len(full) == 1 and not whole and _OBJECT.match(full[0]):  # one record, longer than the sample
+    if len(full) == 1 and not is_whole and _OBJECT.match(full[0]):  # one record, longer than the sample
         return DetectedFormat("jsonl", f"begins as a JSON object; the text is its {requested.column!r}")
     if ending in _OF_WORDS or full[0].lstrip().startswith(PREFIX):
         what = "words with their labels" if ending in _OF_WORDS else f"texts with labels ({PREFIX})"

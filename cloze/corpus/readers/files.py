@@ -121,25 +121,25 @@ def require_paths(paths: Sequence[str | Path]) -> None:
             _expand(name, Oddities())
 
 
-def _expand(given: str, odd: Oddities) -> list[str]:
-    path = Path(given)
-    if given == STDIN or (given == PYTHON_DOCS and not path.exists()):
-        return [given]
+def _expand(pattern: str, odd: Oddities) -> list[str]:
+    path = Path(pattern)
+    if pattern == STDIN or (pattern == PYTHON_DOCS and not path.exists()):
+        return [pattern]
     if path.is_dir():
         return _folder(path, odd)
     if path.exists():
-        if given.lower().endswith((".tar", ".zip", ".tgz")) or ".tar." in path.name.lower():
-            raise CorpusError(f"{given}: is an archive; expected text files.\n  Unpack it first and give the folder.")
-        return [given]
-    if glob.has_magic(given):
-        matches = sorted(glob.glob(given, recursive=True))
+        if pattern.lower().endswith((".tar", ".zip", ".tgz")) or ".tar." in path.name.lower():
+            raise CorpusError(f"{pattern}: is an archive; expected text files.\n  Unpack it first and give the folder.")
+        return [pattern]
+    if glob.has_magic(pattern):
+        matches = sorted(glob.glob(pattern, recursive=True))
         files = [m for m in matches if Path(m).is_file()]
         if not files:
-            raise CorpusError(f"{given}: no file matches this pattern.")
+            raise CorpusError(f"{pattern}: no file matches this pattern.")
         for folder in sorted({Path(file).parent for file in files}):
             refuse_made(folder, ())
         return files
-    raise CorpusError(f"{given}: no such file or folder. {nearest_path(path)}".rstrip())
+    raise CorpusError(f"{pattern}: no such file or folder. {nearest_path(path)}".rstrip())
 
 
 def _folder(folder: Path, odd: Oddities) -> list[str]:

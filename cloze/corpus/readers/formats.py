@@ -24,10 +24,10 @@ class RequestedFormat(NamedTuple):
     encoding: str = ""  # of the file's bytes; none: find it out
 
 
-def wanted(given: str) -> RequestedFormat:
+def wanted(option: str) -> RequestedFormat:
     """Reads `FORMAT`, `FORMAT:COLUMN`, `FORMAT@ENCODING` or all three, `FORMAT@ENCODING:COLUMN`; a `CorpusError` for an unknown
     format, or a column in a format without columns."""
-    first, _, column = given.partition(":")
+    first, _, column = option.partition(":")
     format, _, encoding = first.partition("@")
     if format not in ("auto", *FORMATS):
         raise CorpusError(f"--format {format}: no such format. {propose(format, ('auto', *FORMATS))}")
@@ -47,12 +47,12 @@ def with_column(format: str, column: str | None, encoding: str | None = None) ->
     return f"{read_as}:{column}" if column else read_as
 
 
-def no_column(place: str, column: str, columns: Iterable[str]) -> CorpusError:
+def no_column(location: str, column: str, columns: Iterable[str]) -> CorpusError:
     """The message for a missing column."""
     names = [name if len(name) <= 40 else name[:39] + "…" for name in columns]
     listing = ", ".join(names[:20]) + (" …" if len(names) > 20 else "") or "none"
     way_out = f"{did_you_mean(nearest(column, names))} Name the column with the text: --text NAME".lstrip()
-    return CorpusError(f"{place}: no column {column!r}; it has: {listing}.\n  {way_out}")
+    return CorpusError(f"{location}: no column {column!r}; it has: {listing}.\n  {way_out}")
 
 
 class Separator(NamedTuple):

@@ -191,8 +191,8 @@ def _compiled(path: str, content: bytes) -> Iterator[TranslatedMessage]:
         yield TranslatedMessage(number, singular, plural or None, tuple(forms.split("\0")), False)
 
 
-def _text_at(content: bytes, order: str, place: int) -> bytes:
-    size, start = struct.unpack_from(f"{order}II", content, place)
+def _text_at(content: bytes, order: str, offset: int) -> bytes:
+    size, start = struct.unpack_from(f"{order}II", content, offset)
     if start + size > len(content):
         raise ValueError
     return content[start : start + size]

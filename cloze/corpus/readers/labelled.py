@@ -148,26 +148,26 @@ def _object_table(path: Path | str, format: Format, lists: bool) -> TextTable:
 
 
 def read_rows(
-    path: Path | str, wanted: Mapping[str, Parameter], *, format: Format | None = None, columns: Sequence[str] | None = None,
+    path: Path | str, parameters: Mapping[str, Parameter], *, format: Format | None = None, columns: Sequence[str] | None = None,
     quoting: Quoting = "auto", fault: Fault | None = None, lists: bool = False,
 ) -> Iterator[tuple[int, tuple[str, ...]]]:
     """The cells of some columns, row by row with the line where each begins, in constant memory (see `read_table`).
 
-    `wanted` maps each column to the parameter that chooses it. Errors are those of `read_table` and of
+    `parameters` maps each column to the parameter that chooses it. Errors are those of `read_table` and of
     `TextTable.column`; a row that cannot be used is reported to `fault`, if there is one, and left out.
     """
-    like = next(iter(wanted.values()), OPTION)
+    like = next(iter(parameters.values()), OPTION)
     kind = format or _format(path, like)
     if str(path) == "-" and kind != "parquet":  # it cannot be read twice
         table = read_table(path, format=kind, columns=columns, quoting=quoting)
-        cells = [table.column(name, parameter) for name, parameter in wanted.items()]
+        cells = [table.column(name, parameter) for name, parameter in parameters.items()]
         yield from zip(table.lines, zip(*cells, strict=True), strict=True)
         return
     if kind in OBJECTS:
-        yield from _object_rows(path, wanted, kind, fault, lists)
+        yield from _object_rows(path, parameters, kind, fault, lists)
         return
     names, rows = _separated(path, kind, columns, quoting, fault, like)
-    places = [place_of(str(path), names, name, parameter) for name, parameter in wanted.items()]
+    places = [place_of(str(path), names, name, parameter) for name, parameter in parameters.items()]
     empty = True
     for line, row in rows:
         empty = False
@@ -177,15 +177,15 @@ def read_rows(
 
 
 def _object_rows(
-    path: Path | str, wanted: Mapping[str, Parameter], format: Format, fault: Fault | None, lists: bool
+    path: Path | str, parameters: Mapping[str, Parameter], format: Format, fault: Fault | None, lists: bool
 ) -> Iterator[tuple[int, tuple[str, ...]]]:
     empty, fields = True, None
     faults = FaultCounter(fault)
-    records = objects(path, faults.report, format=format, only=wanted)
-    for number, record in records if lists else _held(path, records, wanted):
-        cells = tuple(_cell(record.get(name)) for name in wanted)
+    records = objects(path, faults.report, format=format, only=parameters)
+    for number, record in records if lists else _held(path, records, parameters):
+        cells = tuple(_cell(record.get(name)) for name in parameters)
         if None in cells:
-            name, parameter = list(wanted.items())[cells.index(None)]
+            name, parameter = list(parameters.items())[cells.index(None)]
             if empty:  # is it missing here, or everywhere?
                 fields = fields_of(path, format=format) if fields is None else fields
                 place_of(str(path), fields, name, parameter)
@@ -198,12 +198,12 @@ def _object_rows(
 
 
 def _held(
-    path: Path | str, records: Iterator[tuple[int, dict[str, Any]]], wanted: Mapping[str, Parameter]
+    path: Path | str, records: Iterator[tuple[int, dict[str, Any]]], parameters: Mapping[str, Parameter]
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """The records; the only one of a file must be a row."""
     first, second = next(records, None), next(records, None)
     if first is not None and second is None:
-        _require_rows(path, {name: _cell(first[1].get(name)) for name in wanted})
+        _require_rows(path, {name: _cell(first[1].get(name)) for name in parameters})
     yield from chain([record for record in (first, second) if record is not None], records)
 
 

@@ -104,8 +104,8 @@ def _marked(line: int, record: dict[str, Any], names: TextFields, labelled: bool
     return Marked(line, text, spans, None if label is None else str(label).strip())
 
 
-def _pair(one: Any) -> bool:
-    return isinstance(one, list) and len(one) == 2 and all(isinstance(n, int) and not isinstance(n, bool) for n in one)
+def _pair(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(isinstance(n, int) and not isinstance(n, bool) for n in value)
 
 
 def _text(value: Any, name: str) -> tuple[str, list[Bounds] | None]:

@@ -55,19 +55,22 @@ def require_apart(paths: Sequence[str | Path], out: Path) -> None:
             )
 
 
-def _message(given: Path, made: NonTextFolder) -> str:
-    is_itself = made.path == given
-    what = f"is {made.kind}, not text" if is_itself else f"holds {made.kind}, {made.path}, which is not text"
-    if made.kind == "a token store":
-        way_out = "Give one store alone, without other paths." if is_itself else f"To read the store, give its path: {made.path}"
-    elif made.kind == "a knowledge graph":
-        way_out = f"To train vectors of its entities: cloze pretrain transe --corpus {made.path} --out KG"
-    elif made.kind == "a run folder":
-        stores = sorted(file.parent for file in (made.path / "cloze" / "corpus").rglob(STORE_FILE))
+def _message(path: Path, folder: NonTextFolder) -> str:
+    is_itself = folder.path == path
+    what = f"is {folder.kind}, not text" if is_itself else f"holds {folder.kind}, {folder.path}, which is not text"
+    if folder.kind == "a token store":
+        way_out = f"To read the store, give its path: {folder.path}"
+        if is_itself:
+            way_out = "Give one store alone, without other paths."
+    elif folder.kind == "a knowledge graph":
+        way_out = f"To train vectors of its entities: cloze pretrain transe --corpus {folder.path} --out KG"
+    elif folder.kind == "a run folder":
+        stores = sorted(file.parent for file in (folder.path / "cloze" / "corpus").rglob(STORE_FILE))
         way_out = f"To read the text that it was trained on, give its token store: {stores[0]}" if stores else "Give text files."
-    elif made.kind == "a checkpoint":
-        way_out = f"cloze pretrain --init {made.path} starts from its weights, and --tokenizer {made.path} uses its tokenizer."
+    elif folder.kind == "a checkpoint":
+        init, tokenizer = f"--init {folder.path}", f"--tokenizer {folder.path}"
+        way_out = f"cloze pretrain {init} starts from its weights, and {tokenizer} uses its tokenizer."
     else:
-        way_out = f"To use this tokenizer: --tokenizer {made.path}"
-    pattern = "" if is_itself else f"\n  To read text files in this folder, name them: '{given / '*.txt'}'"
-    return f"{given}: {what}.\n  {way_out}{pattern}"
+        way_out = f"To use this tokenizer: --tokenizer {folder.path}"
+    pattern = "" if is_itself else f"\n  To read text files in this folder, name them: '{path / '*.txt'}'"
+    return f"{path}: {what}.\n  {way_out}{pattern}"

@@ -105,8 +105,8 @@ def read_pairs(paths: Sequence[str | Path], report: CorpusReport) -> tuple[tuple
     return names, _blocks(corpora, names, report)
 
 
-def _blocks(found: list[Parallel], names: tuple[str, ...], report: CorpusReport) -> Iterator[Block]:
-    for corpus in found:
+def _blocks(corpora: list[Parallel], names: tuple[str, ...], report: CorpusReport) -> Iterator[Block]:
+    for corpus in corpora:
         left_out = f"; left out: {corpus.left_out}" if isinstance(corpus, Messages) and corpus.left_out else ""
         report.add_file(corpus.name, PAIRS, f"{corpus.languages[0]} and {corpus.languages[1]}{left_out}")
         numbers = names.index(corpus.languages[0]), names.index(corpus.languages[1])
@@ -186,10 +186,10 @@ def _aligned(first: TextFile, second: TextFile) -> Iterator[_Line]:
                 yield left[0], *_both(left[1], right[1], f"{first.path}:{left[0]}")
 
 
-def _both(left: str, right: str, place: str) -> tuple[str, str]:
+def _both(left: str, right: str, location: str) -> tuple[str, str]:
     if not left.strip() or not right.strip():
         side = "first" if not left.strip() else "second"
-        raise CorpusError(f"{place}: the {side} side of this pair is empty.\n  Remove the pair on both sides.")
+        raise CorpusError(f"{location}: the {side} side of this pair is empty.\n  Remove the pair on both sides.")
     return left.strip(), right.strip()
 
 

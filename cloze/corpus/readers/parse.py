@@ -60,11 +60,11 @@ def parse_block(block: Block, *, spaces: bool = True, cut: bool = True, line_end
     return _within(block, parsed, spaces=spaces)
 
 
-def _within(block: Block, found: ParsedBlock, *, spaces: bool) -> ParsedBlock:
+def _within(block: Block, parsed: ParsedBlock, *, spaces: bool) -> ParsedBlock:
     """With the space at which a line was cut in two, if this block begins with one."""
-    if block.within and spaces and block.data[:1] == b" " and found.documents and found.documents[0]:
-        found.documents[0][0] = " " + found.documents[0][0]
-    return found
+    if block.within and spaces and block.data[:1] == b" " and parsed.documents and parsed.documents[0]:
+        parsed.documents[0][0] = " " + parsed.documents[0][0]
+    return parsed
 
 
 def _behind(mark: str, sentences: list[str], first: int) -> list[str]:
@@ -247,7 +247,7 @@ def _pieces(text: str) -> Iterator[tuple[int, str]]:
         yield line, text[position:]
 
 
-def _in_pieces(split: Split, odd: Oddities, place: str) -> Split:
+def _in_pieces(split: Split, odd: Oddities, location: str) -> Split:
     """`split`, but a sentence that is still too long is cut at a space or, if it has none, at the limit."""
 
     def splitting(line: str) -> list[str]:
@@ -262,7 +262,7 @@ def _in_pieces(split: Split, odd: Oddities, place: str) -> Split:
                 pieces.append(sentence[begin : space if space > 0 else end])
                 begin += len(pieces[-1])
             if begin:
-                odd.note("long_sentence", place)
+                odd.note("long_sentence", location)
             pieces.append(sentence[begin:])
         return pieces
 

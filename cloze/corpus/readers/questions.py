@@ -235,11 +235,11 @@ class _Document:
             at = self._skip(at + 1) if self.text[at] == "," else at
 
 
-def _record(line: int, place: str, raw: dict[str, Any], names: QuestionFields, labelled: bool) -> QuestionRecord:
+def _record(line: int, location: str, raw: dict[str, Any], names: QuestionFields, labelled: bool) -> QuestionRecord:
     name = raw.get("id", "")
     question, context = (_text(raw, field) for field in (names.question, names.context))
     answers = _answers(raw, names.answers) if labelled or names.answers in raw else None
-    return QuestionRecord(line, place, str(name), question, context, answers)
+    return QuestionRecord(line, location, str(name), question, context, answers)
 
 
 def _text(raw: dict[str, Any], field: str) -> str:
@@ -266,12 +266,14 @@ def _answers(raw: dict[str, Any], field: str) -> tuple[AnswerSpan, ...]:
     return tuple(_answer_span(answer, field) for answer in answers)
 
 
-def _answer_span(one: Any, field: str) -> AnswerSpan:
-    start = one.get("answer_start") if isinstance(one, dict) else None
-    text = one.get("text") if isinstance(one, dict) else None
+def _answer_span(answer: Any, field: str) -> AnswerSpan:
+    start = answer.get("answer_start") if isinstance(answer, dict) else None
+    text = answer.get("text") if isinstance(answer, dict) else None
     if not isinstance(text, str) or not text or not isinstance(start, int) or isinstance(start, bool):
-        raise _Wrong(f"{field!r}: {json.dumps(one, ensure_ascii=False)[:60]} is no answer; expected a text and a whole number: "
-                     '{"text": …, "answer_start": …}.')  # fmt: skip
+        raise _Wrong(
+            f"{field!r}: {json.dumps(answer, ensure_ascii=False)[:60]} is no answer; expected a text and a whole number: "
+            '{"text": …, "answer_start": …}.'
+        )
     return AnswerSpan(without_surrogates(text), start)
 
 

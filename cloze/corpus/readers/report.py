@@ -32,12 +32,12 @@ class Oddities:
     counts: dict[str, int] = field(default_factory=dict)
     places: dict[str, list[str]] = field(default_factory=dict)
 
-    def note(self, kind: str, place: str, count: int = 1) -> None:
-        """Count an anomaly at `place` (file:line, or a file with a reason)."""
+    def note(self, kind: str, location: str, count: int = 1) -> None:
+        """Count an anomaly at `location` (file:line, or a file with a reason)."""
         self.counts[kind] = self.counts.get(kind, 0) + count
         examples = self.places.setdefault(kind, [])
         if len(examples) < _EXAMPLES:
-            examples.append(place)
+            examples.append(location)
 
     def add(self, other: Oddities) -> None:
         """Add the anomalies of another block of the corpus."""

@@ -88,13 +88,13 @@ class RecordWriter(StoreWriter):
             return
         read = self.about["read"]
         if not self.answer.tabular and not (read["format"] in OBJECTS or read["format"] is None and holds_objects(path)):
-            column = self.items.given.column
+            column = self.items.item_files.column
             raise TaskError(
                 f"{path}: with --items, every row names its picture, and in this format it cannot.\n"
                 f"  Write rows with pictures as JSON lines (.jsonl) that have the key {column!r}, too."
             )
         how = {name: read[name] for name in ("format", "quoting")}
-        for record, key in pictures_of(path, records, self.items.given.column, columns=read["names"], **how):
+        for record, key in pictures_of(path, records, self.items.item_files.column, columns=read["names"], **how):
             self.pictures.append(self.items.add(key))
             yield record
 

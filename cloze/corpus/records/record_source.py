@@ -145,16 +145,16 @@ class Records(Source):
         return tokenizer.with_words(list(words)) if words else tokenizer
 
     def build_store(
-        self, paths: Sequence[str | Path], tokenizer: Tokenizer, out: Path, *, known: Store | None, report: Say
+        self, paths: Sequence[str | Path], tokenizer: Tokenizer, out: Path, *, base: Store | None, report: Say
     ) -> RecordStore:
-        """Encode files into a store at `out`; with `known`, the store of the training text, its classes are used."""
-        classes = known.classes or None if isinstance(known, RecordStore) else None
+        """Encode files into a store at `out`; with `base`, the store of the training text, its classes are used."""
+        classes = base.classes or None if isinstance(base, RecordStore) else None
         store = build_records(
             paths, tokenizer, out, answer=self.answer, columns=self.columns, classes=classes, annotations=self.annotations,
             items=self.item_files, report=report,
         )
-        if isinstance(known, RecordStore) and store.about["given"] != known.about["given"]:
-            actual, expected = (", ".join(f"{n} {name}" for name, n in side.about["given"].items()) for side in (store, known))
+        if isinstance(base, RecordStore) and store.about["given"] != base.about["given"]:
+            actual, expected = (", ".join(f"{n} {name}" for name, n in side.about["given"].items()) for side in (store, base))
             shutil.rmtree(store.path)
             raise TaskError(f"{', '.join(map(str, paths))}: {actual} in every record; the training text has {expected}.")
         return store

@@ -111,9 +111,9 @@ def _layout(file: TextFile, format: str) -> str:
     return find_layout(sample, file.path, requested, file.ending).format
 
 
-def _border(stream: IO[bytes], place: int, borders: Sequence[bytes]) -> int | None:
-    """Where the first document after `place` begins; None if none does nearby."""
-    stream.seek(place)
+def _border(stream: IO[bytes], offset: int, borders: Sequence[bytes]) -> int | None:
+    """Where the first document after `offset` begins; None if none does nearby."""
+    stream.seek(offset)
     data = b""
     while len(data) < _SEARCHED:
         more = stream.read(1 << 20)
@@ -122,7 +122,7 @@ def _border(stream: IO[bytes], place: int, borders: Sequence[bytes]) -> int | No
         data += more
         ends = [data.find(border) + len(border) for border in borders if border in data]
         if ends:
-            return place + min(ends)
+            return offset + min(ends)
     return None
 
 

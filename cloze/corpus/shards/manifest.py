@@ -144,10 +144,10 @@ class ShardedStore(Store, holds=SHARDS):
         """The folder of what was planned before."""
         return self.path / PLANS
 
-    def bind_source(self, source: Source, *, lanes: int, options: Mapping[str, Any], **given: Any) -> Any:
+    def bind_source(self, source: Source, *, lanes: int, options: Mapping[str, Any], **address: Any) -> Any:
         """A source over all shards, read in this number of lanes."""
         self.require_room(lanes, WINDOW)
-        return bind_shards(source, self, lanes=lanes, options=options, **given)
+        return bind_shards(source, self, lanes=lanes, options=options, **address)
 
     def counts(self) -> NDArray[np.int64]:
         """How often every id occurs, (vocab_size,), from the manifest."""

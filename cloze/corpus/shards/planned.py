@@ -55,12 +55,12 @@ def numbers(file: Path) -> dict[str, int]:
     return counts
 
 
-def write_numbers(file: Path, found: Mapping[str, int]) -> None:
+def write_numbers(file: Path, counts: Mapping[str, int]) -> None:
     """Keep numbers for later runs and other processes."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with whole_file(file) as stage:
-            stage.write_text(json.dumps(found) + "\n", encoding="utf-8")
+            stage.write_text(json.dumps(counts) + "\n", encoding="utf-8")
     except OSError:
         return
 

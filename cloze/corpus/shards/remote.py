@@ -39,18 +39,18 @@ class ShardCache:
     limit: int = 0
 
     @classmethod
-    def parse(cls, given: str | None) -> ShardCache:
+    def parse(cls, option: str | None) -> ShardCache:
         """`--cache DIR` or `DIR:SIZE`, such as /local:200GB; by default a folder of the user without a limit."""
-        if given is None:
+        if option is None:
             home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
             return cls(Path(home) / "cloze" / "stores")
-        folder, colon, size = given.rpartition(":")
+        folder, colon, size = option.rpartition(":")
         if not colon:
-            return cls(Path(given))
+            return cls(Path(option))
         units = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
         digits, unit = size[:-2], size[-2:].upper()
         if unit not in units or not digits.replace(".", "", 1).isdigit() or not folder:
-            raise CorpusError(f"--cache {given}: expected DIR or DIR:SIZE, for example /local/cloze:200GB.")
+            raise CorpusError(f"--cache {option}: expected DIR or DIR:SIZE, for example /local/cloze:200GB.")
         return cls(Path(folder), int(float(digits) * units[unit]))
 
 
@@ -182,15 +182,15 @@ class Remote:
                 reserved.truncate(0)
         return folder
 
-    def _fetch_files(self, shard: Mapping[str, Any], made: Path) -> None:
-        made.mkdir()
+    def _fetch_files(self, shard: Mapping[str, Any], folder: Path) -> None:
+        folder.mkdir()
         inside = f"{SHARDS}/{shard['name']}"
-        self._place.fetch(f"{inside}/{HEADER}", made / HEADER, None, shard["sha256"])
-        header = parsed_header(self._place, f"{inside}/{HEADER}", (made / HEADER).read_bytes())
+        self._place.fetch(f"{inside}/{HEADER}", folder / HEADER, None, shard["sha256"])
+        header = parsed_header(self._place, f"{inside}/{HEADER}", (folder / HEADER).read_bytes())
         for file, (size, digest) in sizes_of(header).items():
-            self._place.fetch(f"{inside}/{file}", made / file, size, digest)
+            self._place.fetch(f"{inside}/{file}", folder / file, size, digest)
 
-    def _make_room(self, wanted: int, *, keep: str, ahead: bool) -> None:
+    def _make_room(self, size: int, *, keep: str, ahead: bool) -> None:
         """Remove shards that nobody holds, of all stores in the cache, until there is room.
 
         Those that this process expects to read go last, then the longest unused first; a shard that is fetched `ahead` of time
@@ -212,7 +212,7 @@ class Remote:
             return self._expects(folder), lock.stat().st_mtime if lock.exists() else 0.0
 
         for folder in sorted(folder_sizes, key=turn):
-            if usage + wanted <= self.limit or (ahead and self._expects(folder)):
+            if usage + size <= self.limit or (ahead and self._expects(folder)):
                 break
             with folder.with_name(f"{folder.name}.lock").open("a") as lock:
                 try:
@@ -222,10 +222,10 @@ class Remote:
                     continue
                 shutil.rmtree(folder, ignore_errors=True)
                 usage -= folder_sizes[folder]
-        if usage + wanted > self.limit:
+        if usage + size > self.limit:
             raise NoRoom(
                 f"{self.folder}: the cache may take {sized(self.limit)}; the {held} shards that are being read and those "
-                f"being fetched take {sized(usage)}, and {keep} needs {sized(wanted)} more.\n"
+                f"being fetched take {sized(usage)}, and {keep} needs {sized(size)} more.\n"
                 "  Give a larger --cache DIR:SIZE, or fewer training.lanes."
             )
 
@@ -246,17 +246,17 @@ def _fetch_counts(remote: RemoteFolder, folder: Path) -> None:
             target.write_bytes(remote.read("/".join([PLANS, *file.split("/")[-2:]])))
 
 
-def parsed_header(place: RemoteFolder, name: str, text: bytes) -> Mapping[str, Any]:
+def parsed_header(folder: RemoteFolder, name: str, text: bytes) -> Mapping[str, Any]:
     """The header of a store, or of a shard, whose text is in the file `name`. Raises `CorpusError` if it is none, or
     names a file that is outside the store."""
     try:
         header: Mapping[str, Any] = parse_json(text)
         names = [*sizes_of(header), *(shard["name"] for shard in header.get(SHARDS, ()))]
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise CorpusError(f"{place.address}/{name}: not the header of a token store.") from None
+        raise CorpusError(f"{folder.address}/{name}: not the header of a token store.") from None
     outside = next((file for file in names if file.startswith("/") or ".." in file.split("/")), None)
     if outside is not None:
-        raise CorpusError(f"{place.address}: names the file {outside!r}, which is outside the store.")
+        raise CorpusError(f"{folder.address}: names the file {outside!r}, which is outside the store.")
     return header
 
 

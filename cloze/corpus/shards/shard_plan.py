@@ -54,8 +54,8 @@ class ShardPlan:
         """The windows that items are in."""
         return self._windows(self.places(items))
 
-    def _windows(self, place: Int64) -> Int64:
-        return np.searchsorted(self.borders, place, "right") - 1
+    def _windows(self, positions: Int64) -> Int64:
+        return np.searchsorted(self.borders, positions, "right") - 1
 
     def locate(self, items: Int64) -> tuple[Int64, Int64]:
         """The shard of every item, by its number in the store, and its row there.

@@ -63,7 +63,7 @@ class Shards(Protocol):
 
 
 def bind_shards(
-    source: Source, store: Shards, *, lanes: int, options: Mapping[str, Any], **given: Any
+    source: Source, store: Shards, *, lanes: int, options: Mapping[str, Any], **address: Any
 ) -> BoundShards | BoundShardStreams:
     """A source over the shards of a store. Raises `CorpusError` if the source needs a store as a whole."""
     why = source.needs_whole
@@ -73,8 +73,8 @@ def bind_shards(
             f"  Write it as one store: cloze corpus join {store.path} --out STORE"
         )
     if source.lanes:
-        return BoundShardStreams(source, store, lanes=int(options["lanes"]), **given)
-    return BoundShards(source, store, lanes=lanes, options=options, **given)
+        return BoundShardStreams(source, store, lanes=int(options["lanes"]), **address)
+    return BoundShards(source, store, lanes=lanes, options=options, **address)
 
 
 class _Shards(BoundSource[ShardPlan]):

@@ -37,17 +37,17 @@ class Rebinds:
 
     _made_with: tuple[tuple[Any, ...], dict[str, Any]]
 
-    def __new__(cls, *args: Any, **given: Any) -> Self:
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         source = super().__new__(cls)
-        source._made_with = args, given
+        source._made_with = args, kwargs
         return source
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebound, (type(self), *self._made_with)
 
 
-def _rebound(kind: type, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
-    return kind(*args, **given)
+def _rebound(kind: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return kind(*args, **kwargs)
 
 
 class BoundSource(Rebinds, ABC, Generic[AnyPlan]):

@@ -52,10 +52,10 @@ class PageLinks:
                 f"PAGES/pages.txt --annotate {layer}=mentions:PAGES/links.jsonl --out STORE"
             )
 
-    def drawn(self, start: Int64, stop: Int64, own: Int64, draw: Draw) -> Int64:
-        """For spans of tokens (B,) in the documents `own` of the part: the document that a link of the span leads to, each link
-        with the same probability; `own` where there is none."""
+    def drawn(self, start: Int64, stop: Int64, documents: Int64, draw: Draw) -> Int64:
+        """For spans of tokens (B,) in `documents` of the part: the document that a link of the span leads to, each link with the
+        same probability; the span's own document where there is none."""
         low, high = np.searchsorted(self.place, start, "left"), np.searchsorted(self.place, stop, "left")
         count = high - low
         chosen = low + draw.integers("linked/link", np.maximum(count, 1))
-        return np.where(count > 0, np.append(self.goal, -1)[chosen], own)
+        return np.where(count > 0, np.append(self.goal, -1)[chosen], documents)

@@ -154,13 +154,13 @@ class BoundPairs(BoundSplit):
     def _distractor(self, plan: RowPlan[PassageCuts], items: Int64, want: frozenset[str]) -> Arrays:
         return self._side(plan, *self._wrong(plan, items, self._swapped(plan, items)), want)
 
-    def _wrong(self, plan: RowPlan[PassageCuts], items: Int64, shown: Int64) -> tuple[Int64, Int64]:
-        """For each item, of which the side `shown` is read, a pair and its side that do not belong to it: the other side of
+    def _wrong(self, plan: RowPlan[PassageCuts], items: Int64, sides: Int64) -> tuple[Int64, Int64]:
+        """For each item, of which the side in `sides` is read, a pair and its side that do not belong to it: the other side of
         another pair of the same languages, or of the item itself if there is no other."""
         kin, index = self._kin, plan.order[items]
         other_count = np.maximum(kin.number[index] - 1, 1)
         step = 1 + self.draw(plan, items).integers("pairs/distractor", other_count)
-        return kin.order[kin.first[index] + (kin.rank[index] + step) % kin.number[index]], 1 - shown
+        return kin.order[kin.first[index] + (kin.rank[index] + step) % kin.number[index]], 1 - sides
 
     @cached_property
     def _kin(self) -> _Kin:

@@ -275,27 +275,27 @@ class BoundPassages(BoundSplit):
         length = np.minimum(stop - start, self.source.max_tokens(plan.max_tokens))
         return self._gather.spans(start, length, sentence, split.documents[other], want)
 
-    def _others(self, draw: rng.Draw, own: NDArray[np.intp], spanned: Any, low: Any, high: Any) -> NDArray[np.int64]:
-        """A document of low … high - 1 for each row, but none of the `spanned` ones from `own` on."""
+    def _others(self, draw: rng.Draw, first: NDArray[np.intp], spanned: Any, low: Any, high: Any) -> NDArray[np.int64]:
+        """A document of low … high - 1 for each row, but none of the `spanned` ones from `first` on."""
         if self.source.distractor == "documents":
             other = low + draw.integers("distractor/document", high - low - spanned)
-            return np.asarray(other + np.where(other >= own, spanned, 0))
+            return np.asarray(other + np.where(other >= first, spanned, 0))
         before = self._sentences_before  # sentences of the split before each document
-        own_count = before[own + spanned] - before[own]
+        own_count = before[first + spanned] - before[first]
         sentence = before[low] + draw.integers("distractor/document", before[high] - before[low] - own_count)
-        sentence += np.where(sentence >= before[own], own_count, 0)
+        sentence += np.where(sentence >= before[first], own_count, 0)
         return np.asarray(np.searchsorted(before, sentence, "right") - 1)
 
     @cached_property
     def _sentences_before(self) -> Int64:
         return np.concatenate([[0], np.cumsum(self.split.last - self.split.first)])
 
-    def _range_of_language(self, own: NDArray[np.intp]) -> tuple[Any, Any]:
+    def _range_of_language(self, documents: NDArray[np.intp]) -> tuple[Any, Any]:
         """The first document of the split in each one's language, and one past the last; a store keeps a language together."""
         if not self.store.languages:
             return 0, len(self.split.documents)
         language = self.store.document_languages[self.split.documents]
-        return np.searchsorted(language, language[own], "left"), np.searchsorted(language, language[own], "right")
+        return np.searchsorted(language, language[documents], "left"), np.searchsorted(language, language[documents], "right")
 
     def _lead(self, plan: RowPlan[PassageCuts], items: Int64, want: frozenset[str]) -> Arrays:
         """A sentence from the beginning of each passage's document, cut to `max_tokens`."""

@@ -167,11 +167,11 @@ class BoundWordPairs(BoundPairs):
             )
         return _directions(self.store, table)
 
-    def _wrong(self, plan: RowPlan[PassageCuts], items: Int64, shown: Int64) -> tuple[Int64, Int64]:
+    def _wrong(self, plan: RowPlan[PassageCuts], items: Int64, sides: Int64) -> tuple[Int64, Int64]:
         """For each item, a pair and its side whose word is not related to the one shown: the nearest to it among random ones."""
         index, draw = plan.order[items], self.draw(plan, items)
         first = plan.passages.sentence[index]
-        word = self.words.of[first + shown]
+        word = self.words.of[first + sides]
         drawn = draw.integers("word_pairs/distractor", len(self._places), self.among)
         other = self.words.of[self._places[drawn]]
         fits = ~self._related(word[:, None], other)
@@ -181,24 +181,24 @@ class BoundWordPairs(BoundPairs):
             best[row] = self._any_unrelated(int(word[row]), int(drawn[row, 0]))
         return best // 2, best % 2
 
-    def _likeness(self, own: Int64, other: Int64) -> NDArray[np.float32]:
+    def _likeness(self, words: Int64, other: Int64) -> NDArray[np.float32]:
         """The cosines of words (B,) and their candidates (B, K), -1 for those without a vector; 0 without vectors."""
         cosines = np.zeros(other.shape, np.float32)
         if self._directions is None:
             return cosines
         step = max(1, _NUMBERS // (self.among * self._directions.shape[1]))
-        for low in range(0, len(own), step):
+        for low in range(0, len(words), step):
             here = self._directions[other[low : low + step]]
-            cosines[low : low + step] = (here @ self._directions[own[low : low + step], :, None])[..., 0]
+            cosines[low : low + step] = (here @ self._directions[words[low : low + step], :, None])[..., 0]
             cosines[low : low + step][~here.any(axis=2)] = -1.0
         return cosines
 
-    def _any_unrelated(self, own: int, start: int) -> int:
+    def _any_unrelated(self, index: int, start: int) -> int:
         """The first side from `start` on whose word is not related to this one."""
         turned = np.roll(np.arange(len(self._places)), -start)
-        fits = ~self._related(np.array(own), self.words.of[self._places[turned]])
+        fits = ~self._related(np.array(index), self.words.of[self._places[turned]])
         if not fits.any():
-            (word,) = _spelled(self.store, self.words.place[own : own + 1])
+            (word,) = _spelled(self.store, self.words.place[index : index + 1])
             raise CorpusError(
                 f"{self.store.path}: {word!r} is related to every other word, so it has no wrong one.\n  Give more pairs."
             )

@@ -141,12 +141,12 @@ def check_out(out: Path, *, replace: bool) -> None:
         raise CorpusError(f"{out}: already exists and is not a graph. Choose another --out, or remove it yourself.")
 
 
-def contains(known: Keys, keys: Keys) -> NDArray[np.bool_]:
-    """Which of the keys (M,) are among the sorted `known` ones."""
-    if not len(known):
+def contains(sorted_keys: Keys, keys: Keys) -> NDArray[np.bool_]:
+    """Which of the keys (M,) are among `sorted_keys`."""
+    if not len(sorted_keys):
         return np.zeros(len(keys), np.bool_)
-    index = np.minimum(np.searchsorted(known, keys), len(known) - 1)
-    return np.asarray(known[index] == keys)
+    index = np.minimum(np.searchsorted(sorted_keys, keys), len(sorted_keys) - 1)
+    return np.asarray(sorted_keys[index] == keys)
 
 
 def numbered(names: Iterable[str]) -> dict[str, int]:

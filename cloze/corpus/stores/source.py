@@ -59,5 +59,5 @@ class Source(ABC):
         return None
 
     @abstractmethod
-    def bind(self, *args: Any, **given: Any) -> Any:
+    def bind(self, *args: Any, **kwargs: Any) -> Any:
         """The source over one store: `bind(store, seed=, entry=, held_out=, part=)`."""

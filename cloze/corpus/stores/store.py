@@ -208,9 +208,9 @@ class Store:
         """Its size in a mixture: its number of tokens, whatever the batch."""
         return self.size
 
-    def bind_source(self, source: Source, *, lanes: int, options: Mapping[str, Any], **given: Any) -> Any:
+    def bind_source(self, source: Source, *, lanes: int, options: Mapping[str, Any], **address: Any) -> Any:
         """A source over this store; `lanes` is for stores of several shards, `options` for some sources."""
-        return source.bind(self, **given, **options)
+        return source.bind(self, **address, **options)
 
     def expect_random_reads(self) -> None:
         """Tell the system that rows will be read from random places, if the store exceeds the memory of the machine.
@@ -264,9 +264,9 @@ class Store:
                 "store with that of FOLDER."
             )
 
-    def require_annotations(self, wanted: Annotations, *, whose: str) -> None:
+    def require_annotations(self, annotations: Annotations, *, whose: str) -> None:
         """Raise `CorpusError` unless the store has these words and layers; if none are wanted, every store is fine."""
-        requirements = wanted.header()
+        requirements = annotations.header()
         contents = {"words": self.header.get("words"), "annotations": self.header.get("annotations", {})}
         if requirements["words"] is not None and requirements["words"] != contents["words"]:
             built = "the tokenizer's own words" if contents["words"] is None else f"other words (hash {contents['words'][:12]})"
@@ -275,7 +275,7 @@ class Store:
                 f"{requirements['words'][:12]}).\n  {_REBUILD} --recipe RECIPE"
             )
         for name, digest in requirements["annotations"].items():
-            if digest is None and name in self.layers and wanted.layers[name].labelled and name not in self.labels:
+            if digest is None and name in self.layers and annotations.layers[name].labelled and name not in self.labels:
                 raise CorpusError(
                     f"{self.path}: the units of the annotation layer {name!r} have no labels in this store, but {whose} asks for "
                     f"labels (`text.annotate.{name}`).\n  {_annotated(name)}"
@@ -297,12 +297,12 @@ class Store:
     def _verify(self, name: str) -> None:
         self.require_checksum(name, file_hash(self.path / name))
 
-    def require_checksum(self, name: str, found: str) -> None:
-        """Raise a `CorpusError` if the sha256 that was `found` is not that of a file of the store."""
+    def require_checksum(self, name: str, checksum: str) -> None:
+        """Raise a `CorpusError` if `checksum` is not the sha256 of a file of the store."""
         expected = str(self.header["files"][name]["sha256"])
-        if found != expected:
+        if checksum != expected:
             raise CorpusError(
-                f"{self.path / name}: damaged or edited; its checksum is {found[:12]}, expected {expected[:12]}.\n  {_REBUILD}"
+                f"{self.path / name}: damaged or edited; its checksum is {checksum[:12]}, expected {expected[:12]}.\n  {_REBUILD}"
             )
 
     def _check_ends(self) -> None:

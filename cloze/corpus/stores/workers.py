@@ -116,7 +116,7 @@ def serve(pipe: Connection) -> None:
         pipe.send(answer)
 
 
-def _start(theirs: socket.socket) -> subprocess.Popen[bytes]:
+def _start(connection: socket.socket) -> subprocess.Popen[bytes]:
     packages = str(Path(__file__).resolve().parents[2])
     path = os.pathsep.join(p for p in (packages, os.environ.get("PYTHONPATH", "")) if p)
     # One thread per process, and few malloc arenas with early returns, so that memory does not grow with time.
@@ -124,7 +124,7 @@ def _start(theirs: socket.socket) -> subprocess.Popen[bytes]:
         **os.environ, "PYTHONPATH": path, "TOKENIZERS_PARALLELISM": "false", "RAYON_NUM_THREADS": "1",
         "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "2",
     }
-    number = theirs.fileno()
+    number = connection.fileno()
     return subprocess.Popen(
         [sys.executable, "-c", _SCRIPT, str(number)], pass_fds=[number], env=environment,
         stdin=subprocess.DEVNULL,

@@ -99,8 +99,8 @@ class PretrainedVectors(LookUp):
 class BoundVectors:
     """Vectors of a vocabulary: matrix (V, D), zero where `known` (V,) is false. size is V."""
 
-    def __init__(self, matrix: NDArray[np.float32], known: NDArray[np.bool_]) -> None:
-        self.matrix, self.known, self.size = matrix, known, len(matrix)
+    def __init__(self, matrix: NDArray[np.float32], mask: NDArray[np.bool_]) -> None:
+        self.matrix, self.known, self.size = matrix, mask, len(matrix)
 
     @property
     def arrays(self) -> dict[str, NDArray[Any]]:

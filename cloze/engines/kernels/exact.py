@@ -112,19 +112,19 @@ def train_words(
 
 @kernel(**OPTIONS)
 def train_pairs(
-    one: Any, words: Any, pairs: Any, windows: Any, targets: Any, subwords: Any, inputs: Any, outputs: Any, work: Any, curve: Any,
-    rate: Any, state: Any, totals: Any, with_loss: Any,
+    centre: Any, words: Any, pairs: Any, windows: Any, targets: Any, subwords: Any, inputs: Any, outputs: Any, work: Any,
+    curve: Any, rate: Any, state: Any, totals: Any, with_loss: Any,
 ) -> Any:
-    """Pair by pair, predict the centre (`one`) from a context word, or the word from it (PREDICT_CONTEXT). Returns the state."""
+    """Pair by pair, predict `centre` from a context word, or the word from it (PREDICT_CONTEXT). Returns the state."""
     single, context = len(subwords.starts) == 0, windows.predicts == PREDICT_CONTEXT
-    row_count, state = prepare(words[0] if context else one[0], targets, True, outputs, work, 0, state)
+    row_count, state = prepare(words[0] if context else centre[0], targets, True, outputs, work, 0, state)
     for j in range(pairs):
         rows, labels, now = work.rows[j % 2], work.labels[j % 2], row_count
         if j + 1 < pairs:
-            coming = words[j + 1] if context else one[0]
+            coming = words[j + 1] if context else centre[0]
             row_count, state = prepare(coming, targets, not windows.shares, outputs, work, (j + 1) % 2, state)
         if single:
-            asking = one if context else words[j : j + 1]
+            asking = centre if context else words[j : j + 1]
             learn(outputs, rows, now, labels, inputs, asking, 1, work, curve, rate, totals, with_loss)
         else:
             number = collect(words, j, j + 1, subwords, work.members)
@@ -144,7 +144,8 @@ def train_exact(
 
 @kernel(**OPTIONS)
 def train_lines(
-    kept: Any, job: Any, windows: Any, targets: Any, subwords: Any, inputs: Any, outputs: Any, work: Any, curve: Any, totals: Any
+    sample: Any, job: Any, windows: Any, targets: Any, subwords: Any, inputs: Any, outputs: Any, work: Any, curve: Any,
+    totals: Any,
 ) -> None:
     """`train_exact` with a buffer for the words of a line."""
     words = work.words
@@ -153,35 +154,35 @@ def train_lines(
     of_centre = windows.predicts == PREDICT_CONTEXT and len(subwords.starts) > 0
     for line in range(len(job.starts)):
         state, rate = job.keys[line], job.rates[line]
-        count, state = keep_words(job.tokens, job.starts[line], job.lengths[line], windows.keep, kept, state)
+        count, state = keep_words(job.tokens, job.starts[line], job.lengths[line], windows.keep, sample, state)
         totals[0] += job.lengths[line]
         if windows.predicts == PREDICT_FROM_OWNER:
             if count > 0:
                 work.members[0] = job.owners[line]
                 totals[1] += count
                 state = train_words(
-                    1, kept, count, windows, targets, inputs, outputs, work, curve, rate, state, totals, LOSS_EVERY
+                    1, sample, count, windows, targets, inputs, outputs, work, curve, rate, state, totals, LOSS_EVERY
                 )
             continue
         row_count, slot = np.int64(0), 0
         if together and count > 1:
-            row_count, state = prepare(kept[0], targets, True, outputs, work, slot, state)
+            row_count, state = prepare(sample[0], targets, True, outputs, work, slot, state)
         for centre in range(count):
             if len(subwords.starts) == 0:
-                fetch_words(inputs, kept, count, centre, windows.radius)
+                fetch_words(inputs, sample, count, centre, windows.radius)
             else:
-                fetch_subwords(inputs, subwords, kept, count, centre + 1 + (0 if of_centre else windows.radius))
+                fetch_subwords(inputs, subwords, sample, count, centre + 1 + (0 if of_centre else windows.radius))
             state += GOLDEN
-            pairs = words_around(kept, count, centre, mix(state), windows.radius, windows.shrinks, words)
+            pairs = words_around(sample, count, centre, mix(state), windows.radius, windows.shrinks, words)
             if pairs == 0:
                 continue
-            with_loss, word = centre % LOSS_EVERY == 0, kept[centre : centre + 1]
+            with_loss, word = centre % LOSS_EVERY == 0, sample[centre : centre + 1]
             totals[1] += 1 if together else pairs
             if together:
                 rows, labels, now = work.rows[slot], work.labels[slot], row_count
                 slot = 1 - slot
                 if centre + 1 < count:
-                    row_count, state = prepare(kept[centre + 1], targets, True, outputs, work, slot, state)
+                    row_count, state = prepare(sample[centre + 1], targets, True, outputs, work, slot, state)
                 number = collect(words, 0, pairs, subwords, work.members)
                 if owned:
                     work.members[number] = job.owners[line]

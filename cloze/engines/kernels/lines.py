@@ -23,24 +23,24 @@ def room_for(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 @kernel(**OPTIONS)
-def keep_words(tokens: Any, start: Any, length: Any, keep: Any, kept: Any, state: Any) -> Any:
-    """Write the words of a line that subsampling keeps into `kept`. Returns their number and the new random state."""
+def keep_words(tokens: Any, start: Any, length: Any, keep: Any, sample: Any, state: Any) -> Any:
+    """Write the words of a line that subsampling keeps into `sample`. Returns their number and the new random state."""
     count = 0
     for position in range(start, start + length):
         word = np.int64(tokens[position])
         state += GOLDEN
-        kept[count] = word
+        sample[count] = word
         count += high(mix(state)) < keep[word]
     return count, state
 
 
 @kernel(**INNER)
-def words_around(kept: Any, count: Any, centre: Any, bits: Any, radius: Any, shrinks: Any, words: Any) -> Any:
+def words_around(sample: Any, count: Any, centre: Any, bits: Any, radius: Any, shrinks: Any, words: Any) -> Any:
     """Write the words around a centre into `words`. Returns their number. A shrinking radius is uniform over 1 … `radius`."""
     reach = radius - below(bits, radius) if shrinks else radius
     number = 0
     for position in range(max(0, centre - reach), min(count, centre + reach + 1)):
-        words[number] = kept[position]
+        words[number] = sample[position]
         number += position != centre
     return number
 
@@ -87,16 +87,16 @@ def fetch_row(table: Any, row: Any) -> None:
 
 
 @kernel(**INNER)
-def fetch_words(inputs: Any, kept: Any, count: Any, centre: Any, radius: Any) -> None:
+def fetch_words(inputs: Any, sample: Any, count: Any, centre: Any, radius: Any) -> None:
     """Prefetch the input rows that the next centre needs: the whole window at first, later one word at a time."""
     first = centre + radius + 1
     for position in range(0 if centre == 0 else first, min(first + 1, count)):
-        fetch_row(inputs, kept[position])
+        fetch_row(inputs, sample[position])
 
 
 @kernel(**INNER)
-def fetch_subwords(inputs: Any, subwords: Any, kept: Any, count: Any, position: Any) -> None:
+def fetch_subwords(inputs: Any, subwords: Any, sample: Any, count: Any, position: Any) -> None:
     """Prefetch the input rows of the word at a position of the line, if there is one."""
     if position < count:
-        for member in range(subwords.starts[kept[position]], subwords.starts[kept[position] + 1]):
+        for member in range(subwords.starts[sample[position]], subwords.starts[sample[position] + 1]):
             fetch_row(inputs, subwords.rows[member])

@@ -34,24 +34,24 @@ def train_shared(
 
 @kernel(**OPTIONS)
 def train_lines(
-    kept: Any, job: Any, windows: Any, targets: Any, inputs: Any, outputs: Any, work: Any, curve: Any, totals: Any
+    sample: Any, job: Any, windows: Any, targets: Any, inputs: Any, outputs: Any, work: Any, curve: Any, totals: Any
 ) -> None:
     """`train_shared` with a buffer for the words of a line."""
     for line in range(len(job.starts)):
         state, rate = job.keys[line], job.rates[line]
-        count, state = keep_words(job.tokens, job.starts[line], job.lengths[line], windows.keep, kept, state)
+        count, state = keep_words(job.tokens, job.starts[line], job.lengths[line], windows.keep, sample, state)
         totals[0] += job.lengths[line]
         row_count, slot = np.int64(0), 0
         if count > 1:
-            row_count, state = prepare(kept[0], targets, True, outputs, work, slot, state)
+            row_count, state = prepare(sample[0], targets, True, outputs, work, slot, state)
         for centre in range(count):
-            fetch_words(inputs, kept, count, centre, windows.radius)
+            fetch_words(inputs, sample, count, centre, windows.radius)
             state += GOLDEN
-            pairs = words_around(kept, count, centre, mix(state), windows.radius, windows.shrinks, work.words)
+            pairs = words_around(sample, count, centre, mix(state), windows.radius, windows.shrinks, work.words)
             rows, labels = work.rows[slot], work.labels[slot]
             slot = 1 - slot
             if centre + 1 < count:
-                _, state = prepare(kept[centre + 1], targets, True, outputs, work, slot, state)
+                _, state = prepare(sample[centre + 1], targets, True, outputs, work, slot, state)
             if pairs > 0:
                 with_loss = centre % LOSS_EVERY == 0
                 learn(outputs, rows, row_count, labels, inputs, work.words, pairs, work, curve, rate, totals, with_loss)

@@ -133,17 +133,17 @@ def collect_rows(tokens: Any, start: Any, length: Any, terms: Any, inputs: Any, 
 
 
 @kernel(**INNER)
-def take_share(inputs: Any, members: Any, found: Any, share: Any, mean: Any) -> None:
+def take_share(inputs: Any, members: Any, count: Any, share: Any, mean: Any) -> None:
     """mean (1, width) = share · the sum of inputs[members[:found]]."""
     factor = spread_eight(share)
     for block in range(inputs.shape[1] // ROW_REGISTER):
         d = block * ROW_REGISTER
         even_sum, odd_sum = spread_eight(np.float32(0.0)), spread_eight(np.float32(0.0))
-        for j in range(0, found - 1, 2):
+        for j in range(0, count - 1, 2):
             even_sum = add_product(even_sum, factor, load_eight(inputs, members[j], d))
             odd_sum = add_product(odd_sum, factor, load_eight(inputs, members[j + 1], d))
-        if found % 2:
-            even_sum = add_product(even_sum, factor, load_eight(inputs, members[found - 1], d))
+        if count % 2:
+            even_sum = add_product(even_sum, factor, load_eight(inputs, members[count - 1], d))
         store(mean, 0, d, add_product(even_sum, spread_eight(np.float32(1.0)), odd_sum))
 
 

@@ -37,8 +37,8 @@ class Gathering:
 EVERYWHERE = Gathering()
 
 
-def _same_memory(one: Tensor, other: Tensor) -> bool:
-    return one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
+def _same_memory(tensor: Tensor, other: Tensor) -> bool:
+    return tensor.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
 
 
 def gather_parameters(module: nn.Module, gathering: Gathering = EVERYWHERE) -> dict[str, Tensor]:
@@ -128,24 +128,24 @@ def _tensors(module: nn.Module) -> dict[str, Tensor]:
 
 
 @torch.no_grad()
-def put_whole(target: Tensor, given: Tensor) -> None:
+def put_whole(target: Tensor, tensor: Tensor) -> None:
     """Copy a whole tensor into one that may be sharded: every rank takes its own part."""
     if not is_sharded(target):
-        target.copy_(given)
+        target.copy_(tensor)
         return
     from torch.distributed.tensor import distribute_tensor
 
     sharded: Any = target
-    placed = distribute_tensor(given.to(target.device), sharded.device_mesh, sharded.placements, src_data_rank=None)
+    placed = distribute_tensor(tensor.to(target.device), sharded.device_mesh, sharded.placements, src_data_rank=None)
     sharded.to_local().copy_(placed.to_local())
 
 
-def _compare(own: Mapping[str, tuple[int, ...]], given: Mapping[str, tuple[int, ...]], where: str) -> None:
-    for name in own.keys() | given.keys():
-        if own.get(name) != given.get(name):
+def _compare(run_shapes: Mapping[str, tuple[int, ...]], saved_shapes: Mapping[str, tuple[int, ...]], where: str) -> None:
+    for name in run_shapes.keys() | saved_shapes.keys():
+        if run_shapes.get(name) != saved_shapes.get(name):
             raise CheckpointError(
-                f"{where}: parameter {name!r} has the shape {given.get(name, 'absent')} in the checkpoint and "
-                f"{own.get(name, 'absent')} in this run. Was the recipe, its size or the vocabulary changed?"
+                f"{where}: parameter {name!r} has the shape {saved_shapes.get(name, 'absent')} in the checkpoint and "
+                f"{run_shapes.get(name, 'absent')} in this run. Was the recipe, its size or the vocabulary changed?"
             )
 
 

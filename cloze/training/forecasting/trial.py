@@ -105,14 +105,14 @@ def _over(first: RowCosts, times: Sequence[float], sizes: Sequence[int], flops: 
     )
 
 
-def _line(one: float, many: int, timed: Callable[[int], float], most: int) -> LinearCost:
-    """The time of a micro-batch, of which one row takes `one` seconds and n rows `timed(n)`, measured from `many` rows on."""
+def _line(row_seconds: float, many: int, timed: Callable[[int], float], most: int) -> LinearCost:
+    """The time of a micro-batch, of which one row takes `row_seconds` and n rows `timed(n)`, measured from `many` rows on."""
     took = timed(many)
     while took < _SECONDS and many < most:
         many = min(2 * many, most)
         took = min(timed(many), timed(many))  # the first pass over so many rows may have allocated or compiled something once
     # At least half of the time depends on the rows: two measurements are too noisy to tell more.
-    slope = min(max((took - one) / (many - 1), took / many / 2), took / many)
+    slope = min(max((took - row_seconds) / (many - 1), took / many / 2), took / many)
     return LinearCost(took - slope * many, slope)
 
 

@@ -62,8 +62,8 @@ class Muon(Moments):
 class _MuonOptimizer(torch.optim.AdamW):
     """Groups with `stacked` hold matrices of layers, with the state `step` and `momentum`; the others are AdamW's."""
 
-    def __init__(self, made: list[dict[str, Any]], spec: Muon) -> None:
-        super().__init__(made, betas=spec.betas, eps=spec.epsilon, fused=True)
+    def __init__(self, groups: list[dict[str, Any]], spec: Muon) -> None:
+        super().__init__(groups, betas=spec.betas, eps=spec.epsilon, fused=True)
         self.momentum = spec.momentum
 
     @torch.no_grad()

@@ -132,8 +132,8 @@ class GptAdam(Moments):
 class _GptAdamOptimizer(torch.optim.AdamW):
     """AdamW's fused kernel; before each step the groups' decay is multiplied by the correction of that step."""
 
-    def __init__(self, made: list[dict[str, Any]], **options: Any) -> None:
-        super().__init__(made, **options)
+    def __init__(self, groups: list[dict[str, Any]], **options: Any) -> None:
+        super().__init__(groups, **options)
         for group in self.param_groups:
             group["full_decay"] = float(group["weight_decay"])  # in the group itself, which may be split by depth
         self._steps: int | None = None  # read from the state once, because a restored run's state is on the device
@@ -201,8 +201,8 @@ class Lamb(Moments):
 
 
 class _LambOptimizer(TensorwiseOptimizer):
-    def __init__(self, made: list[dict[str, Any]], spec: Lamb) -> None:
-        super().__init__(made, {})
+    def __init__(self, groups: list[dict[str, Any]], spec: Lamb) -> None:
+        super().__init__(groups, {})
         self.spec = spec
 
     def update(self, parameter: nn.Parameter, gradient: Tensor, group: Mapping[str, Any]) -> None:

@@ -41,8 +41,8 @@ class StableAdamW(Moments):
 class _StableAdamWOptimizer(TensorwiseOptimizer):
     """State of a parameter: `step`, and `exp_avg` and `exp_avg_sq` in its shape, without bias."""
 
-    def __init__(self, made: list[dict[str, Any]], spec: StableAdamW) -> None:
-        super().__init__(made, {})
+    def __init__(self, groups: list[dict[str, Any]], spec: StableAdamW) -> None:
+        super().__init__(groups, {})
         self.spec = spec
 
     def update(self, parameter: nn.Parameter, gradient: Tensor, group: Mapping[str, Any]) -> None:

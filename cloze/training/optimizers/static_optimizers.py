@@ -119,8 +119,8 @@ class GloveAdagrad(OptimizerSpec):
 
 
 class _GloveAdagrad(TensorwiseOptimizer):
-    def __init__(self, made: list[dict[str, Any]], *, clip: float, sum_clip: float) -> None:
-        super().__init__(made, {"clip": clip, "sum_clip": sum_clip})
+    def __init__(self, groups: list[dict[str, Any]], *, clip: float, sum_clip: float) -> None:
+        super().__init__(groups, {"clip": clip, "sum_clip": sum_clip})
         for group in self.param_groups:
             for parameter in group["params"]:
                 self.state[parameter] = {"sum": torch.ones_like(parameter)}
