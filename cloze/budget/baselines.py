@@ -37,15 +37,15 @@ def baselines(recipe: Recipe, data: Data, store: Store, step: StepModule) -> dic
     references: dict[str, Baseline] = {}
     for name, entry in recipe.step_entries.items():
         objectives = [
-            (run, objective) for run in entry.passes for objective in run.objectives
+            (pass_, objective) for pass_ in entry.passes for objective in pass_.objectives
             if objective.set is not None and objective.weight != 0
         ]
         most = _ROWS if recipe.task is None else min(_ROWS, data.rows_in_epoch(name))
         fields = partial(step.fields, name)
         counted = _counted(_training(data, name, most), objectives, fields)
         measured = _counted(data.held_out(name), objectives, fields)
-        for run, objective in objectives:
-            counts = counted.get((run.name, objective.name))
+        for pass_, objective in objectives:
+            counts = counted.get((pass_.name, objective.name))
             if counts is None or not counts.sum():
                 continue
             head = class_of("objective", objective.part.name)
@@ -54,7 +54,7 @@ def baselines(recipe: Recipe, data: Data, store: Store, step: StepModule) -> dic
             if head.of_tokens and text is None:
                 text = entropy_of(store.sample)
             prior = store.counts() if head.of_tokens else np.ones(len(counts), np.int64)
-            answers = measured.get((run.name, objective.name), counts)
+            answers = measured.get((pass_.name, objective.name), counts)
             if not answers.sum():
                 continue
             weights = objective.part.arguments.get("class_weights")
@@ -88,12 +88,12 @@ def _counted(
     that the pass of a name reads."""
     counts: dict[tuple[str, str], Counts] = {}
     for micro in micros:
-        for run, objective in objectives:
-            batch, key = fields(run.name, micro.batch), f"targets/{objective.set}"
+        for pass_, objective in objectives:
+            batch, key = fields(pass_.name, micro.batch), f"targets/{objective.set}"
             if key in batch:
                 targets, weights = batch[key].numpy().ravel(), batch.get(f"weights/{objective.set}")
                 seen = np.bincount(targets if weights is None else targets[weights.numpy().ravel() > 0])
-                counts[run.name, objective.name] = _sum(counts.get((run.name, objective.name), np.zeros(0, np.int64)), seen)
+                counts[pass_.name, objective.name] = _sum(counts.get((pass_.name, objective.name), np.zeros(0, np.int64)), seen)
         if counts and all(counts[key].sum() >= _ANSWERS for key in counts):
             break
     return counts

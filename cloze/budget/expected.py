@@ -136,19 +136,19 @@ def fresh(tokens: float, text: float) -> float:
     return text * (1.0 + REPEATED * -math.expm1((1.0 - tokens / text) / REPEATED))
 
 
-def run_kind_of(recipe: Recipe, entry: EntrySpec, run: PassSpec, objective: ObjectiveSpec) -> RunKind | None:
+def run_kind_of(recipe: Recipe, entry: EntrySpec, pass_: PassSpec, objective: ObjectiveSpec) -> RunKind | None:
     """The kind of an objective that predicts tokens, or which tokens were replaced; None for any other."""
-    part = recipe.networks[run.network].part
+    part = recipe.networks[pass_.network].part
     if part is None:
         return None
     band = (part.arguments.get("attention") or {}).get("band") or {}
     network = "local" if 0 < band.get("width", 0) <= _FEW_TOKENS else network_kind(part)
     head_kind = class_of("objective", objective.part.name).kind
     if head_kind == "token_labelling":
-        rewritten = any(not isinstance(origin, str) for origin in run.take.values())
+        rewritten = any(not isinstance(origin, str) for origin in pass_.take.values())
         return RunKind("replaced", network) if rewritten else None
-    exercise = exercise_of(recipe, entry, run.view) if head_kind == "token_prediction" else None
-    return None if exercise is None or _of_other_rows(recipe, entry, run.view, objective) else RunKind(exercise, network)
+    exercise = exercise_of(recipe, entry, pass_.view) if head_kind == "token_prediction" else None
+    return None if exercise is None or _of_other_rows(recipe, entry, pass_.view, objective) else RunKind(exercise, network)
 
 
 def _of_other_rows(recipe: Recipe, entry: EntrySpec, view: str, objective: ObjectiveSpec) -> bool:

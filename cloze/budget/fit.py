@@ -202,8 +202,8 @@ def _causal(recipe: Recipe) -> bool:
 
 def _exercises(recipe: Recipe) -> set[str]:
     """The kinds of exercises of a recipe's objectives on tokens, as `run_kind_of` names them."""
-    passes = [(entry, run, spec) for entry in recipe.step_entries.values() for run, spec in entry.objectives()]
-    kinds = [run_kind_of(recipe, entry, run, spec) for entry, run, spec in passes]
+    passes = [(entry, pass_, spec) for entry in recipe.step_entries.values() for pass_, spec in entry.objectives()]
+    kinds = [run_kind_of(recipe, entry, pass_, spec) for entry, pass_, spec in passes]
     return {kind.exercise for kind in kinds if kind is not None}
 
 

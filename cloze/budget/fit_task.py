@@ -14,7 +14,7 @@ from cloze.budget.facts import ChangedValue, as_integer
 from cloze.budget.fit_length import stages_of
 from cloze.budget.row_counts import RowCounts
 from cloze.changes import Shape
-from cloze.checkpoint.build import build_spec, plain_arguments
+from cloze.checkpoint.build import build_part, plain_arguments
 from cloze.checkpoint.several import START
 from cloze.errors import CheckpointError
 from cloze.recipe.changes import type_of
@@ -84,7 +84,7 @@ def facts_of(
 
 def detects(recipe: Mapping[str, Any]) -> bool:
     """Whether a canonical recipe trains a network on what another network wrote, to detect the tokens that it replaced."""
-    sources = [source for run in recipe.get("passes") or () for source in (run.get("take") or {}).items()]
+    sources = [source for pass_ in recipe.get("passes") or () for source in (pass_.get("take") or {}).items()]
     rewriters = {name for name, origin in sources if isinstance(origin, Mapping)} & set(names("rewriter"))
     return any(class_of("rewriter", name).replaces for name in rewriters)
 
@@ -187,7 +187,7 @@ def fit_changes(open_recipe: Recipe, recipe: Recipe, facts: TaskFacts) -> list[C
     assert network.part is not None  # it comes from a checkpoint
     change, here = (MEAN_ABOVE, f"{MEAN_ABOVE.name}=above") if facts.means else (MEAN_LAYER, MEAN_LAYER.name)
     try:
-        build_spec(change).shape(Shape("", network.part.name, plain_arguments(network.part.arguments)))
+        build_part(change).shape(Shape("", network.part.name, plain_arguments(network.part.arguments)))
     except CheckpointError:
         return []
     why = f"width {facts.width}, below {GRADUAL_WIDTH}: the mean of its tokens says more than its summary token"

@@ -97,7 +97,7 @@ def fit_on_corpus(
     run = prepare(_with(load, [*changes_by_text, *fit(base, guess._replace(continued=continued))]))
     text = sum(_text_tokens(run))
     engine = pace(run, engines()) if budget.timed and words else None
-    pays = passes_paid(run, budget, engine) if words else paid(run, budget, trials)
+    pays = epochs_paid(run, budget, engine) if words else paid(run, budget, trials)
     run.data.close()
     stays = () if budget.timed else ("training.epochs",)
     updates = int(budget.amount) if budget.kind == "steps" else None
@@ -137,7 +137,7 @@ def paid(run: Run, budget: Budget, trials: Trials | None = None) -> Pays:
     return lambda recipe: forecast(run, batch=recipe.training.batch, trials=trials).tokens or _GUESS.budget_tokens
 
 
-def passes_paid(run: Run, budget: Budget, engine: Pace | None) -> Pays:
+def epochs_paid(run: Run, budget: Budget, engine: Pace | None) -> Pays:
     """The same for word vectors, in passes over the text: how many a time pays for, with a compiled engine or with the loop.
 
     A budget of tokens, steps or epochs counts as one pass: nothing depends on it.

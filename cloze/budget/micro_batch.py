@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from cloze.checkpoint.build import build_spec, build_step
+from cloze.checkpoint.build import build_part, build_step
 from cloze.errors import RecipeError, Say
 from cloze.processes import rank
 from cloze.recipe.parts import engines
@@ -86,7 +86,7 @@ def require_memory(recipe: Recipe, *, vocab_size: int, tables: Mapping[str, Any]
     if free is None or 16 * parameters < SHARE * free:
         return
     mean = recipe.training.average is not None
-    state = update_of(build_spec(recipe.training.optimizer), torch.device("cpu"), mean=mean).state
+    state = update_of(build_part(recipe.training.optimizer), torch.device("cpu"), mean=mean).state
     if needs(parameters, state) > free:
         raise RecipeError(
             f"{recipe.name}: its {parameters:,} parameters with gradients and {recipe.training.optimizer.name} take "

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from cloze.budget.fit_length import EvenSample, Lengths, lengths_of
-from cloze.checkpoint.build import build_spec
+from cloze.checkpoint.build import build_part
 from cloze.checkpoint.several import LabelledFiles
 from cloze.corpus import RecordStore, Store
 from cloze.corpus.records.answer import label_names
@@ -39,7 +39,7 @@ def count_rows(
     counts = {}
     for stage in stage_recipes(recipe):
         for name, spec in stage.sources.items():
-            source: Any = build_spec(spec, {})
+            source: Any = build_part(spec, {})
             stores = [Store.open(file) for file in files[name].train if Store.is_store(file)]
             texts = [file for file in files[name].train if not Store.is_store(file)]
             rows = sum(store.documents for store in stores)

@@ -85,20 +85,20 @@ def build_step(
             with SkipInit() if name in filled else nullcontext():
                 networks[name] = _network(recipe, name, available)
             for change in recipe.networks[name].change:  # its own new parameters are random even if the others are loaded
-                build_spec(change).apply(networks[name])
+                build_part(change).apply(networks[name])
         tie(networks, recipe.tie)
         objectives: dict[str, nn.Module] = {}
         rewriters: dict[str, nn.Module] = {}
         for entry in recipe.step_entries.values():
             read_in = {**available, "order": constant_order(entry)}
-            for run in entry.passes:
-                for objective in run.objectives:
-                    _add_objective(recipe, run, objective, networks[run.network], read_in, objectives)
-                for name, take in run.take.items():
+            for pass_ in entry.passes:
+                for objective in pass_.objectives:
+                    _add_objective(recipe, pass_, objective, networks[pass_.network], read_in, objectives)
+                for name, take in pass_.take.items():
                     if isinstance(take, RewriterSpec):
-                        rewriters.setdefault(f"{run.name}:{name}", build_spec(take.part, {"clock": clock}))
+                        rewriters.setdefault(f"{pass_.name}:{name}", build_part(take.part, {"clock": clock}))
         entries = {
-            name: [_pass(recipe, entry, run, objectives, rewriters) for run in entry.passes]
+            name: [_pass(recipe, entry, pass_, objectives, rewriters) for pass_ in entry.passes]
             for name, entry in recipe.step_entries.items()
         }
         step = StepModule(
@@ -126,7 +126,7 @@ def facts_of(recipe: Recipe, store: Store | None, tokenizer: Tokenizer | None) -
     }
 
 
-def build_spec(spec: PartSpec, available: Mapping[str, Any] = MappingProxyType({})) -> Any:
+def build_part(spec: PartSpec, available: Mapping[str, Any] = MappingProxyType({})) -> Any:
     """A part of a recipe, built from its arguments and the `available` objects that its builder takes."""
     return build(lookup(spec.kind, spec.name), plain_arguments(spec.arguments), available)
 
@@ -139,19 +139,19 @@ def _network(recipe: Recipe, name: str, available: Mapping[str, Any]) -> nn.Modu
     reading = reading_of(name, tables)
     replacements: dict[str, Any] = {} if reading is None else {"vocab_size": reading.vocab_size}
     replacements["tables"] = tables_for(spec.part.arguments, spec.origin, tables)
-    network: nn.Module = build_spec(spec.part, {**available, **replacements})
+    network: nn.Module = build_part(spec.part, {**available, **replacements})
     return network
 
 
 def _add_objective(
-    recipe: Recipe, run: PassSpec, spec: ObjectiveSpec, network: Any, available: Mapping[str, Any],
+    recipe: Recipe, pass_: PassSpec, spec: ObjectiveSpec, network: Any, available: Mapping[str, Any],
     objectives: dict[str, nn.Module],
 ) -> None:
     """Build an objective unless it exists already; objectives with one head and different sets share its parameters."""
-    key, head = recipe.objective_key(run, spec), recipe.head_key(run, spec)
+    key, head = recipe.objective_key(pass_, spec), recipe.head_key(pass_, spec)
     if key in objectives:
         return
-    objective = build_spec(spec.part, {**available, **of_network(network, spec.read)})
+    objective = build_part(spec.part, {**available, **of_network(network, spec.read)})
     if key != head and head in objectives:
         objective.head = objectives[head].head
     objectives[key] = objective
@@ -175,8 +175,8 @@ def _averages(recipe: Recipe, networks: Mapping[str, nn.Module], objectives: Map
         pairs = {name: (networks[name], networks[spec.average.of])}
         for entry in recipe.entries.values():
             heads = [
-                (run.network, recipe.objective_key(run, objective), (objective.part.name, objective.set), objective)
-                for run, objective in entry.objectives()
+                (pass_.network, recipe.objective_key(pass_, objective), (objective.part.name, objective.set), objective)
+                for pass_, objective in entry.objectives()
             ]
             trained = {which: key for network, key, which, _ in heads if network == spec.average.of}
             for network, key, which, objective in heads:
@@ -193,32 +193,32 @@ def _averages(recipe: Recipe, networks: Mapping[str, nn.Module], objectives: Map
 
 
 def _pass(
-    recipe: Recipe, entry: EntrySpec, run: PassSpec, objectives: Mapping[str, Any], rewriters: Mapping[str, Any]
+    recipe: Recipe, entry: EntrySpec, pass_: PassSpec, objectives: Mapping[str, Any], rewriters: Mapping[str, Any]
 ) -> Pass:
     """A pass of the recipe as `StepModule` runs it. A recipe names scores by their head, `StepModule` by the objective."""
     def bound(read: Mapping[str, str], part: Any, set: str | None = None) -> dict[str, str]:
-        return {name or part.reads[0]: _state(entry, run, path, set) for name, path in read.items()}
+        return {name or part.reads[0]: _state(entry, pass_, path, set) for name, path in read.items()}
 
     take: dict[str, str | Rewrite] = {}
-    for name, source in run.take.items():
+    for name, source in pass_.take.items():
         if isinstance(source, RewriterSpec):
-            key = f"{run.name}:{name}"
+            key = f"{pass_.name}:{name}"
             take[name] = Rewrite(key, bound(source.read, rewriters[key]))
         else:
-            take[name] = _state(entry, run, source)
+            take[name] = _state(entry, pass_, source)
     weighted = []
-    for spec in run.objectives:
-        key = recipe.objective_key(run, spec)
+    for spec in pass_.objectives:
+        key = recipe.objective_key(pass_, spec)
         weighted.append(PassObjective(spec.name, key, live(spec.weight), bound(spec.read, objectives[key], spec.set)))
-    return Pass(run.name, run.network, run.view, take, tuple(weighted), constant_order(entry), run.grad)
+    return Pass(pass_.name, pass_.network, pass_.view, take, tuple(weighted), constant_order(entry), pass_.grad)
 
 
-def _state(entry: EntrySpec, run: PassSpec, path: str, set: str | None = None) -> str:
+def _state(entry: EntrySpec, pass_: PassSpec, path: str, set: str | None = None) -> str:
     """A state that is read, as `StepModule` calls it.
 
     If several objectives have that head, it is the one that predicts the same `set`, else the last of them.
     """
-    full = path if "." in path else f"{run.name}.{path}"
+    full = path if "." in path else f"{pass_.name}.{path}"
     heads = [
         (objective.set, f"{owner.name}.{objective.name}")
         for owner, objective in entry.objectives() if f"{owner.name}.{objective.state}" == full
@@ -234,7 +234,7 @@ def constant_order(entry: EntrySpec) -> str:
 
 def live(value: Any) -> Any:
     """The value of a `Live` argument: a number, or for a schedule part a function of the share of the budget spent."""
-    return build_spec(value, {}) if isinstance(value, PartSpec) else value
+    return build_part(value, {}) if isinstance(value, PartSpec) else value
 
 
 def load_checkpoint(

@@ -340,11 +340,11 @@ def _objective_lists(entry: Node, prefix: str) -> list[tuple[str, Node, str]]:
     """The network of every list of objectives (empty: the only one), the list, and its path."""
     lists = [("", entry.value["objectives"], f"{prefix}objectives")] if "objectives" in entry.value else []
     passes = entry.value.get("passes")
-    for index, run in enumerate(passes.value if passes is not None and passes.is_list else ()):
-        if run.is_mapping and "objectives" in run.value:
-            network = run.value.get("network")
+    for index, pass_ in enumerate(passes.value if passes is not None and passes.is_list else ()):
+        if pass_.is_mapping and "objectives" in pass_.value:
+            network = pass_.value.get("network")
             label = "" if network is None else str(network.value)
-            lists.append((label, run.value["objectives"], f"{prefix}passes[{index}].objectives"))
+            lists.append((label, pass_.value["objectives"], f"{prefix}passes[{index}].objectives"))
     return [(label, node, path) for label, node, path in lists if node.is_list]
 
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from cloze import fields
 from cloze.batching import Data, Feed, MixedFeed
-from cloze.checkpoint.build import build_spec
+from cloze.checkpoint.build import build_part
 from cloze.corpus import Store
 from cloze.corpus.stores.source import Source
 from cloze.errors import RecipeError
@@ -42,7 +42,7 @@ def build_data(
     return Data(
         feeds["train"], batch=first_batch(recipe), micro_batch=recipe.training.micro_batch, rank=rank, ranks=ranks,
         workers=recipe.training.workers, held_out=feeds["held_out"],
-        growth=None if recipe.training.batch_warmup is None else build_spec(recipe.training.batch_warmup),
+        growth=None if recipe.training.batch_warmup is None else build_part(recipe.training.batch_warmup),
     )
 
 
@@ -54,11 +54,11 @@ def build_feed(
     """One entry's examples over a store at one length; `share` of the documents is held out (default: the recipe's). Without
     `training`, the edits that only training uses are left out, as for the part that is held out."""
     share = recipe.training.held_out if share is None else share
-    source = build_spec(recipe.sources[entry.source], {"tables": tables or {}})
+    source = build_part(recipe.sources[entry.source], {"tables": tables or {}})
     takes: set[str] = set()
-    for run in entry.passes:
-        network: Any = step.networks[run.network]
-        readers = [network, *(step.objectives[recipe.head_key(run, spec)] for spec in run.objectives)]
+    for pass_ in entry.passes:
+        network: Any = step.networks[pass_.network]
+        readers = [network, *(step.objectives[recipe.head_key(pass_, spec)] for spec in pass_.objectives)]
         names = map(fields.split, frozenset().union(*(reader.takes for reader in readers)))
         takes |= {fields.join("main", field, chosen) for _, field, chosen in names}
     edits = edits_of(recipe, entry, facts, store=store, tables=tables or {}, training=training and part == "train")
@@ -90,8 +90,8 @@ def edits_of(
     edits = [place_edit(spec, available) for spec in used]
     mixed = any(entry.order == "mixed" for entry in recipe.step_entries.values())  # rows of one batch have different orders
     if mixed or not isinstance(entry.order, str) or entry.order not in CONSTANT:
-        order: Any = Order(entry.order) if isinstance(entry.order, str) else build_spec(entry.order, available)  # type: ignore[arg-type]
-        edits += [PlacedEdit(order, view) for view in dict.fromkeys(run.view for run in entry.passes)]
+        order: Any = Order(entry.order) if isinstance(entry.order, str) else build_part(entry.order, available)  # type: ignore[arg-type]
+        edits += [PlacedEdit(order, view) for view in dict.fromkeys(pass_.view for pass_ in entry.passes)]
     return edits
 
 

@@ -43,7 +43,7 @@ class Publisher:
     """Writes checkpoint folders of one recipe.
 
     `tables` are its look-up tables, `label_names` the names of the labels of its text by layer, `languages` the names of the
-    languages of its text, `run` is the name of the run's folder, and `references` point to borrowed networks. `needed` are the
+    languages of its text, `run_name` is that of the run's folder, and `references` point to borrowed networks. `needed` are the
     folders of borrowed networks whose states the exported one reads: every folder holds them, too; in a run, all checkpoints
     link to one copy in `home`. For a recipe on labelled text, `task` is the contents of `cloze/task.json` and `labels` are the
     classes. `code` are the files of users that registered parts. `positions` take the place of those of networks in the recipe,
@@ -54,7 +54,7 @@ class Publisher:
     tokenizer: Tokenizer
     tables: Mapping[str, Any] = field(default_factory=dict)
     languages: tuple[str, ...] = ()
-    run: str = ""
+    run_name: str = ""
     references: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     task: Mapping[str, Any] | None = None
     labels: tuple[str, ...] | None = None
@@ -93,7 +93,7 @@ class Publisher:
         card = Card(
             name=self.recipe.name if name == self.recipe.export else f"{self.recipe.name}, {name}",
             step=step, paper=self.recipe.paper, notes=self.recipe.notes or "", advice=ADVICE,
-            folder=self.run if name == self.recipe.export else name,
+            folder=self.run_name if name == self.recipe.export else name,
             task=self.task if name == self.recipe.export else None,
         )
         model = self.model(name, state)
@@ -112,12 +112,12 @@ class Publisher:
             part = replace(part, arguments={**part.arguments, "positions": self.positions[name]})
         heads, orders = {}, []
         for entry in self.recipe.entries.values():
-            for run in entry.passes:
-                if run.network != name:
+            for pass_ in entry.passes:
+                if pass_.network != name:
                     continue
                 orders.append(entry.order)
-                for spec in run.objectives:
-                    key = self.recipe.head_key(run, spec)
+                for spec in pass_.objectives:
+                    key = self.recipe.head_key(pass_, spec)
                     parameters = part_state(state, f"objectives.{key}")
                     if not parameters and class_of("objective", spec.part.name).training_only:
                         continue

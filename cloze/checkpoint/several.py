@@ -110,7 +110,7 @@ def _entry(name: str, recipe: Mapping[str, Any]) -> dict[str, Any]:
     """The exercise and the objectives of a task; its heads are named after it."""
     entry = {key: recipe[key] for key in ("order", "exercise", "objectives", "passes") if key in recipe}
     runs = [entry, *entry.get("passes", ())]
-    objectives = [inner for run in runs for part in run.get("objectives", ()) for inner in part.values() if "head" in inner]
+    objectives = [inner for pass_ in runs for part in pass_.get("objectives", ()) for inner in part.values() if "head" in inner]
     for inner in objectives:
         inner["head"] = name if len(objectives) == 1 else f"{name}-{inner['head']}"
     return entry

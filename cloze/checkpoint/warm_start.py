@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from cloze.changes import Change, Shape, Transition, Vocabulary, matched_rows
 from cloze.changes.change import Tensors
 from cloze.changes.vocabulary import STARTS
-from cloze.checkpoint.build import Loaded, build_spec, load_checkpoint, plain_arguments
+from cloze.checkpoint.build import Loaded, build_part, load_checkpoint, plain_arguments
 from cloze.checkpoint.new_heads import start_head
 from cloze.checkpoint.several import START
 from cloze.errors import CheckpointError, Say
@@ -158,11 +158,11 @@ def begin_with(
     network.load_state_dict(dict(start.loaded))
     new, frozen, heads_to_start = dict(start.new), frozen_heads(recipe), set[str]()
     fitted = recipe.training.new_heads == "fitted"
-    for run, spec in _objectives(recipe):
-        if run.network != label:
+    for pass_, spec in _objectives(recipe):
+        if pass_.network != label:
             continue
-        head: Any = step.objectives[recipe.head_key(run, spec)]
-        stays = recipe.head_name(run, spec) in frozen
+        head: Any = step.objectives[recipe.head_key(pass_, spec)]
+        stays = recipe.head_name(pass_, spec) in frozen
         lacks = _load_head(head, spec, checkpoint, or_alone=stays, labels=labels)
         if lacks and stays:
             raise CheckpointError(_random_head(folder, recipe, label, spec, checkpoint, lacks))
@@ -171,7 +171,7 @@ def begin_with(
         elif lacks:
             copied = start_head(head, checkpoint.loaded, pooler=not fitted)
             if fitted or not copied:
-                heads_to_start.add(recipe.head_key(run, spec))
+                heads_to_start.add(recipe.head_key(pass_, spec))
     if new:
         listed = ", ".join(f"{part} ({count:,})" for part, count in sorted(new.items(), key=lambda item: -item[1]))
         say(f"{folder}: has no weights for {sum(new.values()):,} parameters, which start fresh: {listed}.")
@@ -194,7 +194,7 @@ def _adapted(
     inherited = _inherited(spec.change, loaded.imported.model)
     if loaded.imported.model.changes and not inherited:
         loaded = load_checkpoint(folder, plain_form=True)
-    changes: list[Change] = [build_spec(part) for part in spec.change if not any(part is other for other in inherited)]
+    changes: list[Change] = [build_part(part) for part in spec.change if not any(part is other for other in inherited)]
     transition = Transition(
         Shape(str(folder), loaded.imported.model.part, loaded.network_arguments), loaded.network, network,
         plain_arguments(spec.part.arguments), loaded.tokenizer, tokenizer,
@@ -363,7 +363,7 @@ def borrowed_parts(recipe: Recipe) -> frozenset[str]:
     """
     networks, frozen = borrowed(recipe), frozen_heads(recipe)
     heads = {
-        f"objectives.{recipe.head_key(run, spec)}" for run, spec in _objectives(recipe)
-        if run.network in networks and recipe.head_name(run, spec) in frozen
+        f"objectives.{recipe.head_key(pass_, spec)}" for pass_, spec in _objectives(recipe)
+        if pass_.network in networks and recipe.head_name(pass_, spec) in frozen
     }
     return frozenset({f"networks.{name}" for name in networks} | heads)

@@ -174,7 +174,7 @@ def _bare(value: Any) -> Any:
         fields["train"] = None if value.train == "all" else _bare(value.train)
         return {**part, **{key: value for key, value in fields.items() if value is not None}}
     if isinstance(value, EntrySpec):
-        edits, runs = [_bare(edit) for edit in value.exercise], [_bare(run) for run in value.passes]
+        edits, runs = [_bare(edit) for edit in value.exercise], [_bare(pass_) for pass_ in value.passes]
         return {"order": value.order, "exercise": edits, "passes": runs}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         attributes = vars(value)

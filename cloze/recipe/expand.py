@@ -71,7 +71,7 @@ def part_holders(root: Node) -> list[tuple[Node, frozenset[str] | None]]:
     texts, networks, mixture = (
         [node for _, node in root.pairs_at(key) if node.is_mapping] for key in ("texts", "networks", "mixture")
     )
-    passes = [run for entry in (root, *mixture) for run in entry.items_at("passes")]
+    passes = [pass_ for entry in (root, *mixture) for pass_ in entry.items_at("passes")]
     layers = [text.value["annotate"] for text in texts if "annotate" in text.value]
     return [
         *((node, SECTIONS) for node in (root, *mixture)),
@@ -149,18 +149,18 @@ def _entry(node: Node, prefix: str, faults: Faults) -> None:
     if not passes.is_list:
         faults.add(passes.where, f"{prefix}passes", "expected a list of passes.", "For example `- {network: main}`.")
         return
-    for index, run in enumerate(passes.value):
+    for index, pass_ in enumerate(passes.value):
         path = f"{prefix}passes[{index}]"
-        if not _is_mapping(run, path, faults):
+        if not _is_mapping(pass_, path, faults):
             continue
-        _unknown_keys(run, PASS_KEYS, path, faults)
-        _parts("objective", run, "objectives", f"{path}.", faults)
-        if "take" in run.value and _is_mapping(run.value["take"], f"{path}.take", faults):
-            for name, value in list(run.value["take"].items()):
+        _unknown_keys(pass_, PASS_KEYS, path, faults)
+        _parts("objective", pass_, "objectives", f"{path}.", faults)
+        if "take" in pass_.value and _is_mapping(pass_.value["take"], f"{path}.take", faults):
+            for name, value in list(pass_.value["take"].items()):
                 if value.is_mapping and value.part_kind is None:  # else `field: pass.state`
-                    part = Node({name: value}, value.where, {name: run.value["take"].place(name)})
+                    part = Node({name: value}, value.where, {name: pass_.value["take"].place(name)})
                     expand_part("rewriter", part, f"{path}.take", faults)
-                    run.value["take"].value[name] = part
+                    pass_.value["take"].value[name] = part
 
 
 def _parts(kind: str, owner: Node, key: str, prefix: str, faults: Faults) -> None:

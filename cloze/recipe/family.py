@@ -79,7 +79,7 @@ def _drop_changes(node: Node) -> None:
 
 def _objectives(entry: Node, root: Node) -> list[str]:
     owner = entry if entry.get("passes") or entry.get("objectives") else root
-    return [_name(item) for run in owner.items_at("passes") or [owner] for item in run.items_at("objectives")]
+    return [_name(item) for pass_ in owner.items_at("passes") or [owner] for item in pass_.items_at("objectives")]
 
 
 def _network(name: str, node: Node, *, only: bool) -> str:

@@ -223,8 +223,8 @@ def borrowed(recipe: Recipe) -> frozenset[str]:
     tied = {member.partition(".")[0] for group in recipe.tie for member in group}
     frozen = frozen_heads(recipe)
     taught = {
-        run.network for entry in recipe.entries.values() for run, spec in entry.objectives()
-        if run.network != recipe.export and recipe.head_name(run, spec) not in frozen
+        pass_.network for entry in recipe.entries.values() for pass_, spec in entry.objectives()
+        if pass_.network != recipe.export and recipe.head_name(pass_, spec) not in frozen
     }
     return frozenset(
         label for label, network in recipe.networks.items()
@@ -234,16 +234,16 @@ def borrowed(recipe: Recipe) -> frozenset[str]:
 
 def never_trained(recipe: Recipe, label: str) -> bool:
     """Whether no parameter of a network is ever trained: `train: none` in every phase, or no pass with a gradient."""
-    runs = [run for entry in recipe.entries.values() for run in entry.passes if run.network == label]
+    runs = [pass_ for entry in recipe.entries.values() for pass_ in entry.passes if pass_.network == label]
     in_phases = [value for phase in recipe.schedule for path, value in phase.set.items() if sets_train(path, label)]
     frozen = all(train in ("none", (), []) for train in [recipe.networks[label].train, *in_phases])
-    return frozen or not any(run.grad for run in runs)
+    return frozen or not any(pass_.grad for pass_ in runs)
 
 
 def frozen_heads(recipe: Recipe) -> frozenset[str]:
     """The names of the heads that are never trained: only passes without gradient use them."""
     used = [
-        (recipe.head_name(run, objective), run.grad)
-        for entry in recipe.entries.values() for run, objective in entry.objectives()
+        (recipe.head_name(pass_, objective), pass_.grad)
+        for entry in recipe.entries.values() for pass_, objective in entry.objectives()
     ]
     return frozenset(name for name, _ in used) - {name for name, grad in used if grad}

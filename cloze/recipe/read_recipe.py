@@ -255,7 +255,7 @@ def _entry_spec(
             faults.add(node.where, f"{prefix}source", f"there are {len(sources)} sources: which is read here?",
                        f"Write `source:` with one of {', '.join(sources)}.")
         source = sources[0] if sources else ""
-    objectives = [objective for run in passes for objective in run.objectives]
+    objectives = [objective for pass_ in passes for objective in pass_.objectives]
     if sound and objectives and all(objective.weight == 0 for objective in objectives):
         faults.add(node.where, f"{prefix}objectives", "every objective has weight 0: these rows teach nothing.",
                    "Give one a weight above 0, or leave the entry out.")
@@ -275,8 +275,8 @@ def _passes(
             faults.add(owner.value["passes"].where, f"{at}passes", "is empty.", f"For example `{_examples['passes']}`.")
             return None
         specs: list[ObjectiveSpec] = []
-        passes = [_pass_spec(run, f"{at}passes[{i}]", specs, faults) for i, run in enumerate(owner.items_at("passes"))]
-        return None if any(run is None for run in passes) else tuple(run for run in passes if run is not None)
+        passes = [_pass_spec(pass_, f"{at}passes[{i}]", specs, faults) for i, pass_ in enumerate(owner.items_at("passes"))]
+        return None if any(pass_ is None for pass_ in passes) else tuple(pass_ for pass_ in passes if pass_ is not None)
     if "objectives" not in owner.value:
         _require(owner, "passes", faults)
         return None
@@ -311,7 +311,7 @@ def _pass_spec(node: Node, path: str, entry_objectives: list[ObjectiveSpec], fau
 
 
 def _objectives(
-    owner: Node, run: str, path: str, entry_objectives: list[ObjectiveSpec], faults: Faults
+    owner: Node, pass_name: str, path: str, entry_objectives: list[ObjectiveSpec], faults: Faults
 ) -> tuple[ObjectiveSpec, ...]:
     """The objectives of one pass; each gets a name that no objective before it in the entry has."""
     specs = []
@@ -321,7 +321,7 @@ def _objectives(
             continue
         read, head, weight = (part.reserved[key] for key in ("read", "head", "weight"))
         _require_module_name(head or part.name, item, f"{path}[{index}].{part.name}.head", faults)
-        name = _unused(part, head, run, [objective.name for objective in entry_objectives])
+        name = _unused(part, head, pass_name, [objective.name for objective in entry_objectives])
         specs.append(ObjectiveSpec(part, name, _bindings(read), head, weight))
         entry_objectives.append(specs[-1])
     return tuple(specs)
@@ -336,22 +336,22 @@ def _require_module_name(name: str, node: Node, path: str, faults: Faults) -> No
                    f"Choose another name, such as my_{name}.")
 
 
-def _unused(part: PartSpec, head: str | None, run: str, names: list[str]) -> str:
+def _unused(part: PartSpec, head: str | None, pass_name: str, names: list[str]) -> str:
     plain = head or part.name
     chosen = part.arguments.get("set")
-    candidates = [plain, f"{plain}/{chosen}", f"{run}.{plain}", f"{run}.{plain}/{chosen}"]
+    candidates = [plain, f"{plain}/{chosen}", f"{pass_name}.{plain}", f"{pass_name}.{plain}/{chosen}"]
     return next((name for name in candidates if name not in names and not name.endswith("/None")), f"{plain}#{len(names)}")
 
 
 def _with_widths(entry: EntrySpec, networks: Mapping[str, NetworkSpec]) -> EntrySpec:
     """The entry with numbers for arguments of objectives that name a state and stand for the width of the network that it
     comes from: `project: teacher`. The width of a checkpoint is known once it is bound; until then the name stays."""
-    parts = {run.name: networks[run.network].part for run in entry.passes if run.network in networks}
+    parts = {pass_.name: networks[pass_.network].part for pass_ in entry.passes if pass_.network in networks}
     widths = {name: part.arguments.get("width") for name, part in parts.items() if part is not None}
     passes = []
-    for run in entry.passes:
+    for pass_ in entry.passes:
         objectives = []
-        for objective in run.objectives:
+        for objective in pass_.objectives:
             part = objective.part
             for name in class_of(part.kind, part.name).width_arguments:
                 state = objective.read.get(str(part.arguments.get(name)), "")
@@ -359,7 +359,7 @@ def _with_widths(entry: EntrySpec, networks: Mapping[str, NetworkSpec]) -> Entry
                 if isinstance(width, int):
                     part = replace(part, arguments={**part.arguments, name: width})
             objectives.append(replace(objective, part=part))
-        passes.append(replace(run, objectives=tuple(objectives)))
+        passes.append(replace(pass_, objectives=tuple(objectives)))
     return replace(entry, passes=tuple(passes))
 
 

@@ -185,7 +185,7 @@ class EntrySpec:
 
     def objectives(self) -> Iterator[tuple[PassSpec, ObjectiveSpec]]:
         """Every objective with its pass."""
-        return ((run, objective) for run in self.passes for objective in run.objectives)
+        return ((pass_, objective) for pass_ in self.passes for objective in pass_.objectives)
 
 
 @dataclass(frozen=True)
@@ -390,30 +390,30 @@ class Recipe:
             return self.entries
         first = next(iter(self.entries.values()))
         runs = []
-        for index, run in enumerate(first.passes):
+        for index, pass_ in enumerate(first.passes):
             united: dict[str, ObjectiveSpec] = {}
             for entry in self.entries.values():
                 united |= {o.name: o for o in entry.passes[index].objectives if o.name not in united}
-            runs.append(replace(run, objectives=tuple(united.values())))
+            runs.append(replace(pass_, objectives=tuple(united.values())))
         order = first.order if len({entry.order for entry in self.entries.values()}) == 1 else "mixed"
         return {"main": replace(first, name="main", passes=tuple(runs), order=order)}
 
-    def head_name(self, run: PassSpec, objective: ObjectiveSpec) -> str:
+    def head_name(self, pass_: PassSpec, objective: ObjectiveSpec) -> str:
         """The name of an objective's parameters, unique in the recipe: its `head`, else the name of the part, preceded by that of
         the network if several networks have such a head."""
         if objective.head is not None:
             return objective.head
         pairs = [pair for entry in self.entries.values() for pair in entry.objectives()]
         owners = {p.network for p, o in pairs if o.head is None and o.part.name == objective.part.name}
-        return objective.part.name if len(owners) == 1 else f"{run.network}.{objective.part.name}"
+        return objective.part.name if len(owners) == 1 else f"{pass_.network}.{objective.part.name}"
 
-    def head_key(self, run: PassSpec, objective: ObjectiveSpec) -> str:
+    def head_key(self, pass_: PassSpec, objective: ObjectiveSpec) -> str:
         """The key of an objective's parameters in `StepModule.objectives`; a module's name cannot hold a dot."""
-        return self.head_name(run, objective).replace(".", ":")
+        return self.head_name(pass_, objective).replace(".", ":")
 
-    def objective_key(self, run: PassSpec, objective: ObjectiveSpec) -> str:
+    def objective_key(self, pass_: PassSpec, objective: ObjectiveSpec) -> str:
         """The key of an objective in `StepModule.objectives`: its head, and its set if an earlier objective uses the head."""
-        key = self.head_key(run, objective)
+        key = self.head_key(pass_, objective)
         owner = next(o for entry in self.entries.values() for r, o in entry.objectives() if self.head_key(r, o) == key)
         return key if owner.set == objective.set else f"{key}:{objective.set}"
 
@@ -462,15 +462,15 @@ def _entry(entry: EntrySpec) -> dict[str, Any]:
         "source": entry.source,
         "order": as_plain_data(entry.order),
         "exercise": [_part(edit.part, **{"in": edit.view}) for edit in entry.exercise],
-        "passes": [_pass(run) for run in entry.passes],
+        "passes": [_pass(pass_) for pass_ in entry.passes],
     }
 
 
-def _pass(run: PassSpec) -> dict[str, Any]:
-    rewriters = {name: origin for name, origin in run.take.items() if isinstance(origin, RewriterSpec)}
+def _pass(pass_: PassSpec) -> dict[str, Any]:
+    rewriters = {name: origin for name, origin in pass_.take.items() if isinstance(origin, RewriterSpec)}
     fields = {name: {**as_plain_data(origin.part.arguments), "from": _read(origin.read)} for name, origin in rewriters.items()}
-    objectives = [_objective(objective) for objective in run.objectives]
-    return {**vars(run), "take": {**run.take, **fields}, "objectives": objectives}
+    objectives = [_objective(objective) for objective in pass_.objectives]
+    return {**vars(pass_), "take": {**pass_.take, **fields}, "objectives": objectives}
 
 
 def _objective(objective: ObjectiveSpec) -> dict[str, Any]:

@@ -54,10 +54,10 @@ def reading_twins(recipe: Recipe) -> set[str]:
         kinds = [(edit, class_of("edit", edit.part.name)) for edit in entry.exercise]
         copies = {edit.part.arguments["to"] for edit, kind in kinds if kind.duplicates}
         changed = {edit.view for edit, kind in kinds if not kind.duplicates and not kind.frames}
-        for run in entry.passes:
-            other_passes = [other for other in entry.passes if other.network == run.network and other is not run]
-            if run.view in copies - changed and any(other.view not in changed for other in other_passes):
-                twins.add(run.network)
+        for pass_ in entry.passes:
+            other_passes = [other for other in entry.passes if other.network == pass_.network and other is not pass_]
+            if pass_.view in copies - changed and any(other.view not in changed for other in other_passes):
+                twins.add(pass_.network)
     return twins
 
 
@@ -80,7 +80,7 @@ def _check_networks(recipe: Recipe, report: Report) -> None:
         _require_known(f"{path}.of", network.average.of, trained, "network that is trained", report)
         if name == recipe.export:
             report("export", f"{name} is an average.", f"Export {network.average.of}.")
-        if any(run.network == name and run.grad for entry in recipe.entries.values() for run in entry.passes):
+        if any(pass_.network == name and pass_.grad for entry in recipe.entries.values() for pass_ in entry.passes):
             report(path, f"a pass of {name} has a gradient, but an average is never trained.",
                    "Write `grad: false` in that pass.")
 
@@ -91,27 +91,27 @@ def _check_passes(recipe: Recipe, entry: EntrySpec, prefix: str, at: At, faults:
         earlier_views = views(EntrySpec(entry.name, entry.source, entry.order, entry.exercise[:index], ()))
         _require_known(f"{edit.part.path}.in", edit.view, earlier_views, "view", partial(faults.add, edit.part.where))
     earlier: list[str] = []
-    for index, run in enumerate(entry.passes):
+    for index, pass_ in enumerate(entry.passes):
         path = f"{prefix}passes[{index}]"
-        where = run.objectives[0].part.where if run.objectives else at(path)
-        _require_known(f"{path}.network", run.network, recipe.networks, "network", partial(faults.add, where))
-        _require_known(f"{path}.view", run.view, view_names, "view", partial(faults.add, where))
-        if run.name in earlier:
-            faults.add(where, path, f"there is already a pass {run.name!r}.", "Give this one a `name:` of its own.")
-        if run.name in view_names and run.name != run.view:
-            faults.add(where, path, f"the pass {run.name!r} has the name of a view on which it does not run.",
+        where = pass_.objectives[0].part.where if pass_.objectives else at(path)
+        _require_known(f"{path}.network", pass_.network, recipe.networks, "network", partial(faults.add, where))
+        _require_known(f"{path}.view", pass_.view, view_names, "view", partial(faults.add, where))
+        if pass_.name in earlier:
+            faults.add(where, path, f"there is already a pass {pass_.name!r}.", "Give this one a `name:` of its own.")
+        if pass_.name in view_names and pass_.name != pass_.view:
+            faults.add(where, path, f"the pass {pass_.name!r} has the name of a view on which it does not run.",
                        "Give the pass a `name:` of its own.")
-        _check_references(run, earlier, view_names, path, where, faults)
-        earlier.append(run.name)
+        _check_references(pass_, earlier, view_names, path, where, faults)
+        earlier.append(pass_.name)
 
 
 def _check_references(
-    run: PassSpec, earlier: list[str], views: list[str], path: str, where: Where, faults: Faults
+    pass_: PassSpec, earlier: list[str], views: list[str], path: str, where: Where, faults: Faults
 ) -> None:
     """`pass.state` names an earlier pass, `view.field` a view."""
-    fields = {field: origin for field, origin in run.take.items() if isinstance(origin, str)}
+    fields = {field: origin for field, origin in pass_.take.items() if isinstance(origin, str)}
     references = [(f"{path}.take.{field}", origin, where) for field, origin in fields.items()]
-    for rewriter in run.take.values():
+    for rewriter in pass_.take.values():
         if isinstance(rewriter, RewriterSpec):
             references += [(f"{rewriter.part.path}.from", state, rewriter.part.where) for state in rewriter.read.values()]
     for location, reference, stands in references:
@@ -127,12 +127,12 @@ def _check_references(
     for field in fields:
         with faults.catching(where, f"{path}.take.{field}"):
             find_field(field)
-    for objective in run.objectives:
+    for objective in pass_.objectives:
         for state in objective.read.values():
             owner, dot, _ = state.rpartition(".")
-            if dot and owner not in (*earlier, run.name):
+            if dot and owner not in (*earlier, pass_.name):
                 faults.add(objective.part.where, f"{objective.part.path}.read", f"{state!r} names no earlier pass.",
-                           propose(owner, [*earlier, run.name]))
+                           propose(owner, [*earlier, pass_.name]))
 
 
 def _check_mixing(recipe: Recipe, report: Report) -> None:
@@ -144,7 +144,7 @@ def _check_mixing(recipe: Recipe, report: Report) -> None:
         report("mixing", "row and training.packing cannot be combined.", "Write `packing: false`.")
     for entry in other_entries:
         for name in ("name", "network", "view", "take", "grad"):
-            if [vars(run)[name] for run in entry.passes] != [vars(run)[name] for run in first.passes]:
+            if [vars(pass_)[name] for pass_ in entry.passes] != [vars(pass_)[name] for pass_ in first.passes]:
                 report("mixing", f"row, but the passes of {first.name} and {entry.name} differ in `{name}`.",
                            "Rows of one batch go through the same passes; write `mixing: step`.")
                 break
@@ -179,8 +179,8 @@ def _check_heads(recipe: Recipe, faults: Faults) -> None:
     """Objectives that share a head must have the same settings; only the set of targets may differ."""
     first: dict[str, PartSpec] = {}
     for entry in recipe.entries.values():
-        for run, objective in entry.objectives():
-            name = recipe.head_name(run, objective)
+        for pass_, objective in entry.objectives():
+            name = recipe.head_name(pass_, objective)
             original = first.setdefault(name, objective.part)
             if original.name != objective.part.name:
                 faults.add(objective.part.where, objective.part.path,

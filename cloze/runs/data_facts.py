@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from cloze.checkpoint.build import build_spec
+from cloze.checkpoint.build import build_part
 from cloze.corpus import RecordStore, Store, TripleStore
 from cloze.corpus.items import ItemArray
 from cloze.corpus.items.item_store import FEATURES
@@ -60,7 +60,7 @@ def _item_arguments(entry: EntrySpec, store: Store) -> dict[str, dict[str, Any]]
     for edit in entry.exercise:
         asks = class_of("edit", edit.part.name) is AskItems
         if asks and isinstance(store, RecordStore) and store.items is not None:
-            question = build_spec(edit.part)
+            question = build_part(edit.part)
             item_set = store.items.sets.get(question.items)
             if item_set is not None and question.array in item_set.kinds:
                 counts = (
@@ -76,7 +76,7 @@ def _head_arguments(recipe: Recipe, entry: EntrySpec, store: Store) -> dict[str,
     if not isinstance(store, RecordStore):
         return {}
     stored = {**store.columns, **({} if store.bounds is None else {"bounds": store.bounds})}
-    answer = build_spec(recipe.sources[entry.source]).answer
+    answer = build_part(recipe.sources[entry.source]).answer
     if lacks := [name for name in answer.columns if name not in stored]:
         raise CorpusError(
             f"{store.path}: the rows of this store have no {lacks[0]!r}, which the recipe reads.\n"
@@ -102,8 +102,10 @@ def _entry(recipe: Recipe, entry: EntrySpec, store: Store) -> EntrySpec:
     arguments = {**_head_arguments(recipe, entry, store), **_item_arguments(entry, store)}
     graph = {"relations": store.relation_ids} if isinstance(store, TripleStore) and store.relation_ids else {}
     passes = tuple(
-        replace(run, objectives=tuple(_objective(spec, {**arguments.get(str(spec.set), {}), **graph}) for spec in run.objectives))
-        for run in entry.passes
+        replace(pass_, objectives=tuple(
+            _objective(spec, {**arguments.get(str(spec.set), {}), **graph}) for spec in pass_.objectives
+        ))
+        for pass_ in entry.passes
     )
     return replace(entry, passes=passes)
 
@@ -115,8 +117,8 @@ def _require_labels(recipe: Recipe, entry: EntrySpec, store: Store) -> None:
         if not shows or layer not in store.labels:
             continue
         names, input_name = store.label_names(str(layer)), str(edit.part.arguments.get("set") or layer)
-        for run in entry.passes:
-            part = recipe.networks[run.network].part
+        for pass_ in entry.passes:
+            part = recipe.networks[pass_.network].part
             embedding = None if part is None else part.arguments.get("embedding")
             if not isinstance(embedding, PartSpec) or not isinstance(embedding.arguments.get("inputs"), Mapping):
                 continue
@@ -126,7 +128,8 @@ def _require_labels(recipe: Recipe, entry: EntrySpec, store: Store) -> None:
                     f"{store.path}: the annotation layer {layer!r} has {len(names)} labels ({', '.join(names[:8])}"
                     f"{', …' if len(names) > 8 else ''}), and the network has room for {rows - 1}.\n"
                     f"  Give its labels the names of the recipe (`cloze show`, text.annotate), or the network a row for each: "
-                    f"--set {_network_path(recipe, run.network)}.embedding.{embedding.name}.inputs.{input_name}={len(names) + 1}"
+                    f"--set {_network_path(recipe, pass_.network)}.embedding.{embedding.name}.inputs.{input_name}="
+                    f"{len(names) + 1}"
                 )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from cloze.checkpoint.build import build_spec, build_step
+from cloze.checkpoint.build import build_part, build_step
 from cloze.errors import RecipeError
 from cloze.networks.blocks.dropout import dropouts
 from cloze.recipe.load import phase_recipes
@@ -29,7 +29,7 @@ def with_positions(phases: tuple[SchedulePhase, ...], recipe: Recipe) -> tuple[S
     """The phases with the rotary positions that each network has in them, if some phase sets a base."""
     turning = positions_by_phase(recipe)
     return tuple(
-        replace(phase, positions={name: build_spec(part) for name, part in parts_by_name.items()})
+        replace(phase, positions={name: build_part(part) for name, part in parts_by_name.items()})
         for phase, parts_by_name in zip(phases, turning, strict=True)
     ) if turning else phases
 
@@ -59,7 +59,7 @@ def unfreezing(recipe: Recipe, label: str) -> Unfreezing:
     if any(sets_train(path, label) for phase in recipe.schedule for path in phase.set):
         in_turn = phase_recipes(recipe)
     train_values = [phase_recipe.networks[label].train for phase_recipe in in_turn]
-    ways = [unfreezing_of(build_spec(train) if isinstance(train, PartSpec) else train) for train in train_values]
+    ways = [unfreezing_of(build_part(train) if isinstance(train, PartSpec) else train) for train in train_values]
     return ways[0] if len(ways) == 1 else ByPhase(phases_of(recipe), tuple(ways))
 
 

@@ -14,7 +14,7 @@ from cloze.arguments import checked
 from cloze.budget.fit import can_be_fitted, short
 from cloze.budget.fit_text import sample_for
 from cloze.budget.fit_words import learns_words, most_passes
-from cloze.budget.fitted import Fitted, fit_until_stable, paid, passes_paid
+from cloze.budget.fitted import Fitted, epochs_paid, fit_until_stable, paid
 from cloze.budget.micro_batch import why_no_forecast, within_memory
 from cloze.checkpoint.build import build_step
 from cloze.corpus import Store
@@ -26,8 +26,8 @@ from cloze.recipe.recipe import Recipe
 from cloze.runs.options import PretrainOptions, quiet
 from cloze.runs.plan import Plan
 from cloze.runs.preparing import plan_of, prepare
-from cloze.runs.request import Request, bound_to, load_request, run_origins, the_budget
-from cloze.runs.run import end_after_passes, fit_to_budget
+from cloze.runs.request import Request, bound_to, choose_budget, load_request, run_origins
+from cloze.runs.run import end_after_epochs, fit_to_budget
 from cloze.runs.text_distance import text_distance
 from cloze.training.forecasting.forecast import Forecast, Trials, forecast
 from cloze.training.forecasting.pace import pace
@@ -72,9 +72,9 @@ def _runs(recipe: Recipe, request: Request) -> Iterator[tuple[Recipe, Request, B
     """The recipe, the request and the budget of every stage; of a recipe without stages, its own."""
     budget, out = request.options.budget, request.options.folder
     if not recipe.stages:
-        yield recipe, request, the_budget(recipe, budget, out)
+        yield recipe, request, choose_budget(recipe, budget, out)
     for stage in recipe.stages:
-        spend = the_budget(stage.recipe, None, out) if budget is None else Budget.parse(budget).part(stage.share)
+        spend = choose_budget(stage.recipe, None, out) if budget is None else Budget.parse(budget).part(stage.share)
         corpus, binds = bound_to(stage, recipe, request)
         starts_from_stage = stage.recipe.exported.origin in [earlier.name for earlier in recipe.stages]
         stage_request = replace(request, corpus=corpus, binds=binds, starts_from_stage=starts_from_stage)
@@ -87,7 +87,7 @@ def _planned(recipe: Recipe, request: Request, spend: Budget) -> Plan:
         trials: Trials = {}
         origins = run_origins(recipe, request, {})
         fit = fit_to_budget(recipe, request, folder, spend, origins, trials)
-        run, stores = prepare(fit.recipe, request, folder, end_after_passes(fit, request, spend), origins, dry_run=True)
+        run, stores = prepare(fit.recipe, request, folder, end_after_epochs(fit, request, spend), origins, dry_run=True)
         try:
             engine = pace(run, engines()) if learns_words(fit.recipe) else None
             if engine is not None:
@@ -171,7 +171,7 @@ def _without_text(checked_recipe: Recipe, request: Request, spend: Budget, folde
         raise BudgetError(f"{name}: cannot be timed on random text ({why}).\n  {_WITH_DATA.format(name)}") from None
     if fewer:
         run.step = build_step(checked_recipe, vocab_size=int(size or 0))
-    pays = passes_paid(run, spend, pace(run, engines())) if learns_words(checked_recipe) else paid(run, spend)
+    pays = epochs_paid(run, spend, pace(run, engines())) if learns_words(checked_recipe) else paid(run, spend)
     updates = int(spend.amount) if spend.kind == "steps" else None
     fit = fit_until_stable(checked_recipe, request.options.load, pays, int(pays(checked_recipe)), updates=updates)
     run.data.close()

@@ -16,7 +16,7 @@ from cloze.budget.baselines import baselines
 from cloze.budget.fitted import Fitted
 from cloze.budget.micro_batch import choose_micro_batch, require_memory, require_one_process, why_no_forecast
 from cloze.checkpoint.borrowed import reference_to
-from cloze.checkpoint.build import build_spec, build_step
+from cloze.checkpoint.build import build_part, build_step
 from cloze.checkpoint.feeds import build_data, first_length, odds_of, step_feeds
 from cloze.checkpoint.inputs import require_held_out_known, require_inputs, store_input, weights_input
 from cloze.checkpoint.new_heads import scale_heads
@@ -129,7 +129,7 @@ def _build_run(
         folder=out, step=step, data=data, budget=spend, export=publisher,
         exports=[replace(publisher, positions=positions) for positions in positions_by_phase(recipe)],
         borrowed=borrowed_parts(recipe),
-        optimizer=build_spec(recipe.training.optimizer), rate=build_spec(recipe.training.rate),
+        optimizer=build_part(recipe.training.optimizer), rate=build_part(recipe.training.rate),
         record=record,
         selection=selection,
         training=replace(
@@ -137,7 +137,7 @@ def _build_run(
         ),
         phases=phases, odds=odds_of(recipe, stores),
         mixing=recipe.mixing, train={name: unfreezing(recipe, name) for name in recipe.networks},
-        layerwise=None if recipe.training.layerwise_rates is None else build_spec(recipe.training.layerwise_rates),
+        layerwise=None if recipe.training.layerwise_rates is None else build_part(recipe.training.layerwise_rates),
         seed=seed, device=options.device, bytes_per_token=bytes_per_token(stores), extend=options.extend,
         samples=sampler(recipe, step, next(iter(stores.values())), tokenizer, tables=tables, seed=seed), say=options.report,
         verbose=options.verbose, command=request.command, fitted=() if fitted is None else fitted.overrides, until=options.until,
@@ -234,7 +234,7 @@ def publisher_of(
     """What writes the folders of a run; `description` is that of its task."""
     borrowed_names, read = borrowed(recipe), read_by_export(recipe)
     return Publisher(
-        recipe, tokenizer, tables, languages_of(stores), run=run_name(out), home=out, code=files_of(recipe),
+        recipe, tokenizer, tables, languages_of(stores), run_name=run_name(out), home=out, code=files_of(recipe),
         task=description, labels=None if description is None else description.get("labels"),
         label_names={layer: store.label_names(layer) for store in stores.values() for layer in store.labels},
         references={label: reference_to(origins[label], out) for label in borrowed_names - {recipe.export, *read}},
@@ -361,7 +361,7 @@ def training_of(recipe: Recipe) -> Training:
         keep=t.keep, keep_steps=tuple(t.keep_steps), log_every=t.log_every,
         nominal_steps=t.steps, divide=t.divide, engine=t.engine,
         average=None if t.average is None else t.average["decay"],
-        growth=None if t.batch_warmup is None else build_spec(t.batch_warmup),
+        growth=None if t.batch_warmup is None else build_part(t.batch_warmup),
     )
 
 

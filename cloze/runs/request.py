@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cloze.checkpoint.borrowed import origins_of
-from cloze.checkpoint.build import build_spec
+from cloze.checkpoint.build import build_part
 from cloze.checkpoint.checks.check import check_recipe
 from cloze.corpus import Store
 from cloze.corpus.readers.formats import with_column
@@ -179,7 +179,7 @@ def to_be_fitted(options: PretrainOptions, recipe: Recipe) -> bool:
     return other and str(options.recipe) in pretraining_recipe_names()
 
 
-def the_budget(recipe: Recipe, option: str | None, out: Path, *, extend: bool = False) -> Budget:
+def choose_budget(recipe: Recipe, option: str | None, out: Path, *, extend: bool = False) -> Budget:
     """The given budget, else that of the run in `out`, else the published one of the recipe."""
     if option is not None:
         return Budget.parse(option)
@@ -218,7 +218,7 @@ def run_origins(recipe: Recipe, request: Request, done: Mapping[str, Path]) -> d
         if label in started_networks or request.options.drop_stage_origins:  # its weights may come from an earlier stage
             continue
         for change in network.change:
-            if build_spec(change).needs_checkpoint:
+            if build_part(change).needs_checkpoint:
                 raise RecipeError(
                     f"networks.{label}.change: {change.name} changes the weights of a checkpoint, but this network starts at "
                     "random.\n  Write `from:`, give a checkpoint with --init, or leave the change out."

@@ -26,7 +26,7 @@ from cloze.runs.held_texts import HeldTexts, record, trained_on
 from cloze.runs.options import PretrainOptions, accepts_fields_of
 from cloze.runs.out_folder import claimed
 from cloze.runs.preparing import prepare, require_same
-from cloze.runs.request import Request, bound_to, load_request, run_origins, the_budget
+from cloze.runs.request import Request, bound_to, choose_budget, load_request, run_origins
 from cloze.text import Tokenizer
 from cloze.training.checkpoints.mirror import Mirror, join_url
 from cloze.training.distribution import check_launch
@@ -74,7 +74,7 @@ def run_request(recipe: Recipe, request: Request) -> Outcome:
                     "without stages can pause at a share of its budget."
                 )
             return run_stages(recipe, request, out, budget)
-        spend = the_budget(recipe, budget, out, extend=options.extend)
+        spend = choose_budget(recipe, budget, out, extend=options.extend)
         return train_recipe(recipe, request, out, spend, run_origins(recipe, request, {}))
 
 
@@ -82,7 +82,7 @@ def run_stages(recipe: Recipe, request: Request, out: Path, budget: str | None) 
     """Run the stages one after another. Finished runs are skipped, so that rerunning the command resumes where it stopped."""
     folders = {stage.name: out / "cloze" / "stages" / stage.name for stage in recipe.stages[:-1]} | {recipe.stages[-1].name: out}
     spends = {
-        stage.name: the_budget(stage.recipe, None, folders[stage.name], extend=request.options.extend) if budget is None
+        stage.name: choose_budget(stage.recipe, None, folders[stage.name], extend=request.options.extend) if budget is None
         else Budget.parse(budget).part(stage.share)
         for stage in recipe.stages
     }
@@ -132,7 +132,7 @@ def train_recipe(
             for note in trained_on(request.measure, request.corpus):
                 request.say(note)
         texts = HeldTexts.due(request.measure, out, text_format=request.options.text_format, extend=request.options.extend)
-        run, _ = prepare(recipe, request, out, end_after_passes(fit, request, spend), origins, fitted=fit, trials=trials)
+        run, _ = prepare(recipe, request, out, end_after_epochs(fit, request, spend), origins, fitted=fit, trials=trials)
         before = texts.figures(origins.get(recipe.export), device=request.options.device)
         if sys.stderr.isatty():
             request.say("Ctrl-C stops the run and writes a checkpoint; the same command resumes it.")
@@ -160,12 +160,12 @@ def _advise(recipe: Recipe, request: Request, origins: Mapping[str, Path]) -> No
         request.say(line)
 
 
-def end_after_passes(fitted: Fitted, request: Request, spend: Budget) -> Budget:
+def end_after_epochs(fitted: Fitted, request: Request, spend: Budget) -> Budget:
     """The budget. With fitted word vectors, a budget in time also ends after the number of passes that the fit or the user has
     set."""
     sets_epochs = any(value.startswith("training.epochs=") for value in (*fitted.overrides, *request.options.overrides))
     ends = sets_epochs and request.fit and spend.timed and learns_words(fitted.recipe)
-    return replace(spend, passes=fitted.recipe.training.epochs) if ends else spend
+    return replace(spend, max_epochs=fitted.recipe.training.epochs) if ends else spend
 
 
 def fit_to_budget(

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from cloze.budget.fit import short
-from cloze.checkpoint.build import build_spec
+from cloze.checkpoint.build import build_part
 from cloze.corpus import Store
 from cloze.corpus.sources.bound import running_text
 from cloze.errors import RecipeError, Say
@@ -46,7 +46,7 @@ def start_tables(
         table: Any = step.networks[label]
         weight = table.token_tables["tokens"].weight.data
         documents = running_text(store, 0.0 if entry.source in dev_stores else recipe.training.held_out, "train")
-        vectors, vector_mask = build_spec(network.start).of(store, documents, width=weight.shape[1], seed=seed)
+        vectors, vector_mask = build_part(network.start).of(store, documents, width=weight.shape[1], seed=seed)
         start_rows(weight, vectors, vector_mask)
         seconds = time.perf_counter() - began
         say(f"the table of {label} starts from vectors of {int(vector_mask.sum()):,} ids ({seconds:.1f} s)")

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cloze.checkpoint.annotators import entry_annotations, read_layers, written
-from cloze.checkpoint.build import Loaded, build_spec
+from cloze.checkpoint.build import Loaded, build_part
 from cloze.checkpoint.publish import input_edits, reading_edits
 from cloze.corpus import RecordStore, Store
 from cloze.decoding.pictures import Pictures
@@ -45,7 +45,7 @@ class TaskHead(NamedTuple):
 
     spec: EntryTaskSpec
     entry: EntrySpec
-    run: PassSpec
+    pass_: PassSpec
     objective: ObjectiveSpec
 
     @property
@@ -69,10 +69,10 @@ def task_heads(recipe: Recipe) -> dict[str, TaskHead]:
 def _answering(recipe: Recipe, entries: Mapping[str, EntrySpec]) -> tuple[EntrySpec, PassSpec, ObjectiveSpec]:
     for entry in entries.values():
         sets = answer_sets(recipe, entry)
-        for run, objective in entry.objectives():
+        for pass_, objective in entry.objectives():
             is_of_records = class_of("objective", objective.part.name).of_records
-            if run.network == recipe.export and (objective.set in sets or is_of_records):
-                return entry, run, objective
+            if pass_.network == recipe.export and (objective.set in sets or is_of_records):
+                return entry, pass_, objective
     where = "" if not recipe.tasks else f" of {next(iter(entries))!r}"
     raise RecipeError(
         f"{recipe.name}: task{where}: no objective of {recipe.export!r} learns a column of the labelled text.\n"
@@ -84,7 +84,7 @@ def answer_sets(recipe: Recipe, entry: EntrySpec) -> set[str]:
     """The sets of targets that come from the answers of an entry's records: those of edits that make targets of an answer
     (`Edit.targets_of_answer`), or all sets if no field holds the answer, as where it is a text."""
     edits = [edit.part for edit in entry.exercise if "set" in edit.part.arguments]
-    answer = build_spec(recipe.sources[entry.source]).answer
+    answer = build_part(recipe.sources[entry.source]).answer
     in_field = answer is None or any(name.startswith(ANSWER_FIELDS) for name in answer.gives)
     return {
         str(edit.arguments["set"]) for edit in edits if class_of("edit", edit.name).targets_of_answer or not in_field
@@ -100,7 +100,7 @@ def task_of_head(recipe: Recipe, head: TaskHead, store: Store) -> Task:
 def task_of_recipe(recipe: Recipe) -> Task:
     """The only task of a recipe, which reads files as its source is written to."""
     head = task_heads(recipe)[""]
-    source = build_spec(recipe.sources[head.source])
+    source = build_part(recipe.sources[head.source])
     return _task(recipe, head, asdict(source.columns), stores_answer=bool(source.answer.columns))
 
 
@@ -143,7 +143,7 @@ def _entries_of_task(recipe: Recipe, head: TaskHead, store: Store) -> dict[str, 
     contents |= store.about.get("described", {})
     layers = [layer for layer in written(recipe, head.entry) if layer in store.layers]
     contents |= {"annotated": layers} if layers else {}
-    answer = build_spec(recipe.sources[head.source]).answer
+    answer = build_part(recipe.sources[head.source]).answer
     ends = {} if store.bounds is None else {"bounds": store.bounds}
     description = answer.description({**store.columns, **ends}, store.classes)
     for name in [name for name, value in description.items() if isinstance(value, np.ndarray)]:  # tokens become text
@@ -157,22 +157,22 @@ def _entries_of_task(recipe: Recipe, head: TaskHead, store: Store) -> dict[str, 
 def _towers(recipe: Recipe, head: TaskHead) -> dict[str, Any]:
     """The network and the head behind each vector that an objective compares, by the names of its readings; empty if it compares
     none."""
-    sources = {f"{run.name}.{objective.state}": (run, objective) for run, objective in head.entry.objectives()}
-    answers = f"{head.run.name}.{head.objective.state}"
+    sources = {f"{pass_.name}.{objective.state}": (pass_, objective) for pass_, objective in head.entry.objectives()}
+    answers = f"{head.pass_.name}.{head.objective.state}"
     for _, objective in head.entry.objectives():
         towers = {name: sources[path] for name, path in objective.read.items() if path in sources}
-        if answers not in objective.read.values() or len({(run.network, tower.state) for run, tower in towers.values()}) < 2:
+        if answers not in objective.read.values() or len({(pass_.network, tower.state) for pass_, tower in towers.values()}) < 2:
             continue
-        for run, _ in towers.values():
-            if run.network in borrowed(recipe):
+        for pass_, _ in towers.values():
+            if pass_.network in borrowed(recipe):
                 raise RecipeError(
-                    f"{recipe.name}: networks.{run.network}: only passes with `grad: false` use it, so the run keeps no head for "
+                    f"{recipe.name}: networks.{pass_.network}: only passes with `grad: false` use it, so no head is kept for "
                     f"it, which the task {head.spec.type} needs.\n"
                     "  Leave `grad: false` out. `train: none` keeps the network as it is."
                 )
         return {"towers": {
-            name: {"network": None if run.network == recipe.export else run.network, "head": tower.state}
-            for name, (run, tower) in towers.items()
+            name: {"network": None if pass_.network == recipe.export else pass_.network, "head": tower.state}
+            for name, (pass_, tower) in towers.items()
         }}  # fmt: skip
     return {}
 
@@ -202,7 +202,7 @@ def with_example_facts(
                 if task_description["stride"] is None and not (part == "dev" and task.of_words)
             },
         }
-        answer, (most, _) = build_spec(recipe.sources[head.source]).answer, max_tokens[head.entry.name]
+        answer, (most, _) = build_part(recipe.sources[head.source]).answer, max_tokens[head.entry.name]
         lost = {part: answer.lost({**store.columns, "bounds": store.bounds}, most) for part, store in record_stores.items()}
         if None not in lost.values():  # some rows may lose their targets because they are cut
             facts["lost"] = lost
@@ -296,9 +296,9 @@ def as_loaded(
     network: Any = step.networks[name]
     heads: dict[str, Any] = {}
     reads: dict[str, dict[str, str]] = {}
-    for run, objective in entry.objectives():
-        if run.network == name:
-            heads[objective.state] = step.objectives[recipe.head_key(run, objective)]
+    for pass_, objective in entry.objectives():
+        if pass_.network == name:
+            heads[objective.state] = step.objectives[recipe.head_key(pass_, objective)]
             readings = {reading: path for reading, path in objective.read.items() if "." not in path}
             reads |= {objective.state: readings} if readings else {}
     annotations = entry_annotations(recipe, entry, read_layers(input_edits(recipe)))

@@ -14,7 +14,7 @@ from cloze.batching import Data
 from cloze.budget.facts import BudgetFacts
 from cloze.budget.fit import HELD_OUT_ROWS, can_be_fitted, fit, fit_vocabulary
 from cloze.budget.fit_words import learns_words
-from cloze.checkpoint.build import build_spec
+from cloze.checkpoint.build import build_part
 from cloze.checkpoint.feeds import first_length
 from cloze.recipe.canonical import to_yaml
 from cloze.recipe.load import load_recipe, recipe_names
@@ -169,7 +169,7 @@ def test_every_fit_is_legal_and_fits_no_further(name: str) -> None:
     sets = [f"stages.{recipe.stages[-1].name}.{c.override}" if recipe.stages else c.override for c in changes]
     made = load_recipe(name, size="tiny", overrides=sets)
     for part in [*made.sources.values(), made.training.rate, made.training.optimizer]:
-        build_spec(part)
+        build_part(part)
     assert fit(made, facts) == [] and fit_vocabulary(made, 25_000_000) == []
     assert learns_words(recipe) or made.hash != recipe.hash
     most = 20 * 128 + 2 * first_length(made) if name not in COMPARING else 64 * 128

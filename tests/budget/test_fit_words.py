@@ -51,7 +51,7 @@ def test_factorisations_and_networks_are_no_word_vectors_by_passes() -> None:
 
 
 def test_a_budget_ends_with_its_passes_or_when_it_is_spent_whichever_is_first() -> None:
-    budget = Budget("seconds", 60.0, passes=50.0)
+    budget = Budget("seconds", 60.0, max_epochs=50.0)
     assert budget.share(Spent(seconds=30.0, epochs=10.0)) == 0.5 and budget.share(Spent(seconds=3.0, epochs=50.0)) == 1.0
     assert budget.end(Spent(seconds=61.0, epochs=10.0)) == "the budget is spent" and str(budget) == "60seconds"
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from cloze.checkpoint.bound import BoundCheckpoints
-from cloze.checkpoint.build import build_spec, build_step, load_checkpoint
+from cloze.checkpoint.build import build_part, build_step, load_checkpoint
 from cloze.checkpoint.publish import Publisher
 from cloze.checkpoint.share import share
 from cloze.checkpoint.warm_start import load_origins
@@ -205,7 +205,7 @@ def test_a_changed_network_computes_the_same_by_fast_functions_by_plain_modules_
     own = system(name)
     recipe, step = own.recipe, own.step()
     stir(step, added=False)
-    network, part = network_of(step, recipe), build_spec(PartSpec("change", change, dict(CHANGES[change])))
+    network, part = network_of(step, recipe), build_part(PartSpec("change", change, dict(CHANGES[change])))
     said = refusal(change, name)
     if said is not None:
         with pytest.raises(UserError, match=said):
@@ -278,7 +278,7 @@ def assert_survives(change: str, name: str, system: Callable[..., Any], start: C
     assert not plain.imported.model.changes
     merged = copy.deepcopy(step)
     for spec in reversed(recipe.networks[recipe.export].change):
-        build_spec(spec).plain(network_of(merged, recipe))
+        build_part(spec).plain(network_of(merged, recipe))
     for key, tensor in network_of(merged, recipe).state_dict().items():
         torch.testing.assert_close(plain.network.state_dict()[key], tensor, rtol=0, atol=1e-6)
 

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from cloze.batching import Cursor
-from cloze.checkpoint.build import build_spec, build_step
+from cloze.checkpoint.build import build_part, build_step
 from cloze.checkpoint.checks.check import check_recipe
 from cloze.checkpoint.feeds import build_data, edits_of, first_length
 from cloze.exercises import Exercise, TokenFacts
@@ -63,7 +63,7 @@ def test_bart_ends_without_any_dropout_and_begins_with_that_of_attention(name: s
 def test_gpt3_reaches_a_tenth_of_its_rate_after_260_of_300_billion_tokens_and_stays_there() -> None:
     """Brown et al. (2020), appendix B."""
     recipe = named("gpt3")
-    rate, steps = build_spec(recipe.training.rate), recipe.training.steps
+    rate, steps = build_part(recipe.training.rate), recipe.training.steps
     assert steps is not None and abs(steps * recipe.training.batch * 2048 / 300e9 - 1) < 0.001
     at = [rate(tokens / 300, steps) for tokens in (0.375, 130.1875, 260, 261, 280, 300)]
     assert at == pytest.approx([6e-4, 3.3e-4, 6e-5, 6e-5, 6e-5, 6e-5], rel=1e-3)
@@ -103,10 +103,10 @@ def test_mass_writes_a_text_at_the_positions_at_which_it_learned_to() -> None:
 def test_mass_trains_as_its_authors_command_says() -> None:
     """microsoft/MASS, MASS-summarization, `README.md` and `s2s_model.py` (transformer_mass_base)."""
     recipe = load_recipe("mass")
-    rate, steps, found = build_spec(recipe.training.rate), recipe.training.steps, check_recipe(recipe)
+    rate, steps, found = build_part(recipe.training.rate), recipe.training.steps, check_recipe(recipe)
     assert (recipe.training.batch, steps, recipe.training.clip) == (4096, 125_000, None)
     assert [rate(step / 125_000, steps) for step in (5000, 10_000, 67_500, 125_000)] == pytest.approx([2.5e-4, 5e-4, 2.5e-4, 0])
-    optimizer = build_spec(recipe.training.optimizer)
+    optimizer = build_part(recipe.training.optimizer)
     assert (optimizer.betas, optimizer.epsilon, optimizer.weight_decay, optimizer.decay) == ((0.9, 0.98), 1e-6, 0.01, "all")
     step = build_step(named("mass"), vocab_size=50, device="meta")
     assert {module.rate for module in step.modules() if isinstance(module, Dropout)} == {0.1} and not recipe.schedule
@@ -158,7 +158,7 @@ def test_xlnets_rows_are_running_text_and_a_pair_with_43_and_42_answers(name: st
     assert (out["segments"][:, :-1] == (columns > first[:, None])).all() and first.min() > 256
     assert 8 < (out["tokens"] >= 2000).any(1).sum() < 32  # from elsewhere
     assert set(out["order"][:, 255].tolist()) != {0}  # the order is there, half by half
-    rate, steps = build_spec(recipe.training.rate), recipe.training.steps
+    rate, steps = build_part(recipe.training.rate), recipe.training.steps
     assert [rate(step / 500_000, steps) for step in (20_000, 40_000, 500_000)] == pytest.approx([2e-4, 4e-4, 4e-7])
 
 

@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import nn
 
-from cloze.checkpoint.build import build_spec, build_step
+from cloze.checkpoint.build import build_part, build_step
 from cloze.recipe.load import load_recipe
 
 
 def optimizer(name: str, module: nn.Module) -> torch.optim.Optimizer:
     """The optimizer of a recipe over a module, at a rate of 0.1."""
-    spec: Any = build_spec(load_recipe(name).training.optimizer)
+    spec: Any = build_part(load_recipe(name).training.optimizer)
     made: torch.optim.Optimizer = spec.build(module.named_parameters())
     for group in made.param_groups:
         group["lr"] = 0.1
@@ -67,7 +67,7 @@ def test_character_bert_predicts_the_words_it_masks_through_a_head_like_berts() 
 
 def test_character_bert_trains_in_two_runs_with_a_rate_each() -> None:
     training = load_recipe("character-bert").training
-    rate: Any = build_spec(training.rate)
+    rate: Any = build_part(training.rate)
     at = 7038 / 8601
     assert rate(at * 0.2844) == pytest.approx(6e-3 * (1 - 0.2843) ** 0.5, rel=1e-3)
     assert rate(at * 0.2842) == pytest.approx(6e-3, rel=1e-3)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from cloze.checkpoint.build import build_spec, build_step, load_checkpoint
+from cloze.checkpoint.build import build_part, build_step, load_checkpoint
 from cloze.checkpoint.feeds import build_feed
 from cloze.checkpoint.several import LabelledFiles
 from cloze.decoding.generating.forms import ByGaps, form_of
@@ -160,7 +160,7 @@ def test_what_is_trained_is_laid_out_as_what_is_measured(start: Folder, tmp_path
     rows.write_text("".join(json.dumps({"text": a, "target": b}) + "\n" for a, b in texts))
     loaded = load_checkpoint(start(name))
     recipe = recipe_onto("text_to_text", loaded, overrides=["length=14", "exercise[1].max_length=6", "training.batch=2"])
-    source = build_spec(recipe.sources["main"])
+    source = build_part(recipe.sources["main"])
     store = source.build_store([rows], loaded.tokenizer, tmp_path / "store", base=None, report=quiet)
     step = build_step(recipe, vocab_size=loaded.tokenizer.size)
     feed = build_feed(recipe, recipe.entries["main"], store, step, TokenFacts.of(loaded.tokenizer), length=14, seed=1)

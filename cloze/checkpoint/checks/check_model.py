@@ -97,7 +97,7 @@ def _check_architectures(recipe: Recipe, networks: Mapping[str, Any], faults: Fa
     for name, spec in recipe.networks.items():
         if spec.architecture is None or spec.part is None or networks[name] is None:
             continue
-        orders = [entry.order for entry in recipe.entries.values() for run in entry.passes if run.network == name]
+        orders = [entry.order for entry in recipe.entries.values() for pass_ in entry.passes if pass_.network == name]
         arguments = derived(flat(with_plain_table(plain_arguments(spec.part.arguments)), spec.part.name))
         usual = recipe.reading.orders[0] if recipe.reading.orders and name == recipe.export else reads_in(orders)
         reasons = ARCHITECTURES[spec.architecture].objections(arguments, usual, pad=0)
@@ -116,26 +116,26 @@ def _check_entry(
     from cloze.networks.network import PARAMETERS
 
     states: dict[str, frozenset[str]] = {}  # by pass
-    for run in entry.passes:
-        network = networks[run.network]
+    for pass_ in entry.passes:
+        network = networks[pass_.network]
         if network is None:  # from a checkpoint, or reported already
-            states[run.name] = frozenset({"?"})
+            states[pass_.name] = frozenset({"?"})
             continue
-        part = run.objectives[0].part if run.objectives else recipe.networks[run.network].part
+        part = pass_.objectives[0].part if pass_.objectives else recipe.networks[pass_.network].part
         where = Where(recipe.name) if part is None else part.where
-        present = _present(run, network, available, where, faults)
-        _check_taken(recipe, run, network, present, faults)
-        present |= _taken(run, states, inputs, present, faults)
+        present = _present(pass_, network, available, where, faults)
+        _check_taken(recipe, pass_, network, present, faults)
+        present |= _taken(pass_, states, inputs, present, faults)
         sound = "?" not in available
         for name in sorted(network.needs - present if sound else ()):
-            faults.add(where, f"passes.{run.name}", f'network "{run.network}" takes "{name}", which no edit gives.')
-        made_by_edits = _fields_of(run.view, available)
+            faults.add(where, f"passes.{pass_.name}", f'network "{pass_.network}" takes "{name}", which no edit gives.')
+        made_by_edits = _fields_of(pass_.view, available)
         for name in sorted(network.needs & BATCHING - made_by_edits if sound else ()):
-            faults.add(where, f"passes.{run.name}", f'network "{run.network}" needs "{name}", {_sometimes(name)}',
+            faults.add(where, f"passes.{pass_.name}", f'network "{pass_.network}" needs "{name}", {_sometimes(name)}',
                        f"Take it out of `needs`, and give `forward` a default for it: {name}=None.")
         heads = set()
-        for objective in run.objectives:
-            built = _objective(recipe, run, objective, network, inputs, checked, seen, faults)
+        for objective in pass_.objectives:
+            built = _objective(recipe, pass_, objective, network, inputs, checked, seen, faults)
             if built is None:
                 heads.add(objective.state)
                 continue
@@ -146,10 +146,10 @@ def _check_entry(
                     faults.add(objective.part.where, objective.part.path,
                                f'{objective.part.name} takes "{name}", {_sometimes(name)}',
                                "Declare it in `optional` in place of `takes`, and use it only if the batch has it.")
-            known_states = {**states, run.name: frozenset({*network.gives, PARAMETERS, *heads})}
-            _check_readings(recipe, run, objective, built.reads, known_states, faults)
+            known_states = {**states, pass_.name: frozenset({*network.gives, PARAMETERS, *heads})}
+            _check_readings(recipe, pass_, objective, built.reads, known_states, faults)
             heads.add(objective.state)
-        states[run.name] = frozenset({*network.gives, PARAMETERS, *heads})
+        states[pass_.name] = frozenset({*network.gives, PARAMETERS, *heads})
 
 
 def _sometimes(name: str) -> str:
@@ -158,39 +158,40 @@ def _sometimes(name: str) -> str:
 
 
 def _present(
-    run: PassSpec, network: Any, available: frozenset[str], where: Where, faults: Faults
+    pass_: PassSpec, network: Any, available: frozenset[str], where: Where, faults: Faults
 ) -> set[str]:
     """The fields that a pass reads of a batch, as `seen_by` in cloze/networks/routing.py gives them."""
-    present = set(BATCHING) | _fields_of(run.view, available)
+    present = set(BATCHING) | _fields_of(pass_.view, available)
     targets = {name for name in present if fields.split(name).field in ("targets", "values")}
     for view in sorted({fields.split(name).view for name in network.takes} - {"main"}):
-        view_fields = _fields_of(fields.join(run.view, view), available)
+        view_fields = _fields_of(fields.join(pass_.view, view), available)
         present |= {f"{view}.{name}" for name in view_fields}
         if network.writes is None:
             continue
         second_targets = {name for name in view_fields if fields.split(name).field in ("targets", "values")}
         for name in sorted(second_targets & targets):
-            faults.add(where, f"passes.{run.name}", f'there are "{name}" and "{view}.{name}"; an objective learns from one set.',
+            path = f"passes.{pass_.name}"
+            faults.add(where, path, f'there are "{name}" and "{view}.{name}"; an objective learns from one set.',
                        "Give one of the edits that make them another `set:`.")
         targets |= second_targets
-    for name in sorted(name for name in run.take if "." in name and name not in network.takes):
+    for name in sorted(name for name in pass_.take if "." in name and name not in network.takes):
         second = sorted(other for other in network.takes if "." in other)
-        faults.add(where, f"passes.{run.name}.take", f'network "{run.network}" does not take "{name}".',
+        faults.add(where, f"passes.{pass_.name}.take", f'network "{pass_.network}" does not take "{name}".',
                    propose(name, second) if second else "It reads one sequence.")
     return present | targets | {f"positions/{fields.split(name).set}" for name in targets}
 
 
-def _check_taken(recipe: Recipe, run: PassSpec, network: Any, present: set[str], faults: Faults) -> None:
+def _check_taken(recipe: Recipe, pass_: PassSpec, network: Any, present: set[str], faults: Faults) -> None:
     """A network must take the fields without which it would read another text."""
     for name in sorted(present - network.takes - {"?"}):
         if fields.find(name).binding:
-            spec = recipe.networks[run.network].part
-            kind = run.network if spec is None else spec.name
+            spec = recipe.networks[pass_.network].part
+            kind = pass_.network if spec is None else spec.name
             takers = [candidate for candidate in parts.names("network") if name in _usual_fields(candidate)]
             without = "with these arguments " if kind in takers else ""
             ways = [f"Networks that take {name}: {', '.join(taker for taker in takers if taker != kind)}."]
             ways += [f"Or leave it out: --set exercise.{edit}.{name}=false" for edit in _switches(recipe, name)]
-            faults.add(Where(recipe.name) if spec is None else spec.where, f"networks.{run.network}.{kind}",
+            faults.add(Where(recipe.name) if spec is None else spec.where, f"networks.{pass_.network}.{kind}",
                        f'{without}does not take "{name}", which an edit gives.', "\n  ".join(ways))
 
 
@@ -206,11 +207,11 @@ def _fields_of(view: str, available: frozenset[str]) -> set[str]:
 
 
 def _taken(
-    run: PassSpec, states: Mapping[str, frozenset[str]], inputs: Mapping[str, Any], present: set[str], faults: Faults
+    pass_: PassSpec, states: Mapping[str, frozenset[str]], inputs: Mapping[str, Any], present: set[str], faults: Faults
 ) -> set[str]:
     """The fields that `take` supplies."""
     supplied: set[str] = set()
-    for name, origin in run.take.items():
+    for name, origin in pass_.take.items():
         if isinstance(origin, str):
             supplied.add(name)
             continue
@@ -240,13 +241,13 @@ def _check_states(
 
 
 def _objective(
-    recipe: Recipe, run: PassSpec, spec: ObjectiveSpec, network: Any, inputs: Mapping[str, Any], checked: Checked,
+    recipe: Recipe, pass_: PassSpec, spec: ObjectiveSpec, network: Any, inputs: Mapping[str, Any], checked: Checked,
     seen: set[int], faults: Faults,
 ) -> Any:
     from cloze.checkpoint.build import of_network
 
     built = made_of(spec.part, {**inputs, **of_network(network, spec.read)}, faults)
-    name = recipe.head_name(run, spec)
+    name = recipe.head_name(pass_, spec)
     if built is not None and name not in checked.heads:
         parameters = [p for p in built.parameters() if id(p) not in seen]
         checked.heads[name] = sum(p.numel() for p in parameters)
@@ -289,7 +290,7 @@ def _sets_given(present: set[str], available: frozenset[str] = frozenset()) -> s
 
 
 def _check_readings(
-    recipe: Recipe, run: PassSpec, spec: ObjectiveSpec, reads: tuple[str, ...], states: Mapping[str, frozenset[str]],
+    recipe: Recipe, pass_: PassSpec, spec: ObjectiveSpec, reads: tuple[str, ...], states: Mapping[str, frozenset[str]],
     faults: Faults,
 ) -> None:
     """Every reading of an objective must be a state of its pass or of an earlier one."""
@@ -302,7 +303,7 @@ def _check_readings(
             bound[reading or reads[0]] = path
     for path in bound.values():
         owner, _, state = path.rpartition(".")
-        owner = owner or run.name
+        owner = owner or pass_.name
         pass_states = states.get(owner, frozenset({"?"}))
         if state in pass_states or "?" in pass_states:
             continue

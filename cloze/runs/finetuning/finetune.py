@@ -42,7 +42,7 @@ from cloze.runs.finetuning.task_checks import (
 from cloze.runs.finetuning.task_recipe import is_recipe_without_checkpoint, recipe_maker
 from cloze.runs.options import FinetuneOptions, PretrainOptions, accepts_fields_of, quiet
 from cloze.runs.out_folder import SEEDS, claimed, has_checkpoint, has_finished, require_usable
-from cloze.runs.request import Request, run_origins, the_budget
+from cloze.runs.request import Request, choose_budget, run_origins
 from cloze.runs.run import run_stages, train_recipe
 from cloze.tasks.measures.metrics import spread
 from cloze.tasks.result import contents_of
@@ -208,9 +208,9 @@ def prepare_finetuning(options: FinetuneOptions) -> FinetuningPlan:
 def _run(recipe: Recipe, request: Request, folder: Path, within: float | None = None) -> Outcome:
     if recipe.stages:
         return run_stages(recipe, request, folder, None)
-    spend = the_budget(recipe, None, folder, extend=request.options.extend)
+    spend = choose_budget(recipe, None, folder, extend=request.options.extend)
     if within is not None and recipe.training.epochs:
-        spend = Budget("seconds", within, passes=float(recipe.training.epochs))
+        spend = Budget("seconds", within, max_epochs=float(recipe.training.epochs))
     return train_recipe(recipe, request, folder, spend, run_origins(recipe, request, {}))
 
 

@@ -15,7 +15,7 @@ from cloze.recipe.recipe import Recipe
 from cloze.runs.finetuning.finetune import FinetuningPlan, prepare_finetuning
 from cloze.runs.options import FinetuneOptions, quiet
 from cloze.runs.preparing import plan_of, prepare
-from cloze.runs.request import run_origins, the_budget
+from cloze.runs.request import choose_budget, run_origins
 from cloze.training.forecasting.forecast import forecast
 
 _OTHERS = (64, 128, 256, MOST)  # lengths whose cost is shown, too
@@ -66,7 +66,7 @@ def _cost(plan: FinetuningPlan, folder: Path, seeds: int) -> Iterator[str]:
     if recipe.stages:
         yield f"no forecast of time and memory, because the run has {len(recipe.stages)} stages, each with its own."
         return
-    spend = the_budget(recipe, None, folder)
+    spend = choose_budget(recipe, None, folder)
     run, stores = prepare(recipe, request, folder, spend, run_origins(recipe, request, {}), dry_run=True)
     try:
         why = why_no_forecast(run, 1)

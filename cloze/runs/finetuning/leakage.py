@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from cloze.array_files import save_array
 from cloze.atomic import whole_file
 from cloze.budget.row_counts import stage_recipes
-from cloze.checkpoint.build import build_spec
+from cloze.checkpoint.build import build_part
 from cloze.checkpoint.several import LabelledFiles
 from cloze.corpus import Store
 from cloze.corpus.records.check import text_hashes
@@ -71,7 +71,7 @@ def _sources(recipe: Recipe) -> dict[str, PartSpec]:
 
 
 def _hashes(spec: PartSpec, files: Sequence[str], *, names: Sequence[str] | None = None, **columns: Any) -> Hashes:
-    source: Any = build_spec(spec, {})
+    source: Any = build_part(spec, {})
     column_names = {name: value for name, value in columns.items() if value is not None}
     read_as = replace(source.columns, **column_names, **({} if names is None else {"names": tuple(names)}))
     return text_hashes([file for file in files if not Store.is_store(file)], source.answer, read_as)

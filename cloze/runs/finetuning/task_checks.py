@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cloze.budget.row_counts import classes_of, stage_recipes
-from cloze.checkpoint.build import build_spec
+from cloze.checkpoint.build import build_part
 from cloze.checkpoint.several import START, LabelledFiles
 from cloze.corpus import Store
 from cloze.corpus.records.build_records import batches
@@ -62,7 +62,7 @@ def require_readable(recipe: Recipe, files: Mapping[str, LabelledFiles], tokeniz
     label."""
     for stage in stage_recipes(recipe):
         for name, spec in stage.sources.items():
-            source: Any = build_spec(spec, {})
+            source: Any = build_part(spec, {})
             classes = classes_of(source, files[name].train)
             encode = source.answer.encoder(tokenizer, classes)
             for file in files[name].train[:1] if classes is None else ():  # the classes of `scores`
@@ -77,7 +77,7 @@ def unread_texts(recipe: Recipe, files: Mapping[str, LabelledFiles]) -> Iterator
     """A note for every training file with a second text that the recipe does not read."""
     for stage in stage_recipes(recipe):
         for name, spec in stage.sources.items():
-            source: Any = build_spec(spec, {})
+            source: Any = build_part(spec, {})
             for file in files[name].train if source.columns.text_b is None else ():
                 if not Store.is_store(file) and source.answer.also_has(file, source.columns, SECOND):
                     yield f"note: {file} has a column {SECOND}, which is not read. To read pairs: --set corpus.text_b={SECOND}"
@@ -88,7 +88,7 @@ def require_same_classes(recipe: Recipe, files: Mapping[str, LabelledFiles], bou
     learned for the wrong ones."""
     for stage in stage_recipes(recipe):
         for name, spec in stage.sources.items():
-            classes = classes_of(build_spec(spec, {}), files[name].train)
+            classes = classes_of(build_part(spec, {}), files[name].train)
             for teacher, folder in bound.items():
                 task_path = folder / "cloze" / "task.json"
                 labels = json.loads(task_path.read_text(encoding="utf-8")).get("labels") if task_path.is_file() else None
@@ -103,7 +103,7 @@ def require_own_classes(recipe: Recipe, files: Mapping[str, LabelledFiles], chec
     """Raise a `TaskError` if a checkpoint whose head is trained further was tuned to other classes, or in another order."""
     labels = contents_of(checkpoint).get("labels") or ()
     for name, spec in recipe.sources.items():
-        classes = classes_of(build_spec(spec, {}), files[name].train)
+        classes = classes_of(build_part(spec, {}), files[name].train)
         if classes is not None and list(labels) != list(classes):
             other = "in another order than" if set(labels) == set(classes) else "other than"
             raise TaskError(

@@ -49,13 +49,13 @@ class Budget:
     """An amount of one kind.
 
     Attributes:
-        passes: The most passes over the text; they may end a run before the amount is spent.
+        max_epochs: The most epochs; they may end a run before the amount is spent.
         setup_seconds: What is spent before the first step. Shares count from there to the whole amount.
     """
 
     kind: Kind
     amount: float
-    passes: float | None = field(default=None, repr=False)
+    max_epochs: float | None = field(default=None, repr=False)
     setup_seconds: float = field(default=0.0, repr=False)
 
     def __post_init__(self) -> None:
@@ -93,16 +93,16 @@ class Budget:
     def share(self, spent: Spent) -> float:
         """The share of this budget that is spent, 0 at the start; 1 or more means the run is over."""
         share = (float(vars(spent)[self.kind]) - self.setup_seconds) / (self.amount - self.setup_seconds)
-        return share if self.passes is None else max(share, spent.epochs / self.passes)
+        return share if self.max_epochs is None else max(share, spent.epochs / self.max_epochs)
 
     def end(self, spent: Spent, *, name: bool = False) -> str:
         """Why a run has ended, with the amount of the budget if `name` is set.
 
-        >>> Budget("seconds", 600.0, passes=50.0).end(Spent(seconds=90.0, epochs=50.0))
+        >>> Budget("seconds", 600.0, max_epochs=50.0).end(Spent(seconds=90.0, epochs=50.0))
         'all 50 passes over the text are done (budget 10m)'
         """
-        if self.passes is not None and spent.epochs >= self.passes and vars(spent)[self.kind] < self.amount:
-            return f"all {self.passes:g} passes over the text are done (budget {self.typed})"
+        if self.max_epochs is not None and spent.epochs >= self.max_epochs and vars(spent)[self.kind] < self.amount:
+            return f"all {self.max_epochs:g} passes over the text are done (budget {self.typed})"
         return f"the budget of {self.words} is spent" if name else "the budget is spent"
 
     def part(self, share: float) -> Budget:
