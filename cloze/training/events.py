@@ -46,7 +46,7 @@ class Events:
         if share < 1 and stalled and run.selection is not None:
             self.say(f"{run.folder}: finished at step {step}: no improvement in {run.selection.patience} evaluations.")
         elif share >= 1:
-            larger = "a larger --budget" if run.budget.passes is None else f"--budget {2 * run.budget.passes:g}epochs"
+            larger = "a larger --budget" if run.budget.max_epochs is None else f"--budget {2 * run.budget.max_epochs:g}epochs"
             end = run.budget.end(run_progress.progress.spent, name=True)
             self.say(f"{run.folder}: {end}. To continue, give {larger} and --extend.")
         else:

@@ -145,8 +145,8 @@ def forecast(
     total = {name: sum(n * cost[name] for n, cost in zip(updates, costs, strict=True)) for name in costs[0]}
     measured = 0.0 if kind == "seconds" or run.selection is None else _measuring(data, used)
     total["seconds"] += total["epochs"] * measured
-    if run.budget.passes is not None and total["epochs"] > run.budget.passes:
-        total = {name: amount * run.budget.passes / total["epochs"] for name, amount in total.items()}
+    if run.budget.max_epochs is not None and total["epochs"] > run.budget.max_epochs:
+        total = {name: amount * run.budget.max_epochs / total["epochs"] for name, amount in total.items()}
     return Forecast(
         updates=total["steps"], tokens=total["tokens"], epochs=total["epochs"], seconds=total["seconds"],
         parameters=sum(p.numel() for p in step.parameters()),

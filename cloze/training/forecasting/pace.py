@@ -35,7 +35,7 @@ class Pace(NamedTuple):
     def forecast(self, run: Run) -> Forecast:
         """What the run will take. Compiled engines forecast neither updates nor memory."""
         data: Any = run.data
-        epochs = min(self.epochs(run.budget), run.budget.passes or math.inf)
+        epochs = min(self.epochs(run.budget), run.budget.max_epochs or math.inf)
         return Forecast(
             updates=None, tokens=epochs * self.epoch["tokens"], epochs=epochs, seconds=epochs * self.epoch["seconds"],
             parameters=sum(p.numel() for p in run.step.parameters()), batch=data.batch, micro_batch=data.micro_batch, base=0,
