@@ -42,11 +42,11 @@ def worker(options: argparse.Namespace) -> None:
     rank, times = int(os.environ.get("RANK", "0")), {"stall": 0.0, "write": 0.0, "gathered": 0.0, "saves": 0}
     save, write = Saver.save, Checkpoints.save
 
-    def timed_save(self: Any, *given: Any, behind: bool, **named: Any) -> None:
+    def timed_save(self: Any, *given: Any, background: bool, **named: Any) -> None:
         self.finish()  # a write of the one before is not part of the stall of this one
         before, start = resident(), time.perf_counter()
-        save(self, *given, behind=behind, **named)
-        if behind:
+        save(self, *given, background=background, **named)
+        if background:
             times["stall"] += time.perf_counter() - start
             times["gathered"] = max(times["gathered"], resident() - before)
             times["saves"] += 1

@@ -197,13 +197,13 @@ def read_layers(chosen: Choice, variant: str, number: int, seed: int, name: str)
 
 def thaw(chosen: Choice, variant: str, number: int, seed: int, name: str) -> dict[str, Any]:
     """Accuracy of polarity by a way of unfreezing, at the rate that cloze fits to the checkpoint and the number of rows."""
-    from cloze.budget.label_counts import RowCounts
+    from cloze.budget.row_counts import RowCounts
     from cloze.checkpoint.build import load_checkpoint
     from cloze.recipe.canonical import to_yaml
     from cloze.runs.finetuning.task_recipe import recipe_onto
 
-    labels = {"main": RowCounts(rows=number, classes=2)}
-    made = recipe_onto("sentence_classification", load_checkpoint(chosen.model), label_counts=labels).canonical()
+    counts = {"main": RowCounts(rows=number, classes=2)}
+    made = recipe_onto("sentence_classification", load_checkpoint(chosen.model), row_counts=counts).canonical()
     changed = dict(THAWS[variant])
     made["networks"] = {"main": {"from": "start", "train": changed.pop("train", "all")}}
     made["training"] |= {**changed, "epochs": 10}

@@ -124,12 +124,12 @@ def run(task: str, start: str, rate: float, seed: int, model: Path, work: Path, 
 
 def fitted_peak(task: str, model: Path) -> float:
     """The peak rate that `cloze finetune` takes for a checkpoint and a number of rows."""
-    from cloze.budget.label_counts import RowCounts
+    from cloze.budget.row_counts import RowCounts
     from cloze.checkpoint.build import load_checkpoint
     from cloze.runs.finetuning.task_recipe import recipe_onto
 
-    labels = {"main": RowCounts(TRAIN, 2 if task == "subjective" else 0)}  # words have no class of their row
-    recipe = recipe_onto(TASKS[task][0], load_checkpoint(model), label_counts=labels)
+    counts = {"main": RowCounts(TRAIN, 2 if task == "subjective" else 0)}  # words have no class of their row
+    recipe = recipe_onto(TASKS[task][0], load_checkpoint(model), row_counts=counts)
     return float(recipe.training.rate.arguments["peak"])
 
 
