@@ -78,7 +78,7 @@ def switches() -> list[Switch]:
         Switch("dropout kernel", dropout, "has_numba"),
         Switch("cross-entropy kernel", cross_entropy, "can_be_handed"),
         Switch("padding left out", encoder_decoder, "_real", None),
-        Switch("read positions only", step, "few"),
+        Switch("read positions only", step, "worth_selecting"),
     ]
 
 
