@@ -40,7 +40,7 @@ FINETUNE: Mapping[str, str] = {
     "test": "measured after training", "baselines": "fitted after training", "no_baselines": "fitted after training",
     "mix_ngrams": "chosen after training; refused for a finished run without it",
     "tune": "begins again", "within": "begins again", "overwrite": "replaces a result", "print_recipe": "trains nothing",
-    "plans": "trains nothing",
+    "print_plan": "trains nothing",
     "device": SAME, "as_json": SAME, "report": SAME, "out": "the folder itself",
 }  # fmt: skip
 

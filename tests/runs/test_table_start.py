@@ -87,7 +87,7 @@ def test_the_rows_of_a_checkpoint_stay(run: Path, train: Train, tmp_path: Path) 
 
 def test_the_seconds_of_the_start_are_part_of_the_budget(train: Train, tmp_path: Path) -> None:
     train(tmp_path / "run", STARTED, budget="2s")
-    setup_seconds = json.loads((tmp_path / "run" / "cloze" / "run.json").read_text())["begun"]
+    setup_seconds = json.loads((tmp_path / "run" / "cloze" / "run.json").read_text())["setup_seconds"]
     events = [json.loads(line) for line in (tmp_path / "run" / "cloze" / "log.jsonl").read_text().splitlines()]
     assert events[0]["seconds"] == pytest.approx(setup_seconds, abs=1e-3) and setup_seconds > 0
     assert events[-1]["seconds"] >= 2 and events[-1]["share"] >= 1
@@ -96,7 +96,7 @@ def test_the_seconds_of_the_start_are_part_of_the_budget(train: Train, tmp_path:
 
 def test_a_run_whose_tables_are_drawn_has_spent_nothing_before_its_first_step(train: Train, tmp_path: Path) -> None:
     train(tmp_path / "run", STARTED.replace(", start: {vectors: {contexts: 20}}", ""), budget="1steps")
-    assert "begun" not in json.loads((tmp_path / "run" / "cloze" / "run.json").read_text())
+    assert "setup_seconds" not in json.loads((tmp_path / "run" / "cloze" / "run.json").read_text())
 
 
 def test_a_share_of_a_budget_is_one_of_what_is_left_after_the_start() -> None:

@@ -47,9 +47,9 @@ def load_systems() -> Any:
 @pytest.fixture(scope="module", autouse=True)
 def without_forecast() -> Iterator[None]:
     """Runs measure no memory before their first step, a tenth of a tiny run's time; tests/budget/test_forecast.py does."""
-    def as_said(run: Any, recipe: Any, *, kept: int | None, **more: Any) -> None:
-        if kept is not None:
-            run.data.set_micro_batch(kept)
+    def as_said(run: Any, recipe: Any, *, rows: int | None, **more: Any) -> None:
+        if rows is not None:
+            run.data.set_micro_batch(rows)
         run.micro_batch = run.data.micro_batch
 
     with pytest.MonkeyPatch.context() as patch:

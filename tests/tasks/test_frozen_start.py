@@ -13,7 +13,7 @@ import torch
 
 from cloze.batch import Batch
 from cloze.checkpoint.build import load_checkpoint
-from cloze.cli.train.finetune_output import show
+from cloze.cli.train.finetune_output import print_result
 from cloze.errors import RecipeError
 from cloze.networks.clock import Clock
 from cloze.objectives.classify import classify
@@ -150,7 +150,7 @@ def test_a_fitted_head_is_the_same_for_every_seed_and_kept_if_training_does_not_
     assert tuned.task_json["epoch"] == 0 and tuned.task_json["frozen"] == tuned.task_json["dev"] | tuned.task_json["frozen"]
     assert any(line.startswith("frozen start, network untouched  dev: accuracy ") for line in lines)
     assert any("classification: fitted to the frozen network (64 targets, penalty " in line for line in lines)
-    show(tuned.task_json, tmp_path / "2", as_json=False)
+    print_result(tuned.task_json, tmp_path / "2", as_json=False)
     printed = capsys.readouterr().out
     assert "\nfrozen start: accuracy " in printed
     assert printed.endswith(": seed 2, frozen start: training for 1 epoch was not better\n")

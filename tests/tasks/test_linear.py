@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from cloze.checkpoint.build import load_checkpoint
-from cloze.cli.train.finetune_output import show as show_tuned
+from cloze.cli.train.finetune_output import print_result
 from cloze.errors import CheckpointError, MissingExtra, TaskError
 from cloze.runs.finetuning.finetune import run_finetuning
 from cloze.runs.finetuning.measure_result import measure_on_files
@@ -314,7 +314,7 @@ def test_a_fine_tuned_folder_holds_the_linear_model_and_shows_it_everywhere(
     better = [one for one in tuned.task_json["remarks"] if "a linear model on n-grams is better: accuracy 1.0000" in one]
     assert [one.partition(":")[0] for one in better] == ["dev", "test"]
     assert "| n-grams (dev) | n-grams (test) |" in (out / "README.md").read_text(encoding="utf-8")
-    show_tuned(tuned.task_json, out, as_json=False)
+    print_result(tuned.task_json, out, as_json=False)
     shown = capsys.readouterr().out
     assert "dev       always 'animal'  n-grams\n" in shown and "(n-grams 1.0000)\n" in shown
     learner, _ = load_tuned(load_checkpoint(out))

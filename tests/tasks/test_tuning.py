@@ -16,7 +16,7 @@ from cloze.budget.row_counts import RowCounts, count_rows
 from cloze.checkpoint.build import load_checkpoint
 from cloze.checkpoint.several import LabelledFiles
 from cloze.cli.main import main
-from cloze.cli.train.finetune_output import show as show_tuned
+from cloze.cli.train.finetune_output import print_result
 from cloze.errors import CheckpointError, TaskError
 from cloze.networks.clock import Clock
 from cloze.objectives.classify import classify
@@ -483,7 +483,7 @@ def test_metrics_with_long_names_stay_in_their_columns(capsys: pytest.CaptureFix
         "spread": {name: {"mean": value, "deviation": 0.0} for name, value in values.items()},
         "baseline": {"always": "[]", "micro_f1": 0.0, "mean_average_precision": 0.25},
     }  # fmt: skip
-    show_tuned(described, Path("out"), as_json=False)
+    print_result(described, Path("out"), as_json=False)
     assert capsys.readouterr().out.splitlines() == [
         "                        dev       always '[]'",
         "micro_f1                0.5000    0.0000",

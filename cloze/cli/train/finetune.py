@@ -96,7 +96,7 @@ def _show_recipe(options: FinetuneOptions) -> None:
 def _train(options: FinetuneOptions, *, as_json: bool) -> None:
     """Train the recipe of a task onto a checkpoint, and print the result."""
     from cloze.cli.hints import hint
-    from cloze.cli.train.finetune_output import show
+    from cloze.cli.train.finetune_output import print_result
     from cloze.cli.train.quiet import silence
     from cloze.errors import spelled_by
     from cloze.runs.finetuning.autotune import search_within
@@ -114,6 +114,6 @@ def _train(options: FinetuneOptions, *, as_json: bool) -> None:
             raise typer.Exit(stopped[0].exit_code)
         if options.test is not None:
             result = measure_on_files(result, [options.test], "test", options.items, options.annotate)
-    show(result.task_json, out, as_json=as_json)
+    print_result(result.task_json, out, as_json=as_json)
     if not as_json:
         hint(out)

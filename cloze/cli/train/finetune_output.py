@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 
-def show(task_json: Mapping[str, Any], out: Path, *, as_json: bool) -> None:
+def print_result(task_json: Mapping[str, Any], out: Path, *, as_json: bool) -> None:
     """Print the result: the dev metrics over all seeds next to those of simple answers, and the metrics on a test set."""
     from cloze.tasks.evaluation_text import NGRAMS, short_lines, simple_answers
 
