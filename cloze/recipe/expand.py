@@ -7,7 +7,7 @@ not depend on the form that the author chose.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from cloze.document import Node
 from cloze.errors import did_you_mean, nearest
@@ -38,7 +38,7 @@ def expand(root: Node, faults: Faults) -> None:
     if not root.is_mapping:
         faults.add(root.where, "", "a recipe is a mapping of keys such as name, network and training.")
         return
-    _unknown_keys(root, KEYS, "", faults, elsewhere=_paths_of_arguments(root))
+    _unknown_keys(root, KEYS, "", faults, elsewhere=lambda: _paths_of_arguments(root))
     for singular, plural in SINGULAR.items():
         node, where = root.get(singular), root.place(singular)
         if node is not None and plural in root.value:
@@ -177,17 +177,18 @@ def _paths_of_arguments(root: Node) -> list[str]:
     networks = root.pairs_at("networks")
     owners = {"network" if name == "main" or len(networks) == 1 else f"networks.{name}": node for name, node in networks}
     parts = [
-        (owner, next(str(key) for key, inner in node.items() if inner.is_mapping))
-        for owner, node in owners.items() if node.part_kind
+        (owner, str(key)) for owner, node in owners.items() if node.part_kind for key in node.value if key not in NETWORK_KEYS
     ]
     return [f"{owner}.{argument}" for owner, part in parts for argument in arguments_of_part("network", part)]
 
 
-def _unknown_keys(node: Node, keys: tuple[str, ...], path: str, faults: Faults, elsewhere: Sequence[str] = ()) -> None:
+def _unknown_keys(
+    node: Node, keys: tuple[str, ...], path: str, faults: Faults, elsewhere: Callable[[], Sequence[str]] = tuple
+) -> None:
     """Report keys of a section that the language does not have; for one that ends a path `elsewhere`, name that path."""
     for key in node.value:
         if key not in keys:
-            same = [other for other in elsewhere if other.rpartition(".")[2] == key]
+            same = [other for other in elsewhere() if other.rpartition(".")[2] == key]
             hint = did_you_mean(same[:3] or nearest(str(key), keys))
             way_out = f"{path or 'A recipe'} has the keys: {', '.join(keys)}. {hint}".rstrip()
             faults.add(node.place(key), f"{path}.{key}".lstrip("."), f'unknown key "{key}".', way_out)

@@ -92,9 +92,9 @@ def test_the_mean_that_is_classified_leaves_padding_out() -> None:
 def test_a_task_recipe_is_a_recipe_and_a_checkpoint_completes_it(folder: Callable[[str], Path]) -> None:
     assert {"sentence_classification", "pair_classification", "token_labelling"} <= set(task_recipe_names())
     plain = load_recipe("sentence_classification")
-    assert not plain.bound and plain.task is not None
+    assert not plain.is_complete and plain.task is not None
     onto = recipe_onto("sentence_classification", load_checkpoint(folder("bert")), overrides=["network.dropout=0.3"])
-    assert onto.bound and onto.exported.part is not None
+    assert onto.is_complete and onto.exported.part is not None
     assert onto.exported.part.name == "transformer" and onto.exported.part.arguments["dropout"] == 0.3
     entry = onto.entries["main"]
     assert entry.exercise[0].part.arguments["template"] == onto.reading.single == "[CLS] {A} [SEP]"
@@ -440,7 +440,8 @@ def test_rows_are_made_for_an_epoch_at_most_before_they_are_trained(
 def test_a_recipe_for_another_task_than_the_named_one_is_refused(folder: Callable[[str], Path], tmp_path: Path) -> None:
     files = {"train": ["a.tsv"], "dev": ["b.tsv"], "out": tmp_path / "out"}
     for recipe in ("sentence_classification", "frozen_features"):
-        with pytest.raises(TaskError, match=f"--task regression: the recipe {recipe} teaches sentence_classification.") as caught:
+        expected = f"--task regression: the recipe {recipe} is for the task sentence_classification."
+        with pytest.raises(TaskError, match=expected) as caught:
             finetune(folder("bert"), task="regression", recipe=recipe, **files)
         assert "Leave out --task, or leave out --recipe to train for regression." in str(caught.value)
     for task in ("sentence_classification", None):
