@@ -155,8 +155,8 @@ class LabelledExamples(LossExamples):
         if learner.head.chained:
             raise UserError("the labels of this labeller depend on each other (crf); expected one that labels each word alone.")
         self.learner, self.network, rows = learner, learner.network, learner.encode_labelled(examples)[:most]
-        known = set(learner.label_names)
-        self.rows = [row for row in rows if len(row.inputs.windows) == 1 and not known.isdisjoint(row.truth)]
+        labels = set(learner.label_names)
+        self.rows = [row for row in rows if len(row.inputs.windows) == 1 and not labels.isdisjoint(row.truth)]
         if not self.rows:
             raise UserError("no labelled text fits into one row of this network.")
         left = len(rows) - len(self.rows)
