@@ -45,8 +45,18 @@ class GivenMark:
     """Marks a parameter that cloze fills in."""
 
 
-class LiveMark:
+class InsteadMark:
+    """Marks a value in place of which a recipe may write a part of this kind, as a mapping."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+
+class LiveMark(InsteadMark):
     """Marks a number that may follow a schedule."""
+
+    def __init__(self) -> None:
+        super().__init__("schedule")
 
 
 class Schedulable:
@@ -192,6 +202,16 @@ class Argument:
         """An argument that holds a part of this kind."""
         return cls(Annotated[Any, PartMark(kind)], default)
 
+    @classmethod
+    def of_part_list(cls, kind: str, default: Any = inspect.Parameter.empty) -> Argument:
+        """An argument that holds a list of parts of this kind."""
+        return cls(list[Annotated[Any, PartMark(kind)]], default)  # type: ignore[misc]
+
+    @classmethod
+    def of_named_parts(cls, kind: str, default: Any = inspect.Parameter.empty) -> Argument:
+        """An argument that holds parts of this kind by name."""
+        return cls(dict[str, Annotated[Any, PartMark(kind)]], default)  # type: ignore[misc]
+
     @property
     def required(self) -> bool:
         """Whether the recipe must write it."""
@@ -208,9 +228,19 @@ class Argument:
         return any(isinstance(mark, LiveMark) for mark in marks(self.annotation))
 
     @functools.cached_property
+    def instead_kind(self) -> str | None:
+        """The kind of the part that a mapping stands for in place of a plain value: `schedule` for a live number."""
+        return next((mark.kind for mark in marks(self.annotation) if isinstance(mark, InsteadMark)), None)
+
+    @functools.cached_property
     def part_kind(self) -> str | None:
         """The kind of part it holds, if it is a `Part[kind]`."""
         return part_kind_of(self.annotation)
+
+    @functools.cached_property
+    def list_kind(self) -> str | None:
+        """The kind of the parts that it lists, if it is a `list[Part[kind]]`."""
+        return part_kind_of(get_args(self.annotation)[0]) if get_origin(self.annotation) is list else None
 
     @functools.cached_property
     def parts_kind(self) -> str | None:

@@ -28,9 +28,10 @@ from cloze.interop.architecture import ARCHITECTURES
 from cloze.objectives.labels.head_from_checkpoint import HeadFromCheckpoint, Predicts, Start
 from cloze.recipe.builders import build
 from cloze.recipe.faults import Faults
+from cloze.recipe.grammar import RESERVED
 from cloze.recipe.parts import builder_of, class_of
 from cloze.recipe.recipe import PartSpec, as_plain_data
-from cloze.recipe.schema import RESERVED, arguments_of_part, check_value, expand_part, read_part
+from cloze.recipe.schema import arguments_of_part, check_value, expand_part, read_part
 from cloze.tasks.kinds.text_to_text import writing_form
 from cloze.training.schedule.freezing import parameters_by_depth
 

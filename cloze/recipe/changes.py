@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from cloze.document import Node, Where, from_data, parse_value
 from cloze.errors import RecipeError, propose
 from cloze.recipe.builders import build
-from cloze.recipe.expand import NETWORK_KEYS
 from cloze.recipe.faults import Faults
+from cloze.recipe.grammar import NETWORK
 from cloze.recipe.parts import builder_of, names
 from cloze.recipe.recipe import as_plain_data
 from cloze.recipe.schema import arguments_of_part, check_part, expand_arguments, expand_part, read_part
@@ -67,7 +67,7 @@ def take_over(network: Node, inherited: Sequence[Described], origin: str, path: 
     changes, items = network.get("change"), network.items_at("change")
     for index, item in enumerate(list(items)):
         change = change_of(item)
-        part = next(key for key in network.value if key not in NETWORK_KEYS)
+        part = next(key for key in network.value if key not in NETWORK)
         arguments = network.value[part]
         if change is None or not arguments.is_mapping:
             continue
@@ -102,7 +102,7 @@ def _read_by(changes: Iterable[Described]) -> tuple[str, ...]:
 
 def complete_among(networks: Mapping[str, Node]) -> None:
     """Complete, in place, the changes of a recipe's networks by what follows from its other networks."""
-    parts = {label: next((n for key, n in node.items() if key not in NETWORK_KEYS), None) for label, node in networks.items()}
+    parts = {label: next((n for key, n in node.items() if key not in NETWORK), None) for label, node in networks.items()}
     plain_parts = {label: part.plain() for label, part in parts.items() if part is not None and part.is_mapping}
     for network in networks.values():
         for item in network.items_at("change"):

@@ -12,25 +12,13 @@ from collections.abc import Callable, Sequence
 from cloze.document import Node
 from cloze.errors import did_you_mean, nearest
 from cloze.recipe.faults import Faults
-from cloze.recipe.recipe import TrainingSpec
+from cloze.recipe.grammar import ENTRY, KEYS, NETWORK, PASS, RECIPE, SINGULAR, TEXT, VALUES
 from cloze.recipe.schema import arguments_of_part, expand_arguments, expand_part
-from cloze.registry import arguments_of
 
-#: The keys of a network that stand next to its part: they belong to the network, not to the part.
-NETWORK_KEYS = frozenset({"from", "average", "change", "train", "architecture", "start"})
-SINGULAR = {"text": "texts", "corpus": "sources", "network": "networks"}
-KEYS = (
-    "name", "paper", "notes", "sources", "corpus", "texts", "text", "tables", "networks", "network", "tie", "reading", "order",
-    "exercise", "passes", "objectives", "mixture", "mixing", "schedule", "training", "task", "export", "stages",
-)
-# Keys that hold parts or further keys, never a plain value.
-SECTIONS = frozenset(KEYS) - {"name", "paper", "notes", "tie", "order", "mixing", "export"}
-ENTRY_KEYS = ("source", "order", "exercise", "passes", "objectives", "odds", "task")
-PASS_KEYS = ("name", "network", "view", "take", "objectives", "grad")
-TEXT_KEYS = ("normalise", "tokenizer", "words", "annotate", "line_ends")
 _PARTS_OF_TEXT = frozenset({"normalise", "tokenizer", "annotate"})
 _PARTS_OF_NETWORK = frozenset({"average", "change", "start"})
 _PARTS_OF_PASS = frozenset({"take", "objectives"})
+_PARTS_OF_RECIPE = frozenset(KEYS) - VALUES.keys() - {"order"}
 
 
 def expand(root: Node, faults: Faults) -> None:
@@ -47,10 +35,14 @@ def expand(root: Node, faults: Faults) -> None:
             del root.value[singular]
             root.put(plural, Node({"main": node}, where, {"main": where}))
     for name, text in _children(root, "texts", faults):
-        _text(text, f"texts.{name}", faults)
-    for key, kind in (("sources", "source"), ("tables", "table")):
-        for name, part in _children(root, key, faults):
-            expand_part(kind, part, f"{key}.{name}", faults)
+        if _is_mapping(text, f"texts.{name}", faults):
+            normalise = text.get("normalise")
+            if normalise is not None and normalise.value is None:
+                normalise.value = {}
+            expand_arguments(TEXT, text, f"texts.{name}", faults)
+    for key in ("sources", "tables"):
+        if _children(root, key, faults):
+            expand_arguments({key: RECIPE[key]}, root, "", faults)
     for name, network in _children(root, "networks", faults):
         _network(network, f"networks.{name}", faults)
     _entry(root, "", faults)
@@ -58,11 +50,10 @@ def expand(root: Node, faults: Faults) -> None:
         if entry.value is None:
             entry.value = {}
         if _is_mapping(entry, f"mixture.{name}", faults):
-            _unknown_keys(entry, ENTRY_KEYS, f"mixture.{name}", faults)
+            _unknown_keys(entry, tuple(ENTRY), f"mixture.{name}", faults)
             _entry(entry, f"mixture.{name}.", faults)
-    training = root.get("training")
-    if training is not None and _is_mapping(training, "training", faults):
-        expand_arguments(arguments_of(TrainingSpec), training, "training", faults)
+    if "training" in root.value:
+        expand_arguments({"training": RECIPE["training"]}, root, "", faults)
 
 
 def part_holders(root: Node) -> list[tuple[Node, frozenset[str] | None]]:
@@ -74,7 +65,7 @@ def part_holders(root: Node) -> list[tuple[Node, frozenset[str] | None]]:
     passes = [pass_ for entry in (root, *mixture) for pass_ in entry.items_at("passes")]
     layers = [text.value["annotate"] for text in texts if "annotate" in text.value]
     return [
-        *((node, SECTIONS) for node in (root, *mixture)),
+        *((node, _PARTS_OF_RECIPE) for node in (root, *mixture)),
         *((node, _PARTS_OF_TEXT) for node in texts),
         *((node, _PARTS_OF_NETWORK) for node in networks),
         *((node, _PARTS_OF_PASS) for node in passes),
@@ -100,46 +91,21 @@ def _is_mapping(node: Node, path: str, faults: Faults) -> bool:
     return node.is_mapping
 
 
-def _text(text: Node, path: str, faults: Faults) -> None:
-    if not _is_mapping(text, path, faults):
-        return
-    _unknown_keys(text, TEXT_KEYS, path, faults)
-    normalise, words, annotate = (text.get(key) for key in ("normalise", "words", "annotate"))
-    if normalise is None or normalise.value is None:
-        text.put("normalise", Node({}, text.where))
-    if words is not None and words.value is not None:
-        expand_part("segmenter", words, f"{path}.words", faults)
-    if annotate is not None and annotate.value is not None and _is_mapping(annotate, f"{path}.annotate", faults):
-        for name, layer in annotate.items():
-            expand_part("annotator", layer, f"{path}.annotate.{name}", faults)
-    if "tokenizer" in text.value:
-        expand_part("tokenizer", text.value["tokenizer"], f"{path}.tokenizer", faults)
-    else:
-        faults.add(text.where, path, 'needs "tokenizer".', "For example `tokenizer: {wordpiece: {size: 30522}}`.")
-
-
 def _network(network: Node, path: str, faults: Faults) -> None:
     keys = set(network.value) if network.is_mapping else set()
-    whole_elsewhere = keys <= NETWORK_KEYS and not keys.isdisjoint({"from", "average"})
+    whole_elsewhere = keys <= NETWORK.keys() and not keys.isdisjoint({"from", "average"})
     if not whole_elsewhere:
-        for inner in [node for key, node in network.items() if key not in NETWORK_KEYS and node.is_mapping]:
-            for key in sorted(NETWORK_KEYS & set(inner.value)):  # from among the arguments to the level of the name
+        for inner in [node for key, node in network.items() if key not in NETWORK and node.is_mapping]:
+            for key in sorted(NETWORK.keys() & inner.value.keys()):  # from among the arguments to the level of the name
                 network.put(key, inner.value.pop(key))
-        expand_part("network", network, path, faults, reserved=NETWORK_KEYS)
-    train, start = network.get("train"), network.get("start")
-    if train is not None and train.is_mapping:
-        expand_part("unfreezing", train, f"{path}.train", faults)
-    if start is not None and start.value is not None:
-        expand_part("start", start, f"{path}.start", faults)
-    _parts("change", network, "change", f"{path}.", faults)
+        expand_part("network", network, path, faults, reserved=NETWORK.keys())
+    if network.is_mapping:
+        expand_arguments(NETWORK, network, path, faults)
 
 
 def _entry(node: Node, prefix: str, faults: Faults) -> None:
-    order = node.get("order")
-    if order is not None and order.is_mapping:
-        expand_part("order", order, f"{prefix}order", faults)
-    _parts("edit", node, "exercise", prefix, faults)
-    _parts("objective", node, "objectives", prefix, faults)
+    parts = {key: ENTRY[key] for key in ("order", "exercise", "objectives") if key in node.value}
+    expand_arguments(parts, node, prefix.rstrip("."), faults)
     passes = node.get("passes")
     if passes is None:
         return
@@ -153,8 +119,8 @@ def _entry(node: Node, prefix: str, faults: Faults) -> None:
         path = f"{prefix}passes[{index}]"
         if not _is_mapping(pass_, path, faults):
             continue
-        _unknown_keys(pass_, PASS_KEYS, path, faults)
-        _parts("objective", pass_, "objectives", f"{path}.", faults)
+        if "objectives" in pass_.value:
+            expand_arguments({"objectives": PASS["objectives"]}, pass_, path, faults)
         if "take" in pass_.value and _is_mapping(pass_.value["take"], f"{path}.take", faults):
             for name, value in list(pass_.value["take"].items()):
                 if value.is_mapping and value.part_kind is None:  # else `field: pass.state`
@@ -163,21 +129,12 @@ def _entry(node: Node, prefix: str, faults: Faults) -> None:
                     pass_.value["take"].value[name] = part
 
 
-def _parts(kind: str, owner: Node, key: str, prefix: str, faults: Faults) -> None:
-    """Expand the list of parts of a kind that stands under a key, if there is one."""
-    node = owner.get(key)
-    if node is not None and not node.is_list:
-        faults.add(node.where, f"{prefix}{key}", f"expected a list of parts of kind {kind}.", "Begin each with `- `.")
-    for index, item in enumerate(owner.items_at(key)):
-        expand_part(kind, item, f"{prefix}{key}[{index}]", faults)
-
-
 def _paths_of_arguments(root: Node) -> list[str]:
     """The value paths of the arguments of an expanded recipe's networks: `network.dropout`."""
     networks = root.pairs_at("networks")
     owners = {"network" if name == "main" or len(networks) == 1 else f"networks.{name}": node for name, node in networks}
     parts = [
-        (owner, str(key)) for owner, node in owners.items() if node.part_kind for key in node.value if key not in NETWORK_KEYS
+        (owner, str(key)) for owner, node in owners.items() if node.part_kind for key in node.value if key not in NETWORK
     ]
     return [f"{owner}.{argument}" for owner, part in parts for argument in arguments_of_part("network", part)]
 

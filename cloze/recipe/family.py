@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from cloze.document import Node
-from cloze.recipe.expand import NETWORK_KEYS
 from cloze.recipe.faults import Faults
+from cloze.recipe.grammar import NETWORK
 from cloze.recipe.load import pretraining_recipe_names, read_tree
 from cloze.recipe.stages import stage_trees
 
@@ -100,7 +100,7 @@ def _named(root: Node, singular: str, plural: str) -> list[tuple[str, Node]]:
 def _name(node: Node | None) -> str:
     if node is None:
         return ""
-    keys = [key for key in node.value if key not in NETWORK_KEYS - {"average"}] if node.is_mapping else []
+    keys = [key for key in node.value if key not in NETWORK.keys() - {"average"}] if node.is_mapping else []
     return str(keys[0]) if keys else "" if node.is_mapping else _text(node)
 
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Protocol
 from cloze.document import Node, from_data, read_yaml
 from cloze.errors import CheckpointError, RecipeError, did_you_mean, nearest
 from cloze.recipe.changes import complete_among, inherited_by, parse_change, require_unwritten, take_over
-from cloze.recipe.expand import NETWORK_KEYS
 from cloze.recipe.faults import Faults
+from cloze.recipe.grammar import NETWORK
 from cloze.recipe.recipe import Recipe
 from cloze.training.schedule.phases import sets_train
 from cloze.training.schedule.untrained import require_trained
@@ -68,7 +68,7 @@ def resolve_networks(
         origin = _origin(network)
         if origin is None:
             continue
-        name, inherits_all, path = str(origin.value), set(network.value) <= NETWORK_KEYS, f"{prefix}networks.{label}"
+        name, inherits_all, path = str(origin.value), network.value.keys() <= NETWORK.keys(), f"{prefix}networks.{label}"
         if not inherits_all:
             require_unwritten(network, path, faults)
         if name in earlier:
@@ -169,7 +169,7 @@ def origins_in(tree: Node) -> set[str]:
 
 def _origin(network: Node) -> Node | None:
     """The `from` of a network, next to its part or among the part's arguments."""
-    inner = [node for key, node in network.items() if key not in NETWORK_KEYS]
+    inner = [node for key, node in network.items() if key not in NETWORK]
     return next((node.value["from"] for node in [network, *inner] if node.is_mapping and "from" in node.value), None)
 
 

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 
 from cloze.document import Key, Node, Where, from_data, parse_value
 from cloze.errors import RecipeError, did_you_mean, nearest, propose
-from cloze.recipe.expand import NETWORK_KEYS, SINGULAR, part_holders
+from cloze.recipe.expand import part_holders
 from cloze.recipe.faults import Faults
+from cloze.recipe.grammar import NETWORK, SINGULAR
 from cloze.recipe.recipe import TrainingSpec
 from cloze.recipe.schema import arguments_of_part, expand_part
 
@@ -125,7 +126,7 @@ def _enter(node: Node, step: str | int, walked: str, path: str) -> tuple[Node, K
         return node, _item(node, step, walked, path)
     if not node.is_mapping:
         raise RecipeError(f"{path!r}: {walked.lstrip('.')} is a value and has nothing inside.")
-    of_network = node.part_kind == "network" and step in NETWORK_KEYS  # `train` belongs to the network, not to its part
+    of_network = node.part_kind == "network" and step in NETWORK  # `train` belongs to the network, not to its part
     if node.part_kind is not None and step not in node.value and not of_network:
         name = _part_name(node)
         inner = node.value.get(name)
@@ -242,7 +243,7 @@ def _set(root: Node, path: str, value: Node) -> None:
 def _require_shape(root: Node, location: Location) -> None:
     """Raise a `RecipeError` for an argument of a network that is not written out, as it comes from elsewhere."""
     for name, network in root.pairs_at("networks"):
-        if location.container is network and network.part_kind is None and location.key not in NETWORK_KEYS:
+        if location.container is network and network.part_kind is None and location.key not in NETWORK:
             if "from" not in network.value:
                 raise RecipeError(f"networks.{name} averages another network, which decides its arguments.\n  Set them there.")
             origin = network.value["from"].plain()

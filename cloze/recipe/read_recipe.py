@@ -6,13 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
-from cloze.bounds import Count, NonNegative, Positive, Share
 from cloze.document import Node
-from cloze.reading import OrderName, Reading
-from cloze.recipe.expand import NETWORK_KEYS
+from cloze.reading import Reading
 from cloze.recipe.faults import Faults
+from cloze.recipe.grammar import ENTRY, NETWORK, PASS, PHASE, TEXT, VALUES
 from cloze.recipe.parts import class_of
 from cloze.recipe.recipe import (
     OWN,
@@ -20,7 +19,6 @@ from cloze.recipe.recipe import (
     EditSpec,
     EntrySpec,
     EntryTaskSpec,
-    Mixing,
     NetworkSpec,
     ObjectiveSpec,
     PartSpec,
@@ -33,43 +31,8 @@ from cloze.recipe.recipe import (
     TrainingSpec,
 )
 from cloze.recipe.schema import WRONG, read_argument, read_arguments, read_part
-from cloze.registry import Argument, Arguments, arguments_of
+from cloze.registry import Arguments, arguments_of
 
-_top_level: Arguments = {
-    "name": Argument(str),
-    "paper": Argument(str | None, None),
-    "notes": Argument(str | None, None),
-    "tie": Argument(list[list[str]], ()),
-    "mixing": Argument(Mixing, "step"),
-    "export": Argument(str | None, None),
-}
-_entry: Arguments = {
-    "source": Argument(str | None, None),
-    "odds": Argument(NonNegative | Literal["by_size"] | dict[Literal["by_size"], Positive], 1.0),
-}
-_text: Arguments = {
-    "tokenizer": Argument.of_part("tokenizer"),
-    "words": Argument.of_part("segmenter", None),
-    "line_ends": Argument(bool, False),
-}
-_pass: Arguments = {
-    "name": Argument(str | None, None),
-    "network": Argument(str),
-    "view": Argument(str, "main"),
-    "grad": Argument(bool, True),
-}
-_network: Arguments = {
-    "from": Argument(str | None, None),
-    "train": Argument(str | list[str | int], "all"),
-    "architecture": Argument(str | None, None),
-    "start": Argument.of_part("start", None),
-}
-_phase: Arguments = {
-    "steps": Argument(Count | None, None),
-    "share": Argument(Share | None, None),
-    "epochs": Argument(Positive | None, None),
-    "set": Argument(dict[str, Any], {}),
-}
 _units = ("steps", "share", "epochs")  # of the length of a phase
 _examples = {
     "texts": "text: {tokenizer: {wordpiece: {size: 30522}}}",
@@ -84,7 +47,7 @@ _examples = {
 
 def recipe_of(root: Node, faults: Faults) -> Recipe | None:
     """The recipe of an expanded tree, or None and faults. `references.py` then checks the names that refer to each other."""
-    top = read_arguments("A recipe", _top_level, _only(root, _top_level), "", faults)
+    top = read_arguments("A recipe", VALUES, _only(root, VALUES), "", faults)
     # A checkpoint or an earlier stage supplies text and reading.
     from_checkpoint = any(node.get("from") is not None for _, node in root.pairs_at("networks"))
     sources = read_sources(root, faults)
@@ -164,16 +127,8 @@ def _read_section(cls: Any, root: Node, key: str, faults: Faults) -> Any:
 
 
 def _text_spec(node: Node, path: str, faults: Faults) -> TextSpec | None:
-    from cloze.text.normalise import Normalise
-
-    if not node.is_mapping or "tokenizer" not in node.value:
-        return None
-    switches = read_arguments("normalise", arguments_of(Normalise), node.value["normalise"], f"{path}.normalise", faults)
-    values = read_arguments("text", _text, _only(node, _text), path, faults)
-    layers = {name: read_part(inner, f"{path}.annotate.{name}", faults) for name, inner in node.pairs_at("annotate")}
-    if switches is None or values is None or any(layer is None for layer in layers.values()):
-        return None
-    return TextSpec(switches, annotate=layers, **values)  # type: ignore[arg-type]
+    values = read_arguments("text", TEXT, node, path, faults) if node.is_mapping else None
+    return None if values is None else TextSpec(**values)
 
 
 def _network_spec(name: str, node: Node, path: str, faults: Faults) -> NetworkSpec | None:
@@ -182,11 +137,10 @@ def _network_spec(name: str, node: Node, path: str, faults: Faults) -> NetworkSp
         return None
     if "average" in node.value:
         return _average(name, node, path, faults)
-    values = read_arguments(name, _network, _only(node, _network), path, faults)
-    arguments = {key: value for key, value in node.items() if key not in NETWORK_KEYS}
+    values = read_arguments(name, NETWORK, _only(node, NETWORK), path, faults)
+    arguments = {key: value for key, value in node.items() if key not in NETWORK}
     part_node = Node(arguments, node.where, node.keys, node.part_kind)
     part = read_part(part_node, path, faults)
-    changes = [read_part(item, f"{path}.change[{index}]", faults) for index, item in enumerate(node.items_at("change"))]
     start = node.get("start")
     if start is not None and start.value is not None and "from" in node.value:
         faults.add(node.place("start"), f"{path}.start", "the rows of its table come from a checkpoint or an earlier stage.",
@@ -194,7 +148,7 @@ def _network_spec(name: str, node: Node, path: str, faults: Faults) -> NetworkSp
     if values is None or (part is None and (node.part_kind is not None or values["from"] is None)):
         return None
     train = tuple(values["train"]) if isinstance(values["train"], list) else values["train"]
-    change = tuple(spec for spec in changes if spec is not None)
+    change = tuple(values["change"])
     return NetworkSpec(name, part, values["from"], change, train, values["architecture"], start=values["start"])
 
 
@@ -231,35 +185,34 @@ def _entry_spec(
     pairs = {"source": inherited("source")[0], "odds": node.get("odds")}
     nodes = {key: value for key, value in pairs.items() if value is not None}
     entry_node = Node(nodes, node.where, {**root.keys, **node.keys})
-    values = read_arguments(name, _entry, entry_node, prefix.rstrip("."), faults)
+    values = read_arguments(name, {key: ENTRY[key] for key in ("source", "odds")}, entry_node, prefix.rstrip("."), faults)
     order: Any = "open"
     order_node, path = inherited("order")
     if order_node is not None and order_node.value is not None:
-        order = read_argument(Argument(OrderName), order_node, path, faults)
+        order = read_argument(ENTRY["order"], order_node, path, faults)
     exercise, path = inherited("exercise")
     if exercise is None:
         _require(root, "exercise", faults)
-    items = exercise.value if exercise is not None and exercise.is_list else []
-    edits = [read_part(item, f"{path}[{index}]", faults) for index, item in enumerate(items)]
+    edits = WRONG if exercise is None else read_argument(ENTRY["exercise"], exercise, path, faults)
+    source = None if values is None else values["source"]
+    if values is not None and source is None:
+        if len(sources) > 1:
+            faults.add(node.where, f"{prefix}source", f"there are {len(sources)} sources: which is read here?",
+                       f"Write `source:` with one of {', '.join(sources)}.")
+        source = sources[0] if sources else ""
     earlier = len(faults)
     passes = _passes(node, root, prefix, networks, faults)
     sound = len(faults) == earlier
     task_values = None
     if prefix and "task" in node.value:
         task_values = read_arguments("task", arguments_of(EntryTaskSpec), node.value["task"], f"{prefix}task", faults)
-    if values is None or exercise is None or passes is None or order is WRONG:
+    if values is None or passes is None or WRONG in (order, edits):
         return None
-    source = values["source"]
-    if source is None:
-        if len(sources) > 1:
-            faults.add(node.where, f"{prefix}source", f"there are {len(sources)} sources: which is read here?",
-                       f"Write `source:` with one of {', '.join(sources)}.")
-        source = sources[0] if sources else ""
     objectives = [objective for pass_ in passes for objective in pass_.objectives]
     if sound and objectives and all(objective.weight == 0 for objective in objectives):
         faults.add(node.where, f"{prefix}objectives", "every objective has weight 0: these rows teach nothing.",
                    "Give one a weight above 0, or leave the entry out.")
-    edit_specs = tuple(EditSpec(edit, edit.reserved["in"]) for edit in edits if edit is not None)
+    edit_specs = tuple(EditSpec(edit, edit.reserved["in"]) for edit in edits)
     task = None if task_values is None else EntryTaskSpec(**task_values)
     return EntrySpec(name, source, order, edit_specs, passes, values["odds"], task)
 
@@ -284,18 +237,23 @@ def _passes(
         faults.add(owner.place("objectives"), f"{at}objectives", f"there are {len(networks)} networks.",
                    "Write `passes:`, one for each network that runs.")
         return None
-    objectives = _objectives(owner, networks[0], f"{at}objectives", [], faults)
+    node = owner.value["objectives"]
+    parts = read_argument(PASS["objectives"], node, f"{at}objectives", faults)
+    if parts is WRONG:
+        return None
+    objectives = _objectives(parts, node, networks[0], [], faults)
     return (PassSpec(networks[0], networks[0], objectives=objectives),)
 
 
 def _pass_spec(node: Node, path: str, entry_objectives: list[ObjectiveSpec], faults: Faults) -> PassSpec | None:
     if not node.is_mapping:
         return None
-    values = read_arguments("a pass", _pass, _only(node, _pass), path, faults)
+    rest = Node({key: inner for key, inner in node.items() if key != "take"}, node.where, node.keys)
+    values = read_arguments("a pass", PASS, rest, path, faults)
     if values is None:
         return None
     name = values["name"] or values["network"]
-    objectives = _objectives(node, name, f"{path}.objectives", entry_objectives, faults)
+    objectives = _objectives(values["objectives"], node.get("objectives"), name, entry_objectives, faults)
     take: dict[str, str | RewriterSpec] = {}
     for field, value in node.pairs_at("take"):
         if value.part_kind == "rewriter":
@@ -311,16 +269,13 @@ def _pass_spec(node: Node, path: str, entry_objectives: list[ObjectiveSpec], fau
 
 
 def _objectives(
-    owner: Node, pass_name: str, path: str, entry_objectives: list[ObjectiveSpec], faults: Faults
+    parts: list[PartSpec], node: Node | None, pass_name: str, entry_objectives: list[ObjectiveSpec], faults: Faults
 ) -> tuple[ObjectiveSpec, ...]:
     """The objectives of one pass; each gets a name that no objective before it in the entry has."""
     specs = []
-    for index, item in enumerate(owner.items_at("objectives")):
-        part = read_part(item, f"{path}[{index}]", faults)
-        if part is None:
-            continue
+    for part, item in zip(parts, [] if node is None else node.value, strict=True):
         read, head, weight = (part.reserved[key] for key in ("read", "head", "weight"))
-        _require_module_name(head or part.name, item, f"{path}[{index}].{part.name}.head", faults)
+        _require_module_name(head or part.name, item, f"{part.path}.head", faults)
         name = _unused(part, head, pass_name, [objective.name for objective in entry_objectives])
         specs.append(ObjectiveSpec(part, name, _bindings(read), head, weight))
         entry_objectives.append(specs[-1])
@@ -381,7 +336,7 @@ def _schedule(root: Node, faults: Faults) -> tuple[Phase, ...]:
     phases = []
     for index, item in enumerate(node.value):
         path = f"schedule[{index}]"
-        values = read_arguments("a phase", _phase, item, path, faults)
+        values = read_arguments("a phase", PHASE, item, path, faults)
         if values is None:
             continue
         keys = [unit for unit in _units if values[unit] is not None]

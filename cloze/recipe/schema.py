@@ -19,27 +19,18 @@ from typing import Annotated, Any, Literal, Union
 
 from annotated_types import Ge, Gt, Le, Lt
 
-from cloze.bounds import Duration, NonNegative
+from cloze.bounds import Duration
 from cloze.document import Node, from_data
 from cloze.errors import RecipeError, UnknownPart, did_you_mean, nearest, propose
 from cloze.recipe import parts
 from cloze.recipe.faults import Faults
+from cloze.recipe.grammar import RESERVED
 from cloze.recipe.recipe import PartSpec
 from cloze.recipe.user_files import file_to_give
-from cloze.registry import Argument, Arguments, LiveMark, arguments_of, is_whole, marks, takes_numbers
+from cloze.registry import Argument, Arguments, arguments_of, is_whole, marks, takes_numbers
 
 #: In place of a value that an argument does not take.
 WRONG: Any = object()
-# Arguments that recipes read themselves and do not pass to the builder.
-RESERVED: Mapping[str, Arguments] = {
-    "edit": {"in": Argument(str, "main")},
-    "objective": {
-        "read": Argument(str | dict[str, str] | None, None),
-        "head": Argument(str | None, None),
-        "weight": Argument(Annotated[NonNegative, LiveMark()], 1.0),
-    },
-    "rewriter": {"from": Argument(str | dict[str, str])},
-}
 
 
 def arguments_of_part(kind: str, name: str) -> dict[str, Argument]:
@@ -95,24 +86,30 @@ def expand_part(
 
 def expand_arguments(accepted: Arguments, node: Node, path: str, faults: Faults) -> None:
     """Expand the nested parts and sections among the arguments of a part or section; those left out get their defaults."""
+    prefix = f"{path}." if path else ""
     for key, argument in accepted.items():
         nested = bool(argument.part_kind or argument.section)
         if key not in node.value and nested and not argument.required and argument.default is not None:
             node.put(key, from_data(argument.default, node.where))
         if key in node.value and argument.section and takes_numbers(argument.annotation):
             node.value[key].shorthand_field = next(iter(argument.fields))  # one number may stand for it
-    for written_key, value in node.items():
-        expected = accepted.get(str(written_key))
-        if expected is not None and expected.part_kind and not (value.value is None and expected.default is None):
-            expand_part(expected.part_kind, value, f"{path}.{written_key}", faults, expected)
-        elif expected is not None and expected.parts_kind and value.is_mapping:
+    for key, value in node.items():
+        expected, place = accepted.get(str(key)), f"{prefix}{key}"
+        if expected is None:
+            continue
+        if expected.part_kind and not (value.value is None and expected.default is None):
+            expand_part(expected.part_kind, value, place, faults, expected)
+        elif expected.parts_kind and value.is_mapping:
             for name, inner in value.items():
-                expand_part(expected.parts_kind, inner, f"{path}.{written_key}.{name}", faults)
-        elif expected is not None and expected.section and value.is_mapping:
+                expand_part(expected.parts_kind, inner, f"{place}.{name}", faults)
+        elif expected.list_kind and value.is_list:
+            for index, item in enumerate(value.value):
+                expand_part(expected.list_kind, item, f"{place}[{index}]", faults)
+        elif expected.section and value.is_mapping:
             _inherit(value, expected.default)
-            expand_arguments(expected.fields, value, f"{path}.{written_key}", faults)
-        elif expected is not None and expected.live and value.is_mapping:
-            expand_part("schedule", value, f"{path}.{written_key}", faults)
+            expand_arguments(expected.fields, value, place, faults)
+        elif expected.instead_kind and value.is_mapping:
+            expand_part(expected.instead_kind, value, place, faults)
 
 
 def _inherit(node: Node, default: Any) -> None:
@@ -187,12 +184,19 @@ def read_argument(argument: Argument, node: Node, path: str, faults: Faults) -> 
         member = Argument.of_part(argument.parts_kind)
         members = {str(name): read_argument(member, inner, f"{path}.{name}", faults) for name, inner in node.items()}
         return WRONG if WRONG in members.values() else members
+    if argument.list_kind is not None:
+        if not node.is_list:
+            faults.add(node.where, path, f"expected a list of parts of kind {argument.list_kind}.", "Begin each with `- `.")
+            return WRONG
+        item = Argument.of_part(argument.list_kind)
+        items = [read_argument(item, inner, f"{path}[{index}]", faults) for index, inner in enumerate(node.value)]
+        return WRONG if WRONG in items else items
     if argument.section is not None and node.is_mapping:
         values = read_arguments(path.rpartition(".")[2], argument.fields, node, path, faults)
         return WRONG if values is None else values
     if argument.part_kind is not None:  # a part that could not be expanded has been reported already
         return None if node.value is None and argument.default is None else WRONG
-    if argument.live and node.is_mapping:
+    if argument.instead_kind is not None and node.is_mapping:
         return WRONG
     try:
         return check_value(argument.annotation, node.plain())

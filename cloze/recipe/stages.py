@@ -10,8 +10,8 @@ from dataclasses import replace
 
 from cloze.document import Key, Node, Where, from_data, parse_value
 from cloze.errors import Parameter, RecipeError, propose
-from cloze.recipe.expand import SINGULAR
 from cloze.recipe.faults import Faults
+from cloze.recipe.grammar import SINGULAR
 from cloze.recipe.origins import CheckpointFolders, ResolvedTree, resolve_networks
 from cloze.recipe.recipe import Recipe, Stage
 

@@ -13,7 +13,8 @@ from cloze.errors import RecipeError
 from cloze.recipe import parts
 from cloze.recipe.load import load_recipe, recipe_from_data
 from cloze.recipe.recipe import TrainingSpec
-from cloze.recipe.schema import RESERVED, bounds, check_value, describe
+from cloze.recipe.grammar import RESERVED
+from cloze.recipe.schema import bounds, check_value, describe
 from cloze.registry import Argument, arguments_of
 
 # Exponents, biases, means and places may be negative; the ends of a schedule are held to the bounds of the number they stand for.

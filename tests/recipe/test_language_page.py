@@ -9,7 +9,7 @@ import pytest
 
 from cloze.checkpoint.checks.check import check_recipe
 from cloze.document import read_yaml
-from cloze.recipe.expand import KEYS
+from cloze.recipe.grammar import KEYS
 from cloze.recipe.load import load_recipe
 from cloze.registry import arguments_of
 from tests.small_recipe import message_of
