@@ -205,12 +205,12 @@ class Argument:
     @classmethod
     def of_part_list(cls, kind: str, default: Any = inspect.Parameter.empty) -> Argument:
         """An argument that holds a list of parts of this kind."""
-        return cls(list[Annotated[Any, PartMark(kind)]], default)  # type: ignore[misc]
+        return cls(list[Annotated[Any, PartMark(kind)]], default)
 
     @classmethod
     def of_named_parts(cls, kind: str, default: Any = inspect.Parameter.empty) -> Argument:
         """An argument that holds parts of this kind by name."""
-        return cls(dict[str, Annotated[Any, PartMark(kind)]], default)  # type: ignore[misc]
+        return cls(dict[str, Annotated[Any, PartMark(kind)]], default)
 
     @property
     def required(self) -> bool:

@@ -25,6 +25,7 @@ SECTIONS: dict[str, dict[str, CommandEntry]] = {
         "diff": CommandEntry("recipes.diff", "show how two recipes differ"),
         "check": CommandEntry("recipes.check", "check a recipe and show what each edit does"),
         "explain": CommandEntry("recipes.explain", "explain a part: what it does, its keys and defaults, recipes that use it"),
+        "schema": CommandEntry("recipes.schema", "print a JSON schema, with which editors complete and check recipes"),
     },
     "Text": {
         "corpus": CommandEntry("text.corpus", "build: encode text into a token store; check: find problems in text"),

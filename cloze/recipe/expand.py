@@ -98,7 +98,7 @@ def _network(network: Node, path: str, faults: Faults) -> None:
         for inner in [node for key, node in network.items() if key not in NETWORK and node.is_mapping]:
             for key in sorted(NETWORK.keys() & inner.value.keys()):  # from among the arguments to the level of the name
                 network.put(key, inner.value.pop(key))
-        expand_part("network", network, path, faults, reserved=NETWORK.keys())
+        expand_part("network", network, path, faults, reserved=NETWORK)
     if network.is_mapping:
         expand_arguments(NETWORK, network, path, faults)
 

@@ -49,10 +49,14 @@ def summaries(kind: str | None = None) -> dict[str, dict[str, str]]:
     sentences: dict[str, dict[str, str]] = {}
     for k, n in all_parts():
         if kind in (None, k):
-            paragraph = " ".join(_text(k, n).split("\n\n")[0].split())
-            # up to a dot before a capital letter or code
-            sentences.setdefault(k, {})[n] = re.split(r"(?<=\.)\s(?=[A-Z`])", paragraph, maxsplit=1)[0]
+            sentences.setdefault(k, {})[n] = summary(k, n)
     return sentences
+
+
+def summary(kind: str, name: str) -> str:
+    """The first sentence about a part: up to a dot before a capital letter or code."""
+    paragraph = " ".join(_text(kind, name).split("\n\n")[0].split())
+    return re.split(r"(?<=\.)\s(?=[A-Z`])", paragraph, maxsplit=1)[0]
 
 
 def all_parts() -> list[tuple[str, str]]:

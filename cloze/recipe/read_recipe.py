@@ -194,8 +194,8 @@ def _entry_spec(
     if exercise is None:
         _require(root, "exercise", faults)
     edits = WRONG if exercise is None else read_argument(ENTRY["exercise"], exercise, path, faults)
-    source = None if values is None else values["source"]
-    if values is not None and source is None:
+    source = "" if values is None else values["source"]
+    if source is None:
         if len(sources) > 1:
             faults.add(node.where, f"{prefix}source", f"there are {len(sources)} sources: which is read here?",
                        f"Write `source:` with one of {', '.join(sources)}.")

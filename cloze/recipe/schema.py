@@ -12,7 +12,7 @@ import inspect
 import json
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union
@@ -42,7 +42,7 @@ def arguments_of_part(kind: str, name: str) -> dict[str, Argument]:
 
 
 def expand_part(
-    kind: str, node: Node, path: str, faults: Faults, argument: Argument | None = None, reserved: frozenset[str] = frozenset()
+    kind: str, node: Node, path: str, faults: Faults, argument: Argument | None = None, reserved: Collection[str] = ()
 ) -> None:
     """Rewrite a part in place as `{name: {argument: node}}`, and set `Node.part_kind` to its kind.
 
@@ -93,8 +93,8 @@ def expand_arguments(accepted: Arguments, node: Node, path: str, faults: Faults)
             node.put(key, from_data(argument.default, node.where))
         if key in node.value and argument.section and takes_numbers(argument.annotation):
             node.value[key].shorthand_field = next(iter(argument.fields))  # one number may stand for it
-    for key, value in node.items():
-        expected, place = accepted.get(str(key)), f"{prefix}{key}"
+    for written_key, value in node.items():
+        expected, place = accepted.get(str(written_key)), f"{prefix}{written_key}"
         if expected is None:
             continue
         if expected.part_kind and not (value.value is None and expected.default is None):

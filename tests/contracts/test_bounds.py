@@ -11,9 +11,9 @@ import pytest
 
 from cloze.errors import RecipeError
 from cloze.recipe import parts
+from cloze.recipe.grammar import RESERVED
 from cloze.recipe.load import load_recipe, recipe_from_data
 from cloze.recipe.recipe import TrainingSpec
-from cloze.recipe.grammar import RESERVED
 from cloze.recipe.schema import bounds, check_value, describe
 from cloze.registry import Argument, arguments_of
 

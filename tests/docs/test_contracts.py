@@ -188,8 +188,8 @@ def test_git_has_no_generated_page_and_ignores_where_they_are_built() -> None:
     assert "build/" in ignored and stage.STAGED.is_relative_to(ROOT / "build")
 
 
-def test_git_has_the_figures_of_the_readme_and_of_the_tour_and_no_others() -> None:
-    texts = [(ROOT / page).read_text(encoding="utf-8") for page in ("README.md", "docs/tour.md")]
+def test_git_has_the_figures_of_three_pages_and_no_others() -> None:
+    texts = [(ROOT / page).read_text(encoding="utf-8") for page in ("README.md", "docs/tour.md", "docs/language.md")]
     shown = [figure for text in texts for figure in re.findall(r"\]\((?:docs/)?figures/([^)]+)\)", text)]
     assert sorted(path.name for path in (ROOT / "docs" / "figures").iterdir()) == sorted(shown)
 

@@ -71,6 +71,7 @@ def _show_recipe(
 ) -> None:
     """Print a recipe in its canonical form, as JSON with its hash; with a `budget` as it is fitted to that."""
     from cloze.recipe.canonical import to_yaml
+    from cloze.recipe.json_schema import HEADER
     from cloze.recipe.load import load_recipe
 
     table_lines = ""
@@ -88,5 +89,5 @@ def _show_recipe(
 
         typer.echo(json.dumps({"recipe": loaded.canonical(), "hash": loaded.hash}, ensure_ascii=False, indent=2))
         return
-    typer.echo(table_lines + to_yaml(loaded.canonical()), nl=False)
+    typer.echo(f"{HEADER}\n{table_lines}" + to_yaml(loaded.canonical()), nl=False)
     typer.echo(f"# {loaded.hash}")

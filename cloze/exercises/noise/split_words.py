@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import string
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
@@ -32,12 +32,12 @@ class SplitWords(Edit):
     `>`, which are foreign, as in that code.
     """
 
-    pieces: list[Literal["marks", "foreign"]] = field(default_factory=lambda: ["marks", "foreign"])
+    pieces: tuple[Literal["marks", "foreign"], ...] = ("marks", "foreign")
     tokenizer: Given[TokenFacts | None] = None
 
     def __post_init__(self) -> None:
         if not self.pieces or set(self.pieces) - {"marks", "foreign"}:
-            raise RecipeError(f"split_words: pieces is {self.pieces}; expected marks, foreign or both.")
+            raise RecipeError(f"split_words: pieces is {list(self.pieces)}; expected marks, foreign or both.")
 
     @property
     def takes(self) -> frozenset[str]:
