@@ -1,8 +1,7 @@
-"""What to say of a checkpoint that is not there: a recipe, a model of Hugging Face, or a wrong path. Imports nothing heavy."""
+"""What to say of a checkpoint that is not there: a recipe, a name without its owner, or a wrong path. Imports nothing heavy."""
 
 from __future__ import annotations
 
-import os
 import re
 from difflib import get_close_matches
 from pathlib import Path
@@ -17,7 +16,7 @@ _FOLDER = "a folder with config.json, model.safetensors and a tokenizer in it"
 
 def require_checkpoint(path: Path, *, expected: str = _FOLDER) -> None:
     """Raise a `CheckpointError` if nothing is at a path. It names the next step: pre-training, if the path is the name of a
-    recipe, or the folder or the command that brings the model, if it can be a name on the Hugging Face Hub."""
+    recipe, or the form of names on the Hugging Face Hub."""
     if not path.exists():
         raise CheckpointError(f"{path}: {_explained(path, expected)}")
 
@@ -34,25 +33,9 @@ def _explained(path: Path, expected: str) -> str:
     if not _HUB_NAME.fullmatch(name) or (path.parent != Path() and path.parent.exists()):
         return f"{missing} {nearest_path(path)}".rstrip()
     siblings = [sibling.name for sibling in path.parent.iterdir()] if path.parent.is_dir() else []
-    cached = in_cache(name)
-    if cached is not None:
-        return f"{missing}\n  The cache of Hugging Face has a model of this name. Give its folder: {cached}"
-    return (
-        f"{missing} {did_you_mean(nearest(path.name, siblings))}".rstrip() + "\n  cloze does not download models. If this is the "
-        f"name of one on Hugging Face, fetch it: hf download {name} --local-dir {path.name}"
-    )
+    owner = "" if "/" in name else f"\n  A model of the Hugging Face Hub is named with its owner: ORG/{name}"
+    return f"{missing} {did_you_mean(nearest(path.name, siblings))}".rstrip() + owner
 
 
 def _pretrain(recipe: str) -> str:
     return f"cloze pretrain {recipe} --corpus TEXT --budget 10m --out {recipe}-run"
-
-
-def in_cache(name: str) -> Path | None:
-    """The folder of a model of the Hugging Face Hub in the local cache, the revision `main` if there are several; None if it is
-    not there."""
-    home = Path(os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "huggingface")
-    model = Path(os.environ.get("HF_HUB_CACHE") or home / "hub") / f"models--{name.replace('/', '--')}"
-    main = model / "refs" / "main"
-    snapshots = sorted(path.parent for path in model.glob("snapshots/*/config.json"))
-    current = [path for path in snapshots if main.is_file() and path.name == main.read_text(encoding="utf-8").strip()]
-    return next(iter([*current, *snapshots]), None)

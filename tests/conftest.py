@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+os.environ["HF_HUB_OFFLINE"] = "1"  # a path that is not there is no reason to ask a server
 if os.environ.get("CLOZE_NUMBA") == "off":
     sys.modules["numba"] = None  # type: ignore[assignment]  # then nothing imports it by another way
 

@@ -15,6 +15,7 @@ from cloze.comparison.best.best import answer
 from cloze.comparison.best.question import BUDGET, SIZE, BestQuestion
 from cloze.comparison.best.verdict import Verdict, as_data, as_text, sentences
 from cloze.errors import Say
+from cloze.hub import local_folder
 from cloze.jobs import workers_on
 
 
@@ -76,7 +77,7 @@ def best(
         KeyboardInterrupt: The kernel was interrupted. Finished cells are kept.
     """
     rows = [os.path.abspath(file) for file in paths_of(train)]
-    folders = [Path(model.folder if isinstance(model, Model) else model) for model in models]
+    folders = [local_folder(model.folder if isinstance(model, Model) else model) for model in models]
     target = Path(out) / "best"
     with cells_run(out, report) as say:
         question = BestQuestion(

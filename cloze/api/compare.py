@@ -15,6 +15,7 @@ from cloze.comparison.compare import finish
 from cloze.comparison.design import Design, budgets_of, candidates_of, tasks_of, transfers_of
 from cloze.comparison.sentence import as_data, as_records, sentence, table
 from cloze.errors import Say
+from cloze.hub import local_folder
 from cloze.jobs import workers_on
 
 
@@ -101,6 +102,7 @@ def compare(
             tasks_of([typed_task(name, splits) for name, splits in tasks.items()]), paths_of(corpus),
             budgets_of([budget] if isinstance(budget, str) else budget), seeds, size,
             transfers_of(",".join(transfer), with_files=files), rates, overrides_of(tuning),
-            None if tokenizer is None else Path(tokenizer), text_format, device, files, allow_shared, fit, baselines=baselines,
+            None if tokenizer is None else local_folder(tokenizer), text_format, device, files, allow_shared, fit,
+            baselines=baselines,
         )
         return Comparison(*finish(design, Path(out), workers_on(on, jobs), reach=reach, say=say))

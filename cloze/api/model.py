@@ -36,6 +36,7 @@ from cloze.decoding.vectors.embedding import Pooling, embed, length_of, sentence
 from cloze.decoding.vectors.neighbours import Method, Neighbour, analogy, neighbours
 from cloze.decoding.vectors.word_sets import fitting
 from cloze.errors import CheckpointError, ClozeError, UserError
+from cloze.hub import local_folder
 from cloze.interop.vectors import Vectors, open_vectors
 from cloze.interop.vectors.checkpoint import has_vectors
 from cloze.recipe.user_files import import_files
@@ -459,7 +460,7 @@ def load(folder: str | Path, *, device: str = "auto", with_files: Sequence[str |
     """Open a run folder, a fine-tuned folder, or a Hugging Face folder of a kind that `cloze import` reads.
 
     Args:
-        folder: The folder.
+        folder: The folder, or a model's name on the Hugging Face Hub, `ORG/NAME` or `ORG/NAME@REVISION`.
         device: auto, cpu, cuda or cuda:N.
         with_files: Python files that register parts of your own.
 
@@ -468,7 +469,7 @@ def load(folder: str | Path, *, device: str = "auto", with_files: Sequence[str |
             part came from a file of yours, `cloze/code` holds a copy; it only runs if you name it in `with_files`.
     """
     import_files(with_files)
-    return Model(load_checkpoint(folder, device))
+    return Model(load_checkpoint(local_folder(folder), device))
 
 
 def _works(need: Callable[[], Any]) -> bool:

@@ -16,6 +16,7 @@ from cloze.comparison.standings import SweepFinding, as_records, sentence, table
 from cloze.comparison.sweep import Sweep, keep_of, rungs_of
 from cloze.comparison.sweep_page import finish
 from cloze.errors import Say
+from cloze.hub import local_folder
 from cloze.jobs import workers_on
 
 
@@ -102,7 +103,7 @@ def sweep(
         design = Design(
             [], tasks_of([typed_task(name, splits) for name, splits in tasks.items()]) if tasks else [],
             paths_of(corpus), budgets_of([budget]), seeds, size,
-            tokenizer=None if tokenizer is None else Path(tokenizer), text_format=text_format, device=device,
+            tokenizer=None if tokenizer is None else local_folder(tokenizer), text_format=text_format, device=device,
             with_files=[Path(file) for file in with_files], fit=fit,
         )
         plan = Sweep(

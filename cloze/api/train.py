@@ -18,6 +18,7 @@ from cloze.api.texts import documents, keep, kept_in, paths_or_texts
 from cloze.arguments import checked
 from cloze.checkpoint.build import load_checkpoint
 from cloze.errors import Phrase, Say, TaskError, spelled_by
+from cloze.hub import local_folder
 from cloze.runs import run as running
 from cloze.runs.finetuning.finetune import run_finetuning
 from cloze.runs.finetuning.measure_result import measure_on_files
@@ -84,7 +85,7 @@ def pretrain(
         bound = [f"{name}={path}" for name, value in (binds or {}).items() for path in _bound(name, value, given)]
         outcome = running.pretrain(
             recipe, corpus=given("corpus", corpus), out=folder, budget=budget, size=size, overrides=overrides_of(overrides),
-            tokenizer=None if tokenizer is None else Path(tokenizer),
+            tokenizer=None if tokenizer is None else local_folder(tokenizer),
             held_out=None if held_out is None else given("held_out", held_out), init=_checkpoints(init),
             text_format=text_format, column=_column(corpus, text), binds=bound, seed=seed, device=device,
             extend=extend, with_files=[Path(file) for file in with_files], fit=fit, report=report or quiet,
@@ -107,7 +108,7 @@ def finetune(
     All arguments but `model`, `train` and `dev` are independent options; those that are not listed are as in `pretrain`.
 
     Args:
-        model: A model or its folder, which is not changed.
+        model: A model, its folder, or its name on the Hugging Face Hub. It is not changed.
         train: A file; or tuples in the order of the task's columns, `[(text, label), …]` or `[(text, text_b, label), …]`; or
             dictionaries, a data frame or a data set.
         dev: As `train`, or the fraction of the training rows to hold out; the first seed draws them.
@@ -135,7 +136,7 @@ def finetune(
     Raises:
         ClozeError: The run cannot start, or a row cannot be used; the message names the row.
     """
-    source = model.folder if isinstance(model, Model) else Path(model)
+    source = model.folder if isinstance(model, Model) else local_folder(model)
     item_paths = item_files(items)
     columns = {**({"picture": PICTURE} if item_paths else {}), **(columns or {})}
     read = make_task(task or "sentence_classification", **columns)

@@ -23,7 +23,7 @@ RECORD = "text.json"
 #: What the record of a text says that is compared with the recipe, the tokenizer and the seed of the run.
 _COMPARED_ELSEWHERE = frozenset({"text", "texts", "records", "tokenizer", "known", "seed"})
 # The network in transformers' format or cloze's own, heads that transformers lacks, and tables.
-_WEIGHTS = ("*.safetensors", "cloze/*.safetensors", "cloze/tables/*.safetensors")
+_WEIGHTS = ("*.safetensors", "pytorch_model*.bin", "cloze/*.safetensors", "cloze/tables/*.safetensors")
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,7 @@ class Publisher:
     folders of borrowed networks whose states the exported one reads: every folder holds them, too; in a run, all checkpoints
     link to one copy in `home`. For a recipe on labelled text, `task` is the contents of `cloze/task.json` and `labels` are the
     classes. `code` are the files of users that registered parts. `positions` take the place of those of networks in the recipe,
-    by name, because a phase has set them.
+    by name, because a phase has set them. `bases` are the models of the hub that networks started from, by network.
     """
 
     recipe: Recipe
@@ -63,6 +63,7 @@ class Publisher:
     home: Path = Path()
     label_names: Mapping[str, Sequence[str]] = field(default_factory=dict)
     positions: Mapping[str, PartSpec] = field(default_factory=dict)
+    bases: Mapping[str, str] = field(default_factory=dict)
 
     def __call__(self, folder: Path, state: Mapping[str, Tensor], step: int) -> list[str]:
         """Write `folder` from a step's full state; returns the remarks on the exported network."""
@@ -94,7 +95,7 @@ class Publisher:
             name=self.recipe.name if name == self.recipe.export else f"{self.recipe.name}, {name}",
             step=step, paper=self.recipe.paper, notes=self.recipe.notes or "", advice=ADVICE,
             folder=self.run_name if name == self.recipe.export else name,
-            task=self.task if name == self.recipe.export else None,
+            task=self.task if name == self.recipe.export else None, base=self.bases.get(name),
         )
         model = self.model(name, state)
         return export_folder(

@@ -17,6 +17,7 @@ from cloze.atomic import require_new, whole_folder
 from cloze.checkpoint.borrowed import NETWORKS, network_folder
 from cloze.checkpoint.saved_change import open_folder
 from cloze.errors import CheckpointError, UserError
+from cloze.hub import name_of
 from cloze.interop import Card, Imported, PortableModel, export_folder, import_folder
 from cloze.interop.card_results import add_results
 from cloze.interop.files import read_json, write_json
@@ -140,10 +141,19 @@ def card_of(
         name, paper, notes = recipe.name, recipe.paper, recipe.notes or ""
     return Card(
         name=name, step=imported.step, paper=paper, notes=notes, data=_data(source, data), results=_results(source, task),
-        task=_described(source, task),
+        task=_described(source, task), base=_hub_base(source),
         languages=tuple(languages), licence=licence, folder=folder,
         settings=f"cloze/{next((name for name in _KEPT if (source / 'cloze' / name).is_file()), _KEPT[0])}",
     )  # fmt: skip
+
+
+def _hub_base(source: Path) -> str | None:
+    """The model of the hub that a run started from; None if it started otherwise."""
+    path = source / "cloze" / "run.json"
+    inputs = read_json(path, "the run").get("inputs", {}) if path.is_file() else {}
+    origins = [inputs.get("init"), *inputs.get("networks", {}).values()]
+    names = [name_of(Path(origin["given"])) for origin in origins if origin]
+    return next((name for name in names if name is not None), None)
 
 
 def _described(source: Path, task: str | None) -> dict[str, Any] | None:

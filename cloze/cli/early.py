@@ -1,4 +1,4 @@
-"""Checks that the paths on a command line exist, before a command imports anything heavy, so that a wrong path fails at once."""
+"""Before a command imports anything heavy: models of the Hugging Face Hub are fetched, and wrong paths fail at once."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any
 from typer.core import TyperCommand
 
 CHECKPOINTS = ("checkpoint", "checkpoints")
+#: Further parameters that take the folder of a model, or its name on the Hugging Face Hub.
+MODELS = (*CHECKPOINTS, "base", "draft", "model", "models", "rerank", "source", "tokenizer", "tokenizers", "what")
 FILES = ("train", "dev", "test")  # of labelled text
 CORPORA = ("corpus",)
 
@@ -17,9 +19,22 @@ class EarlyCommand(TyperCommand):
     """A command that looks for the paths that it was given before it runs."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command, unless a path is missing: then a `UserError`, as the command itself would raise."""
+        """Run the command, with the folders of models of the hub in place of their names, unless a path is missing: then a
+        `UserError`, as the command itself would raise."""
+        ctx.params |= {name: _fetched(ctx.params[name]) for name in MODELS if name in ctx.params}
         require_paths_of(ctx.params)
         return super().invoke(ctx)
+
+
+def _fetched(value: Any) -> Any:
+    """A path or a list of paths; a name on the hub as the folder of that model."""
+    if isinstance(value, list | tuple):
+        return [_fetched(entry) for entry in value]
+    if not isinstance(value, str | Path) or "/" not in str(value):
+        return value
+    from cloze.hub import is_name, local_folder
+
+    return type(value)(local_folder(value)) if is_name(value) else value
 
 
 def require_paths_of(arguments: Mapping[str, Any]) -> None:

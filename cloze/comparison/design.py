@@ -26,6 +26,7 @@ from cloze.errors import (
     propose,
     spelled_by,
 )
+from cloze.hub import local_folder
 from cloze.recipe.builders import build
 from cloze.recipe.changes import check_change
 from cloze.recipe.load import load_recipe, load_sources, named_recipes, recipe_names, task_recipe_names, unknown_recipe
@@ -154,6 +155,7 @@ def _of_task(value: str) -> tuple[str | None, str]:
 
 def candidates_of(arguments: Sequence[str], *, vary: Sequence[str] = (), values: Sequence[str] = ()) -> list[CandidateSystem]:
     """Recipes by name or file, folders of checkpoints, and each recipe with every combination of the values to `vary`."""
+    arguments = [str(local_folder(argument)) for argument in arguments]
     folders = [Path(argument) for argument in arguments if Path(argument).is_dir()]
     folder_names = dict(zip(folders, unique_names(folders), strict=True)) if folders else {}
     varied = [_values(option) for option in vary]

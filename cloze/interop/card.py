@@ -41,7 +41,7 @@ class Card:
     `data` describes the training text and `results` the quality, both in sentences. `languages` are codes such as `en`, `licence`
     is a name from the Hub such as `mit`. `folder` is the name that the commands use, by default the folder's. `advice` is for the
     person who publishes the folder; `settings` is the file that holds them. `task` is the contents of task.json, for a model of
-    one task or several.
+    one task or several. `base` is the model of the hub that training started from, `ORG/NAME@COMMIT`.
     """
 
     name: str
@@ -56,6 +56,7 @@ class Card:
     advice: str = ""
     settings: str = "cloze/recipe.yaml"
     task: Mapping[str, Any] | None = None
+    base: str | None = None
 
 
 def write_card(
@@ -77,7 +78,8 @@ def write_card(
     if gives_sentences(model, choice) and (sentence_head(model) is not None or not _predicts(card, choice)):
         lines += ["```python", *_sentences(folder), "```", ""]
     lines += [TRAINING, ""]
-    for text in (card.data, card.results):
+    start = "" if card.base is None else f"Training started from {card.base}."
+    for text in (start, card.data, card.results):
         lines += [_line(text), ""] if text else []
     lines += [f"All settings are in `{card.settings}`. The network's arguments:", "", *_table(model)]
     if remarks:
@@ -97,6 +99,7 @@ def _licence(card: Card) -> str:
 def _front(card: Card, choice: ArchitectureChoice | list[str]) -> list[str]:
     lines = ["---", *(["language:", *(f"- {_scalar(code)}" for code in card.languages)] if card.languages else [])]
     lines += [f"license: {card.licence}"] if card.licence else []
+    lines += [f"base_model: {card.base.partition('@')[0]}"] if card.base else []
     tags = ["cloze", card.name, *([] if isinstance(choice, list) else [choice.architecture.name])]
     lines += ["tags:", *(f"- {json.dumps(tag, ensure_ascii=False)}" for tag in dict.fromkeys(tags))]
     lines.append(f"library_name: {'cloze' if isinstance(choice, list) else 'transformers'}")

@@ -62,7 +62,8 @@ def architecture_of(folder: Path, config: Mapping[str, Any]) -> Architecture:
     """The architecture of a config; an unknown one, or a key whose value cloze lacks, is a `CheckpointError`."""
     path, kind = config_file(folder), str(config.get("model_type") or "")
     if kind not in ARCHITECTURES:
-        raise CheckpointError(f"{path}: {_unknown(folder, kind)}")
+        code = "\n  Its network is code in the repository (auto_map), which cloze never runs." if "auto_map" in config else ""
+        raise CheckpointError(f"{path}: {_unknown(folder, kind)}{code}")
     architecture = ARCHITECTURES[kind]
     if "quantization_config" in config:
         raise CheckpointError(f"{path}: the weights are quantised; expected fp32, fp16 or bf16. Take the original folder.")

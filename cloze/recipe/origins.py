@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from cloze.document import Node, from_data, read_yaml
 from cloze.errors import CheckpointError, RecipeError, did_you_mean, nearest
+from cloze.hub import local_folder
 from cloze.recipe.changes import complete_among, inherited_by, parse_change, require_unwritten, take_over
 from cloze.recipe.faults import Faults
 from cloze.recipe.grammar import NETWORK
@@ -203,7 +204,7 @@ def bound_checkpoints(recipe: Recipe, binds: Mapping[str, Sequence[str]]) -> dic
         if len(bound_paths) != 1:
             problem = "is bound to no folder" if not bound_paths else f"is bound {len(bound_paths)} times"
             raise RecipeError(f"{recipe.name}: the checkpoint {name!r} {problem}. Bind it once: --bind {name}=FOLDER.")
-        folders[name] = Path(bound_paths[0])
+        folders[name] = local_folder(bound_paths[0])
         if not folders[name].is_dir():
             raise CheckpointError(
                 f"--bind {name}={bound_paths[0]}: there is no such folder. Expected a run folder or a Hugging Face folder."

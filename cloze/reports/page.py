@@ -14,6 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from cloze.arguments import checked
 from cloze.atomic import require_output, whole_file
 from cloze.errors import CheckpointError
+from cloze.hub import name_of
 from cloze.reports import sections
 from cloze.reports.run import RecordedRun, find_runs, read_run
 
@@ -59,8 +60,8 @@ def heading(runs: Sequence[RecordedRun]) -> str:
 
 def unique_names(folders: Sequence[Path]) -> list[str]:
     """A short name per folder: the last part of its path as it was given, with parents added until all differ. A link keeps its
-    own name."""
-    parts = [Path(os.path.abspath(folder)).parts for folder in folders]
+    own name, and a model of the hub has that by which it is known there."""
+    parts = [Path(name.partition("@")[0] if (name := name_of(folder)) else os.path.abspath(folder)).parts for folder in folders]
     for depth in range(1, max(map(len, parts)) + 1):
         names = ["/".join(p[-depth:]) for p in parts]
         if len(set(names)) == len(names):

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, ParamSpec, TypeVar, g
 import typer
 
 from cloze.errors import Say, TaskError
+from cloze.hub import local_folder, name_of
 
 if TYPE_CHECKING:
     from cloze.checkpoint.bound import BoundCheckpoints
@@ -309,7 +310,7 @@ class FinetuneOptions:
         tasks = self.tasks or {"": self.files()["main"]}
         if any(len(files) != 1 for task in tasks.values() for files in (task.train, task.dev)):
             return ()
-        words = ["cloze", "finetune", str(self.checkpoint)]
+        words = ["cloze", "finetune", name_of(Path(self.checkpoint)) or str(self.checkpoint)]
         if self.first is not None:
             words += ["--first", _typed(self.first)]
         if self.tasks:
@@ -330,7 +331,7 @@ def _bound(binds: Sequence[str]) -> BoundCheckpoints:
     from cloze.checkpoint.bound import BoundCheckpoints
     from cloze.runs.binds import parse_binds
 
-    return BoundCheckpoints({name: Path(paths[0]) for name, paths in parse_binds(binds).items()})
+    return BoundCheckpoints({name: local_folder(paths[0]) for name, paths in parse_binds(binds).items()})
 
 
 def _typed(task: LabelledFiles) -> str:

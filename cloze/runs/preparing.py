@@ -24,6 +24,7 @@ from cloze.checkpoint.publish import Publisher
 from cloze.checkpoint.warm_start import borrowed_parts, load_origins
 from cloze.corpus import Store
 from cloze.corpus.shards.verifying import Verification
+from cloze.hub import name_of
 from cloze.processes import processes, rank
 from cloze.recipe.builders import with_label_names
 from cloze.recipe.changes import read_by_export
@@ -239,6 +240,7 @@ def publisher_of(
         label_names={layer: store.label_names(layer) for store in stores.values() for layer in store.labels},
         references={label: reference_to(origins[label], out) for label in borrowed_names - {recipe.export, *read}},
         needed={label: origins[label] for label in read if label in borrowed_names},
+        bases={label: name for label, folder in origins.items() if (name := name_of(folder)) is not None},
     )
 
 

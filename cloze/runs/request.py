@@ -17,6 +17,7 @@ from cloze.corpus.readers.formats import with_column
 from cloze.corpus.shards.place import is_address
 from cloze.corpus.shards.remote import ShardCache, local_store
 from cloze.errors import BudgetError, CheckpointError, CorpusError, RecipeError, Say, propose
+from cloze.hub import local_folder
 from cloze.processes import rank
 from cloze.recipe.changes import type_of
 from cloze.recipe.load import pretraining_recipe_names, tuning_recipe_names
@@ -135,7 +136,8 @@ def parse_inits(inits: Inits) -> dict[str, Path]:
     else:
         pairs = [_init(str(option)) for option in ([inits] if isinstance(inits, (str, Path)) else inits or ())]
     folders: dict[str, Path] = {}
-    for name, folder in pairs:
+    for name, path in pairs:
+        folder = local_folder(path)
         if not folder.is_dir():
             raise CheckpointError(f"{folder}: there is no such folder. --init takes a run folder or a Hugging Face folder.")
         if name in folders:

@@ -10,7 +10,7 @@ import pytest
 
 from cloze.cli.main import main
 from cloze.errors import CheckpointError
-from cloze.missing import in_cache, require_checkpoint
+from cloze.missing import require_checkpoint
 
 
 def told(path: str) -> str:
@@ -21,11 +21,9 @@ def told(path: str) -> str:
 
 @pytest.fixture
 def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder as the working directory, and an empty cache of Hugging Face."""
+    """An empty folder as the working directory."""
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    monkeypatch.delenv("HF_HUB_CACHE", raising=False)
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
     return tmp_path
 
 
@@ -37,29 +35,17 @@ def test_a_recipe_in_the_place_of_a_checkpoint_is_to_be_pretrained(empty: Path, 
     assert "Did you mean the recipe 'quick'? Pre-train it first: cloze pretrain quick " in told("quik")
 
 
-def test_the_name_of_a_model_of_the_hub_becomes_the_command_that_fetches_it(
-    empty: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    name = "sentence-transformers/all-MiniLM-L6-v2"
-    assert f"hf download {name} --local-dir all-MiniLM-L6-v2" in told(name) and "does not download models" in told(name)
+def test_a_name_without_its_owner_is_told_how_names_on_the_hub_look(empty: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["import", "bert-base-uncased", "--out", "o"]) == 2
     said = capsys.readouterr().err
     assert "there is no such file or folder; expected the folder of a model, or a file of vectors." in said
-    assert "hf download bert-base-uncased --local-dir bert-base-uncased" in said and "folder is empty" not in said
-    hidden = empty / "hf" / "hub" / "models--sentence-transformers--all-MiniLM-L6-v2"
-    for revision in ("aaa", "bbb"):
-        (hidden / "snapshots" / revision).mkdir(parents=True)
-        (hidden / "snapshots" / revision / "config.json").write_text("{}")
-    (hidden / "refs").mkdir()
-    (hidden / "refs" / "main").write_text("bbb")
-    assert in_cache(name) == hidden / "snapshots" / "bbb"
-    assert told(name).endswith(f"has a model of this name. Give its folder: {hidden / 'snapshots' / 'bbb'}")
+    assert "A model of the Hugging Face Hub is named with its owner: ORG/bert-base-uncased" in said
 
 
 def test_a_wrong_path_names_what_is_alike(empty: Path) -> None:
     (empty / "here" / "tuned").mkdir()
     assert "Did you mean 'tuned'?" in told("tund") and "Did you mean 'tuned'?" in told(str(empty / "here" / "tund"))
-    assert "hf download" not in told(str(empty / "here" / "tund"))
+    assert "Hugging Face" not in told(str(empty / "here" / "tund"))
 
 
 @pytest.mark.parametrize(

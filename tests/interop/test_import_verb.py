@@ -87,4 +87,4 @@ def test_a_place_that_does_not_exist_may_have_been_a_file_or_a_folder(tmp_path: 
     assert main(["import", str(tmp_path / "word.bin"), "--out", str(tmp_path / "out")]) == 2
     error = capsys.readouterr().err
     assert "word.bin: there is no such file or folder" in error and "or a file of vectors. Did you mean 'words.bin'?" in error
-    assert "hf download" not in error and not (tmp_path / "out").exists()
+    assert "Hugging Face Hub" not in error and not (tmp_path / "out").exists()

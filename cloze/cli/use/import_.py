@@ -31,7 +31,7 @@ def command(
 ) -> None:
     """Read a Hugging Face folder (config.json, model.safetensors, tokenizer) and write it as a cloze checkpoint.
 
-    The result is again a Hugging Face folder, with a matching recipe in cloze/recipe.yaml. Nothing is downloaded.
+    The result is again a Hugging Face folder, with a matching recipe in cloze/recipe.yaml.
 
     A file of word vectors (.vec, .txt, .bin, also compressed) becomes a checkpoint of the network word_vectors. A classifier of
     fastText (.bin, .ftz) becomes a fine-tuned folder.

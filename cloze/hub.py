@@ -1,0 +1,114 @@
+"""Models of the Hugging Face Hub by name: `ORG/NAME` or `ORG/NAME@REVISION`, in place of the folder of a checkpoint.
+
+`huggingface_hub` fetches them into its cache and obeys its variables: `HF_HOME`, `HF_ENDPOINT`, `HF_TOKEN`, `HF_HUB_OFFLINE`. A
+path that exists is never a name. Only the files that cloze reads are fetched, pickles only if a model has no safetensors. Code of
+a repository is neither fetched nor run. No server is asked, and `huggingface_hub` is not imported, before a name is used.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from cloze.errors import CheckpointError
+
+T = TypeVar("T")
+
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(@[\w./-]+)?")
+#: What cloze reads of a repository: configs, tokenizers, modules of sentence-transformers, its own files, and weights.
+_READ = ("*.json", "*.txt", "*.model", "cloze/*", "model*.safetensors", "adapter_model.safetensors", "[0-9]_*/model.safetensors")
+_PICKLES = ("pytorch_model*.bin", "[0-9]_*/pytorch_model.bin")
+_UNREAD = ("onnx/*", "openvino/*", "coreml/*", "checkpoint-*/*")
+_LATER = "Run the command again later; it continues where it stopped."
+_FILE = re.compile(r"\.(ya?ml|json|txt|bin|vec|gz|npz|safetensors|onnx|ftz|model)$")
+_SNAPSHOT = re.compile(r"models--(?P<owner>[^/]+?)--(?P<name>[^/]+)/snapshots/(?P<commit>[0-9a-f]{40})(/|$)")
+
+
+def is_name(text: str | Path) -> bool:
+    """Whether this is a model's name on the hub: no path that exists, and none into a folder that exists."""
+    name = str(text)
+    if _NAME.fullmatch(name) is None or _FILE.search(name):
+        return False
+    return not os.path.lexists(name) and not Path(name.partition("@")[0]).parent.exists()
+
+
+def name_of(folder: Path) -> str | None:
+    """`ORG/NAME@COMMIT` of a folder in the cache of the hub; None for any other folder."""
+    match = _SNAPSHOT.search(folder.as_posix())
+    return None if match is None else f"{match['owner']}/{match['name']}@{match['commit']}"
+
+
+def local_folder(checkpoint: str | Path) -> Path:
+    """The folder of a checkpoint: the path itself, or for a name on the hub the folder in the cache, fetched if it is not there.
+
+    Raises:
+        CheckpointError: The model cannot be fetched: there is none of this name or revision, its terms were not accepted, the
+            server does not answer, the disk is full.
+    """
+    if not is_name(checkpoint):
+        return Path(checkpoint)
+    name, _, revision = str(checkpoint).partition("@")
+    return _explaining(name, revision or "main", lambda: _snapshot(name, revision or None))
+
+
+def _snapshot(name: str, revision: str | None) -> Path:
+    """The folder of a model in the cache, with everything in it that cloze reads; pickles if it has no other weights."""
+    from huggingface_hub import snapshot_download
+
+    for patterns in (_READ, (*_READ, *_PICKLES)):
+        folder = snapshot_download(name, revision=revision, allow_patterns=list(patterns), ignore_patterns=list(_UNREAD))
+        if any(Path(folder).glob("**/*.safetensors")):
+            break
+    return Path(folder)
+
+
+def _explaining(name: str, revision: str, fetch: Callable[[], T]) -> T:
+    """What `fetch` returns; everything that can go wrong with a download becomes a sentence with the way out."""
+    from huggingface_hub import constants, errors
+
+    server = constants.ENDPOINT
+    try:
+        return fetch()
+    except errors.GatedRepoError:
+        text = f"its owner gives it only to those who accept the terms. Accept them at {server}/{name}, then run: hf auth login"
+    except errors.RevisionNotFoundError:
+        text = f"has no branch, tag or commit {revision!r}. {server}/{name} lists them."
+    except errors.RepositoryNotFoundError:
+        text = (
+            "there is no such folder, and no such model on the Hugging Face Hub, or it is private.\n"
+            f"  Check the path or the name at {server}; for a private model, run: hf auth login"
+        )
+    except errors.HFValidationError as error:
+        text = f"is no name of a model: {str(error).splitlines()[0]}"
+    except (errors.OfflineModeIsEnabled, errors.LocalEntryNotFoundError) as error:
+        text = _absent(server, error)
+    except errors.HfHubHTTPError as error:
+        text = f"{server} answered with {_status(error)}. {_LATER}"
+    except errors.HTTPError as error:  # of the connection
+        text = f"the download broke off ({error}). {_LATER}"
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS):
+            text = f"the download broke off ({error}). {_LATER}"
+        else:
+            text = f"cannot be stored in {constants.HF_HUB_CACHE} ({error.strerror}). Set HF_HOME to a folder with space."
+    raise CheckpointError(f"{name}: {text}")
+
+
+def _status(error: BaseException | None) -> str:
+    response = getattr(error, "response", None)
+    return "an error" if response is None else f"{response.status_code} {response.reason_phrase}".strip()
+
+
+def _absent(server: str, error: Exception) -> str:
+    """Why a model that is not in the cache cannot be fetched now."""
+    from huggingface_hub import constants
+
+    where = f"is not, or only in part, in the cache ({constants.HF_HUB_CACHE})"
+    if constants.HF_HUB_OFFLINE:
+        return f"{where}, and HF_HUB_OFFLINE is set. Fetch it once with a connection."
+    why = f"answered with {_status(error.__cause__)}" if hasattr(error.__cause__, "response") else "cannot be reached"
+    return f"{where}, and {server} {why}. {_LATER}"

@@ -1,0 +1,132 @@
+"""A server on the loopback that speaks the part of the hub's protocol that `huggingface_hub` uses to fetch a model.
+
+It serves folders as repositories: their description, their tree, and files with ETag and ranges.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+
+@dataclass
+class Hub:
+    """Repositories by name, each a folder; `requests` are the paths that were asked for.
+
+    `gated` are names whose terms nobody has accepted. Every answer has the `status`, if there is one; bodies of files end
+    after `cut` bytes.
+    """
+
+    repositories: dict[str, Path] = field(default_factory=dict)
+    gated: set[str] = field(default_factory=set)
+    status: int | None = None
+    cut: int | None = None
+    requests: list[str] = field(default_factory=list)
+
+    def commit(self, name: str) -> str:
+        """The commit of a repository: a digest of its files."""
+        folder = self.repositories[name]
+        digest = hashlib.sha1(name.encode())
+        for path in self.files(name):
+            digest.update(path.encode() + (folder / path).read_bytes())
+        return digest.hexdigest()
+
+    def files(self, name: str) -> list[str]:
+        """The paths of the files of a repository."""
+        folder = self.repositories[name]
+        return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+
+
+@contextmanager
+def serving(hub: Hub) -> Iterator[str]:
+    """The address of a server with these repositories, while it runs."""
+
+    class Handler(_Handler):
+        repositories = hub
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    repositories: Hub
+    protocol_version = "HTTP/1.1"
+
+    def do_HEAD(self) -> None:
+        self._answer(body=False)
+
+    def do_GET(self) -> None:
+        self._answer(body=True)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Print nothing."""
+
+    def _answer(self, *, body: bool) -> None:
+        hub, path = self.repositories, unquote(urlsplit(self.path).path)
+        hub.requests.append(f"{self.command} {path}")
+        api = re.fullmatch(r"/api/models/([^/]+/[^/]+)(?:/(revision|tree)/([^/]+))?", path)
+        file = re.fullmatch(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path)
+        match = api or file
+        assert match is not None, path
+        name, revision = match[1], (api[3] if api else match[2]) or "main"
+        if hub.status is not None:
+            self._send(hub.status, b"", body)
+        elif name in hub.gated:
+            self._send(403, b"", body, {"X-Error-Code": "GatedRepo", "X-Error-Message": "accept the terms"})
+        elif name not in hub.repositories:
+            self._send(401, b"", body, {"X-Error-Code": "RepoNotFound"})
+        elif revision not in ("main", hub.commit(name)):
+            self._send(404, b"", body, {"X-Error-Code": "RevisionNotFound"})
+        elif file:
+            self._file(hub.repositories[name] / file[3], hub.commit(name), body)
+        elif api is not None and api[2] == "tree":
+            self._json([self._entry(hub.repositories[name], path) for path in hub.files(name)], body)
+        else:
+            siblings = [{"rfilename": path} for path in hub.files(name)]
+            self._json({"id": name, "sha": hub.commit(name), "siblings": siblings}, body)
+
+    @staticmethod
+    def _entry(folder: Path, path: str) -> dict[str, Any]:
+        content = (folder / path).read_bytes()
+        return {"type": "file", "path": path, "size": len(content), "oid": hashlib.sha1(content).hexdigest()}
+
+    def _json(self, value: Any, body: bool) -> None:
+        self._send(200, json.dumps(value).encode(), body, {"Content-Type": "application/json"})
+
+    def _file(self, path: Path, commit: str, body: bool) -> None:
+        content, status = path.read_bytes(), 200
+        headers = {"ETag": f'"{hashlib.sha1(content).hexdigest()}"', "X-Repo-Commit": commit, "Accept-Ranges": "bytes"}
+        asked = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
+        if asked:
+            start, end = int(asked[1]), int(asked[2] or len(content) - 1)
+            headers["Content-Range"] = f"bytes {start}-{end}/{len(content)}"
+            content, status = content[start : end + 1], 206
+        self._send(status, content, body, headers, self.repositories.cut)
+
+    def _send(
+        self, status: int, content: bytes, body: bool, headers: Mapping[str, str] = MappingProxyType({}), cut: int | None = None
+    ) -> None:
+        self.send_response(status)
+        for name, value in {**headers, "Content-Length": str(len(content))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if body:
+            self.wfile.write(content[:cut])
+        self.close_connection = cut is not None
