@@ -8,6 +8,7 @@ a repository is neither fetched nor run. No server is asked, and `huggingface_hu
 from __future__ import annotations
 
 import errno
+import json
 import os
 import re
 from collections.abc import Callable
@@ -23,6 +24,7 @@ _NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(@[\w./-]+)?")
 _READ = ("*.json", "*.txt", "*.model", "cloze/*", "model*.safetensors", "adapter_model.safetensors", "[0-9]_*/model.safetensors")
 _PICKLES = ("pytorch_model*.bin", "[0-9]_*/pytorch_model.bin")
 _UNREAD = ("onnx/*", "openvino/*", "coreml/*", "checkpoint-*/*")
+_REFUSED = "Log in as somebody who may write there: hf auth login"
 _LATER = "Run the command again later; it continues where it stopped."
 _FILE = re.compile(r"\.(ya?ml|json|txt|bin|vec|gz|npz|safetensors|onnx|ftz|model)$")
 _SNAPSHOT = re.compile(r"models--(?P<owner>[^/]+?)--(?P<name>[^/]+)/snapshots/(?P<commit>[0-9a-f]{40})(/|$)")
@@ -66,13 +68,34 @@ def _snapshot(name: str, revision: str | None) -> Path:
     return Path(folder)
 
 
-def _explaining(name: str, revision: str, fetch: Callable[[], T]) -> T:
-    """What `fetch` returns; everything that can go wrong with a download becomes a sentence with the way out."""
+def publish(folder: Path, name: str, *, public: bool = False) -> str:
+    """Upload the files of a folder as the model `ORG/NAME` of the hub, and return its address.
+
+    A model that is not there is created, private unless it is to be `public`. One that is there gets a commit with these files.
+
+    Raises:
+        CheckpointError: This is no name of a model, nobody is logged in, or the user may not write there.
+    """
+    if _NAME.fullmatch(name) is None or "@" in name:
+        raise CheckpointError(f"{name}: expected ORG/NAME, the owner and the name of a model on the Hugging Face Hub.")
+
+    def upload() -> str:
+        from huggingface_hub import HfApi
+
+        address = HfApi().create_repo(name, private=not public, exist_ok=True)
+        HfApi().upload_folder(repo_id=name, folder_path=folder, commit_message="Upload a model of cloze")
+        return str(address)
+
+    return _explaining(name, "main", upload)
+
+
+def _explaining(name: str, revision: str, work: Callable[[], T]) -> T:
+    """What `work` returns; everything that can go wrong between here and the hub becomes a sentence with the way out."""
     from huggingface_hub import constants, errors
 
     server = constants.ENDPOINT
     try:
-        return fetch()
+        return work()
     except errors.GatedRepoError:
         text = f"its owner gives it only to those who accept the terms. Accept them at {server}/{name}, then run: hf auth login"
     except errors.RevisionNotFoundError:
@@ -87,12 +110,15 @@ def _explaining(name: str, revision: str, fetch: Callable[[], T]) -> T:
     except (errors.OfflineModeIsEnabled, errors.LocalEntryNotFoundError) as error:
         text = _absent(server, error)
     except errors.HfHubHTTPError as error:
-        text = f"{server} answered with {_status(error)}. {_LATER}"
+        refused = error.response.status_code in (401, 403)
+        text = f"{server} answered with {_status(error)}. " + (_REFUSED if refused else _LATER)
+    except json.JSONDecodeError:
+        text = f"{server} gave an answer that is not that of a hub. Check HF_ENDPOINT."
     except errors.HTTPError as error:  # of the connection
-        text = f"the download broke off ({error}). {_LATER}"
+        text = f"the connection to {server} broke off ({error}). {_LATER}"
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS):
-            text = f"the download broke off ({error}). {_LATER}"
+            text = f"the connection to {server} broke off ({error}). {_LATER}"
         else:
             text = f"cannot be stored in {constants.HF_HUB_CACHE} ({error.strerror}). Set HF_HOME to a folder with space."
     raise CheckpointError(f"{name}: {text}")

@@ -1,10 +1,12 @@
-"""A server on the loopback that speaks the part of the hub's protocol that `huggingface_hub` uses to fetch a model.
+"""A server on the loopback that speaks the part of the hub's protocol that `huggingface_hub` uses for models.
 
-It serves folders as repositories: their description, their tree, and files with ETag and ranges.
+It serves folders as repositories: their description, their tree, and files with ETag and ranges. Who sends the `token` may create
+repositories and commit files to them.
 """
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import re
@@ -24,7 +26,7 @@ class Hub:
     """Repositories by name, each a folder; `requests` are the paths that were asked for.
 
     `gated` are names whose terms nobody has accepted. Every answer has the `status`, if there is one; bodies of files end
-    after `cut` bytes.
+    after `cut` bytes. New repositories are folders in `root`; `public` says of each whether everybody may see it.
     """
 
     repositories: dict[str, Path] = field(default_factory=dict)
@@ -32,6 +34,9 @@ class Hub:
     status: int | None = None
     cut: int | None = None
     requests: list[str] = field(default_factory=list)
+    root: Path = Path()
+    token: str = "hf_secret"
+    public: dict[str, bool] = field(default_factory=dict)
 
     def commit(self, name: str) -> str:
         """The commit of a repository: a digest of its files."""
@@ -74,6 +79,39 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self._answer(body=True)
+
+    def do_POST(self) -> None:
+        hub, path = self.repositories, urlsplit(self.path).path
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        hub.requests.append(f"POST {path}")
+        if self.headers.get("Authorization") != f"Bearer {hub.token}":
+            self._send(401, b"", True)
+        elif path == "/api/repos/create":
+            asked = json.loads(body)
+            name = f"{asked.get('organization') or 'me'}/{asked['name']}"
+            if name in hub.repositories:
+                self._send(409, b"", True)
+                return
+            hub.repositories[name], hub.public[name] = hub.root / name, asked["visibility"] == "public"
+            hub.repositories[name].mkdir(parents=True)
+            self._json({"url": f"http://{self.headers['Host']}/{name}", "name": name}, True)
+        elif path == "/api/validate-yaml":
+            self._json({"errors": [], "warnings": []}, True)
+        elif path.endswith("/preupload/main"):
+            files = [{"path": file["path"], "uploadMode": "regular", "shouldIgnore": False} for file in json.loads(body)["files"]]
+            self._json({"files": files}, True)
+        elif path.endswith("/commit/main"):
+            name = path.removeprefix("/api/models/").removesuffix("/commit/main")
+            for line in body.splitlines():
+                entry = json.loads(line)
+                if entry["key"] == "file":
+                    file = hub.repositories[name] / entry["value"]["path"]
+                    file.parent.mkdir(parents=True, exist_ok=True)
+                    file.write_bytes(base64.b64decode(entry["value"]["content"]))
+            commit = hub.commit(name)
+            self._json({"commitUrl": f"http://{self.headers['Host']}/{name}/commit/{commit}", "commitOid": commit}, True)
+        else:
+            self._send(404, b"", True)
 
     def log_message(self, format: str, *args: Any) -> None:
         """Print nothing."""

@@ -12,12 +12,14 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, TypeVar, Unpack, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cloze.api.predictions import Predictions
+from cloze.api.texts import as_list, for_each_text
 from cloze.arguments import checked
 from cloze.checkpoint.build import Loaded, load_checkpoint
 from cloze.decoding.filling import Filled, fill
@@ -36,7 +38,7 @@ from cloze.decoding.vectors.embedding import Pooling, embed, length_of, sentence
 from cloze.decoding.vectors.neighbours import Method, Neighbour, analogy, neighbours
 from cloze.decoding.vectors.word_sets import fitting
 from cloze.errors import CheckpointError, ClozeError, UserError
-from cloze.hub import local_folder
+from cloze.hub import local_folder, publish
 from cloze.interop.vectors import Vectors, open_vectors
 from cloze.interop.vectors.checkpoint import has_vectors
 from cloze.recipe.user_files import import_files
@@ -187,7 +189,7 @@ class Model:
             linked = given_links(self.checkpoint, reader, strings, links_json, None, "text")
             return fill(reader, ready.head, strings, top=top, rows=batch, links=linked)
 
-        return _each(texts, made)
+        return for_each_text(texts, made)
 
     @overload
     def generate(  # type: ignore[overload-overlap]
@@ -235,7 +237,7 @@ class Model:
 
         if isinstance(texts, str) and how["beams"] is not None and how["beams"].best > 1:
             return made([texts])
-        return _each(texts, made)
+        return for_each_text(texts, made)
 
     def embed(
         self, texts: str | Texts, *, layer: int = -1, pooling: Pooling | None = None, normalise: bool = False,
@@ -257,7 +259,7 @@ class Model:
         """
         self._require("embed", self._require_states)
         reader = Reader.of(self.checkpoint, language=language)
-        strings, alone = _several(texts)
+        strings, alone = as_list(texts)
         framed = reader.encode(strings, max_length=length or (length_of(self.checkpoint) if pooling is None else None))
         if cut := sum(row.cut > 0 for row in framed):
             most = max(map(len, framed))
@@ -306,12 +308,13 @@ class Model:
             raise UserError("score: this network scores answers to texts. Call model.score(texts, answers)." if method is None
                             else "score: this network scores texts alone. Leave the answers out.")  # fmt: skip
         if method is None:
-            outputs, (sources, alone) = _several(answers or ())[0], _several(texts)
+            outputs, (sources, alone) = as_list(answers or ())[0], as_list(texts)
             if len(outputs) != len(sources):
                 raise UserError(f"score: {len(sources)} texts and {len(outputs)} answers; expected as many of both.")
             scores = score_answers(ready.reader, ready.head, sources, outputs, truncate=truncate) if sources else []
             return scores[0] if alone else list(scores)
-        return _each(texts, lambda lines: score(ready.reader, ready.head, lines, method=method, windows=Windows(None, stride)))
+        windows = Windows(None, stride)
+        return for_each_text(texts, lambda lines: score(ready.reader, ready.head, lines, method=method, windows=windows))
 
     @overload
     def predict(
@@ -389,7 +392,7 @@ class Model:
         For a Transformer these are the rows of its token embeddings. `restrict` searches the first so many words only.
         """
         self._require("neighbours", self._require_vectors)
-        return _each(words, lambda queries: neighbours(self.vectors, queries, count=count, restrict=restrict))
+        return for_each_text(words, lambda queries: neighbours(self.vectors, queries, count=count, restrict=restrict))
 
     def analogy(
         self, a: str, b: str, c: str, *, method: Method = "add", count: int = 10, restrict: int | None = None
@@ -414,6 +417,14 @@ class Model:
 
         share(self.folder, Path(folder))
         return Path(folder)
+
+    def push(self, name: str, *, public: bool = False) -> str:
+        """Upload what `save` writes to the Hugging Face Hub as `ORG/NAME`; a new model is private unless `public`.
+
+        Returns the model's address. Somebody who may write there must be logged in: `hf auth login`.
+        """
+        with TemporaryDirectory() as parent:
+            return publish(self.save(Path(parent) / name.rpartition("/")[2]), name, public=public)
 
     @staticmethod
     def _reading(encoding: str | None) -> AbstractContextManager[None]:
@@ -478,20 +489,6 @@ def _works(need: Callable[[], Any]) -> bool:
     except ClozeError:
         return False
     return True
-
-
-def _several(texts: str | Texts) -> tuple[list[str], bool]:
-    """The texts as a list, and whether it was one string. Raises a `UserError` for anything but strings."""
-    if isinstance(texts, str):
-        return [texts], True
-    return list(each_text(texts)), False
-
-
-def _each(texts: str | Texts, work: Callable[[list[str]], Sequence[T]]) -> T | list[T]:
-    """The results of `work`: one result for one string, a list for a list, an empty list for an empty one."""
-    strings, alone = _several(texts)
-    results = list(work(strings)) if strings else []
-    return results[0] if alone else results
 
 
 def _listed(labels: Sequence[str]) -> str:

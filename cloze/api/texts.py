@@ -6,18 +6,19 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from cloze.errors import CheckpointError, CorpusError
-from cloze.tasks.in_memory import each_item
+from cloze.tasks.in_memory import each_item, each_text
 
 #: Endings by which a string is taken for the path of a text.
 _FILE = re.compile(r"\.(txt|text|md|jsonl?|ndjson|csv|tsv|tab|parquet|store|conllu?|gz|xz|bz2|zst)$|[*/\\]$", re.IGNORECASE)
 
 Paths = list[str]
+T = TypeVar("T")
 
 
 def paths_or_texts(values: Any, what: str) -> Paths | None:
@@ -120,3 +121,17 @@ def keep(folder: Path, name: str, records: Iterable[Mapping[str, Any]], what: st
 def _digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def as_list(texts: str | Iterable[str]) -> tuple[list[str], bool]:
+    """The texts as a list, and whether it was one string. Raises a `UserError` for anything but strings."""
+    if isinstance(texts, str):
+        return [texts], True
+    return list(each_text(texts)), False
+
+
+def for_each_text(texts: str | Iterable[str], work: Callable[[list[str]], Sequence[T]]) -> T | list[T]:
+    """The results of `work`: one result for one string, a list for a list, an empty list for an empty one."""
+    strings, alone = as_list(texts)
+    results = list(work(strings)) if strings else []
+    return results[0] if alone else results

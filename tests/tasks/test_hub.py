@@ -40,7 +40,7 @@ def hub(folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
     torch.save(read_weights(folder("bert")), old / "pytorch_model.bin")
     (old / "tf_model.h5").write_bytes(b"for others")
     (old / "modeling.py").write_text("raise SystemExit")
-    served = Hub({"org/bert": folder("bert"), "org/old": old}, gated={"org/gated"})
+    served = Hub({"org/bert": folder("bert"), "org/old": old}, gated={"org/gated"}, root=tmp_path / "hub")
     with serving(served) as address:
         monkeypatch.setattr(constants, "ENDPOINT", address)  # as HF_ENDPOINT does when the client is imported
         monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", address + "/{repo_id}/resolve/{revision}/{filename}")
@@ -121,7 +121,7 @@ def test_a_download_that_breaks_off_continues_and_a_cached_model_needs_no_hub(
 ) -> None:
     monkeypatch.setattr("time.sleep", lambda seconds: None)  # between the client's attempts
     hub.cut = 1000
-    assert "the download broke off" in refusal("org/bert")
+    assert "broke off" in refusal("org/bert")
     hub.cut = None
     hub.requests.clear()
     fetched = local_folder("org/bert")
@@ -158,3 +158,23 @@ def test_python_opens_a_name_and_pretraining_starts_from_one(hub: Hub, tmp_path:
     words = ["pretrain", "bert", "--corpus", "text.txt", "--size", "tiny", "--budget", "1steps", "--out", "run", "--plan"]
     assert main([*words, "--init", "org/nobody"]) == 2
     assert main(["fill", "org/bert", "the [MASK] saw the dog"]) == 0
+
+
+def test_a_model_is_published_private_and_opens_by_its_name(
+    hub: Hub, folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    export = ["export", str(folder("bert")), "me/bert", "--to", "hub", "--language", "en", "--licence", "mit", "--data", "Tales."]
+    monkeypatch.setenv("HF_TOKEN", "hf_wrong")
+    assert main(export) == 2
+    assert "401 Unauthorized. Log in as somebody who may write there: hf auth login" in capsys.readouterr().err
+    monkeypatch.setenv("HF_TOKEN", hub.token)
+    assert main(export) == 0
+    assert "/me/bert: " in capsys.readouterr().out and hub.public == {"me/bert": False}
+    sent = read_weights(hub.repositories["me/bert"])
+    assert all(torch.equal(sent[name], tensor) for name, tensor in read_weights(folder("bert")).items())
+    assert "license: mit" in (hub.repositories["me/bert"] / "README.md").read_text()
+    model = cloze.load("me/bert", device="cpu")
+    assert model.push("me/again", public=True).endswith("/me/again") and hub.public["me/again"]
+    with pytest.raises(CheckpointError, match="bert: expected ORG/NAME"):
+        model.push("bert")
+    assert main(["export", str(folder("bert")), "out", "--to", "huggingface", "--public"]) == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,9 +13,11 @@ from cloze.cli.options import WithFiles
 
 def command(
     model: Annotated[Path, typer.Argument(help="A run, a fine-tuned folder, or a file of vectors to convert.")],
-    out: Annotated[Path, typer.Argument(help="The new folder or file; a name ending in .gz is compressed.")],
+    out: Annotated[Path, typer.Argument(
+        help="The new folder or file; a name ending in .gz is compressed. With --to hub: ORG/NAME."
+    )],
     to: Annotated[str, typer.Option(
-        help="The format: huggingface, merged, peft, change, onnx, word2vec, word2vec-binary, glove, fasttext[-quantised]."
+        help="The format: huggingface, hub, merged, peft, change, onnx, word2vec, word2vec-binary, glove, fasttext[-quantised]."
     )] = "word2vec",
     base: Annotated[Path | None, typer.Option(help="With --to peft or change: the checkpoint that the run started from.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
@@ -33,13 +36,15 @@ def command(
         "--answers", help="With --to fasttext-quantised: also quantise the output matrix."
     )] = False,
     int8: Annotated[bool, typer.Option("--int8", help="With --to onnx: linear maps multiply in int8.")] = False,
+    public: Annotated[bool, typer.Option("--public", help="With --to hub: everybody may see a new model.")] = False,
     with_files: WithFiles = None,
 ) -> None:
     """Write a folder to publish, or vectors as word2vec's text or binary file, GloVe's text, or fastText's .bin.
 
     Examples: cloze export RUN my-bert --to huggingface --language en --licence mit; cloze export RUN vectors.bin --to
     word2vec-binary. The folder opens in transformers and sentence-transformers. It holds the model, its tokenizer, its recipe
-    and a model card, but not the run's text, log or checkpoints.
+    and a model card, but not the run's text, log or checkpoints. --to hub uploads that folder to the Hugging Face Hub, as a
+    private model unless --public is given.
 
     After lora, --to merged writes the weights with the updates merged in. After lora, prompt or prefix, --to peft writes the
     trained parameters for the library peft. After any change that adds parameters, --to change writes only the trained
@@ -50,6 +55,8 @@ def command(
     from cloze.cli.hints import suggest
     from cloze.errors import UserError
 
+    if public and to != "hub":
+        raise UserError(f"--public is for --to hub, not for --to {to}.")
     if int8 and to != "onnx":
         raise UserError(f"--int8 is for --to onnx, not for --to {to}.")
     if piece < 1:
@@ -69,14 +76,14 @@ def command(
         return
     if base is not None:
         raise UserError(f"--base is for --to peft and --to change, not for --to {to}.")
-    if to not in ("huggingface", "merged"):
+    if to not in ("huggingface", "hub", "merged"):
         if any(value is not None for value in (language, licence, data, task)):
             raise UserError(f"--task, --language, --licence and --data are for --to huggingface, not for --to {to}.")
         from cloze.errors import propose
         from cloze.interop.vectors import FORMATS, write_vectors
 
         if to not in FORMATS:
-            formats = ("huggingface", "merged", "peft", "change", "onnx", *FORMATS)
+            formats = ("huggingface", "hub", "merged", "peft", "change", "onnx", *FORMATS)
             raise UserError(f"unknown format {to!r}. {propose(to, formats)}")
         count, width, remarks = write_vectors(model, to, out, overwrite=overwrite)
         print(f"{out}: {count:,} vectors of width {width}")
@@ -89,8 +96,12 @@ def command(
         if to == "merged":
             require_merged(model)
         codes = [code.strip() for code in (language or "").split(",") if code.strip()]
-        remarks = share(model, out, languages=codes, licence=licence, data=data, task=task)
-        print(f"{out}: ready to publish")
+        card = {"languages": codes, "licence": licence, "data": data, "task": task}
+        if to == "hub":
+            remarks = _upload(model, str(out), card, public=public)
+        else:
+            remarks = share(model, out, **card)
+            print(f"{out}: ready to publish")
         following = ("cloze", "show", out)
         missing = [name for name, value in (("--language", codes), ("--licence", licence), ("--data", data)) if not value]
         if missing:
@@ -98,6 +109,22 @@ def command(
     for remark in remarks:
         print(f"  {remark}")
     suggest(*following)
+
+
+def _upload(model: Path, name: str, card: Mapping[str, Any], *, public: bool) -> list[str]:
+    """Upload the folder that --to huggingface writes; returns what transformers cannot express."""
+    from tempfile import TemporaryDirectory
+
+    from cloze.checkpoint.share import share
+    from cloze.hub import publish
+
+    with TemporaryDirectory() as parent:
+        folder = Path(parent) / name.rpartition("/")[2]
+        remarks = share(model, folder, **card)
+        sizes = [file.stat().st_size for file in folder.rglob("*") if file.is_file()]
+        address = publish(folder, name, public=public)
+    print(f"{address}: {len(sizes)} files, {sum(sizes) / 1e6:,.1f} MB")
+    return remarks
 
 
 def _write_change(model: Path, out: Path, to: str, base: Path | None) -> None:
