@@ -6,7 +6,7 @@ bits, the larger |mean| + deviation of its eigenvalue over parts of the data is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,6 @@ from torch import Tensor, nn
 
 from cloze.errors import UserError
 from cloze.networks.fast.switch import switched
-from cloze.probes.finding import Finding, Plot, Subject, Table
 from cloze.probes.losses import LossExamples
 
 Report = Callable[[int], None]
@@ -138,28 +137,3 @@ def layer_weights(network: Any) -> list[list[nn.Parameter]]:
 
 def _length(parts: Sequence[Tensor]) -> float:
     return float(torch.stack([part.detach().double().square().sum() for part in parts]).sum().sqrt())
-
-
-def finding(subjects: Sequence[Subject], results: Mapping[str, Curvature]) -> Finding:
-    """Tables and a figure of several networks."""
-    tables = []
-    for name, probe in results.items():
-        mean, deviation, sensitivity = probe.eigenvalues.mean(0), probe.eigenvalues.std(0), probe.sensitivity
-        rank = (-sensitivity).argsort(kind="stable").argsort(kind="stable")
-        rows = [
-            [str(n + 1), float(mean[n]), float(deviation[n]), float(sensitivity[n]), int(rank[n]) + 1]
-            for n in range(len(sensitivity))
-        ]
-        note = f"On {len(probe.eigenvalues)} parts of the data. Rank 1 is the most sensitive: it needs the most bits."
-        if (mean < 0).any():
-            note += " Where the mean is negative, the network is not at a minimum."
-        tables.append(Table(
-            f"{name}: the Hessian's top eigenvalue by layer", ["layer", "mean", "±", "|mean| + ±", "rank"], rows, note
-        ))  # fmt: skip
-    lines = {name: [(float(n + 1), float(y)) for n, y in enumerate(probe.sensitivity)] for name, probe in results.items()}
-    data = {
-        name: {"eigenvalues": probe.eigenvalues, "sensitivity": probe.sensitivity} for name, probe in results.items()
-    }
-    remarks = [f"{name}: {remark}" for name, probe in results.items() for remark in probe.remarks]
-    plot = Plot("sensitivity: |mean| + deviation of the top eigenvalue", "layer", lines)
-    return Finding("curvature", "How sharply does the loss bend?", tables, [plot], data, remarks)

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cloze.probes.finding import Finding, Plot, Subject, Table
 from cloze.probes.gates import Family, closed, each_gate, families
 from cloze.probes.losses import LossExamples
 
@@ -138,46 +137,3 @@ def probe_heads(
         kinds, scores, order, [count / len(order) for count in counts], curve, random.mean(0).tolist(), random.std(0).tolist(),
         examples.measure, examples.higher, alone, examples.remarks,
     )
-
-
-def finding(subjects: Sequence[Subject], results: Mapping[str, HeadImportance]) -> Finding:
-    """Tables and figures of several networks."""
-    tables: list[Table] = []
-    plots: list[Plot] = []
-    for name, heads in results.items():
-        columns = zip(heads.shares, heads.curve, heads.random, heads.deviation, strict=True)
-        rows = [[f"{share:.0%}", *values] for share, *values in columns]
-        tables.append(Table(
-            f"{name}: {heads.measure} as heads are closed", ["closed", "least important first", "random order", "±"], rows,
-            f"{heads.closable:.0%} of the heads can be closed before the {heads.measure} is a tenth worse."
-            if heads.closable < 1 else
-            f"Without any head the {heads.measure} is not a tenth worse: here it hardly depends on attention.",
-        ))  # fmt: skip
-        for kind in heads.families:
-            for title, scores in (("importance", heads.importance), (f"change of the {heads.measure} without it", heads.each)):
-                if kind.argument in scores:
-                    matrix = scores[kind.argument]
-                    rows = [[str(n + 1), *map(float, matrix[n])] for n in reversed(range(len(matrix)))]
-                    head = ["layer", *(str(h + 1) for h in range(kind.heads))]
-                    tables.append(Table(f"{name}: {title} of every head, {kind.name}", head, rows, shaded=True))
-        lines = {
-            "least important first": list(zip(heads.shares, heads.curve, strict=True)),
-            "random order": list(zip(heads.shares, heads.random, strict=True)),
-        }
-        title = f"{name}: {heads.measure} as heads are closed"
-        plots.append(Plot(title, "share of heads closed", lines, frozenset({"random order"})))
-    steps = [subject for subject in subjects if subject.step is not None]
-    if len(steps) > 1:
-        line = [(float(subject.step or 0), results[subject.name].closable) for subject in steps]
-        plots.insert(0, Plot("share of heads that can be closed, over training", "step", {"closable": line}))
-    data = {name: _data(heads) for name, heads in results.items()}
-    remarks = [f"{name}: {remark}" for name, heads in results.items() for remark in heads.remarks]
-    return Finding("heads", "How important are the heads?", tables, plots, data, remarks)
-
-
-def _data(heads: HeadImportance) -> dict[str, Any]:
-    return {
-        "importance": dict(heads.importance), "order": [list(head) for head in heads.order], "measure": heads.measure,
-        "shares": list(heads.shares), "curve": list(heads.curve), "random": list(heads.random),
-        "deviation": list(heads.deviation), "closable": heads.closable, "each": dict(heads.each),
-    }
