@@ -11,12 +11,15 @@ its import below, a test and a section of docs/inside.md. The command and its he
 Contract: tests/probes, and tests/contracts/test_look.py and test_probes.py on every kind of network.
 """
 
-from cloze.probes.kinds.contextuality import GeometryProbe
-from cloze.probes.kinds.head_importance import HeadProbe
-from cloze.probes.kinds.loss_curvature import CurvatureProbe
-from cloze.probes.kinds.static_vectors import StaticProbe
-from cloze.probes.kinds.tree_distance import DistanceProbe
-from cloze.probes.kinds.word_labels import EdgeProbe, LayerProbe
+from cloze.probes.kinds import (  # noqa: F401  the imports register the probes
+    contextuality,
+    head_importance,
+    layer_similarity,
+    loss_curvature,
+    static_vectors,
+    tree_distance,
+    word_labels,
+)
 from cloze.probes.probe import Probe
 
-__all__ = ["CurvatureProbe", "DistanceProbe", "EdgeProbe", "GeometryProbe", "HeadProbe", "LayerProbe", "Probe", "StaticProbe"]
+__all__ = ["Probe"]

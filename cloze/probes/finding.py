@@ -89,6 +89,12 @@ def layer_name(number: int) -> str:
     return str(number) if number else "input"
 
 
+def layer_table(title: str, columns: Mapping[str, Sequence[float]], note: str = "") -> Table:
+    """Measures by name, a value per layer each, as a table with the top layer first."""
+    rows = [[layer_name(n), *map(float, values)] for n, values in enumerate(zip(*columns.values(), strict=True))]
+    return Table(title, ["layer", *columns], rows[::-1], note)
+
+
 def cell_text(value: Any) -> str:
     """A cell of a table: three decimals, or two digits of a smaller number; NaN and None are a dash.
 

@@ -67,8 +67,8 @@ def with_probes(function: Command) -> Command:
         function(**values)
 
     kind, checkpoints, context, out, steps, *rest = parameters_of(function)
-    *others, last = probes
-    kind = kind.replace(annotation=Annotated[str, typer.Argument(help=f"{', '.join(others)} or {last}.")])
+    *names, last = probes
+    kind = kind.replace(annotation=Annotated[str, typer.Argument(help=f"{', '.join(names)} or {last}.")])
     special, common = _merged_options(probes)
     set_signature(call, [kind, checkpoints, context, out, *special, steps, *common, *rest])
     call.__doc__ = (function.__doc__ or "").replace("PROBES", "\n    ".join(lines))

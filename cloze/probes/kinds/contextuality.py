@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cloze.probes.finding import Plot, Subject, Table, by_layer_and_step, layer_name
+from cloze.probes.finding import Plot, Subject, Table, by_layer_and_step, layer_table
 from cloze.probes.probe import TextProbe
 from cloze.registry import register
 
@@ -38,10 +38,6 @@ class GeometryProbe(TextProbe[list[str], "Geometry"]):
     def tables(self, name: str, figures: Geometry) -> list[Table]:
         from cloze.probes.measures import ESTIMATORS
 
-        def rows(columns: Sequence[str]) -> list[list[str | float]]:
-            layers = reversed(range(len(figures.measures["baseline"])))
-            return [[layer_name(n), *(float(figures.measures[column][n]) for column in columns)] for n in layers]
-
         cosines = (
             "self-similarity", "baseline", "adjusted", "intra-sentence", "intra-sentence adjusted", "standardised adjusted"
         )
@@ -49,13 +45,13 @@ class GeometryProbe(TextProbe[list[str], "Geometry"]):
         calm = sorted(figures.words, key=lambda word: figures.words[word][-1])
         lists = [["least self-similar", ", ".join(calm[:10])], ["most self-similar", ", ".join(calm[::-1][:10])]]
         return [
-            Table(
-                f"{name}: contextuality by layer", ["layer", *cosines], rows(cosines),
+            layer_table(
+                f"{name}: contextuality by layer", {column: figures.measures[column] for column in cosines},
                 f"{len(figures.words):,} words and {figures.sentences:,} sentences; adjusted: minus the baseline, the mean "
                 "cosine of random words.",
             ),
-            Table(
-                f"{name}: variance explained by one direction", ["layer", *shares], rows(shares),
+            layer_table(
+                f"{name}: variance explained by one direction", {column: figures.measures[column] for column in shares},
                 "Three estimators: uncentred is the paper's formula, centred is PCA, truncated is what early public code "
                 "computed.",
             ),

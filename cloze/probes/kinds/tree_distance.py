@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cloze.probes.finding import Plot, Subject, Table, by_layer_and_step, layer_name
+from cloze.probes.finding import Plot, Subject, Table, by_layer_and_step, layer_table
 from cloze.probes.probe import TrainTestProbe
 from cloze.registry import register
 
@@ -34,9 +34,9 @@ class DistanceProbe(TrainTestProbe["ProbedTrees", "Structural"]):
         return probe_distance(loaded, *material, seed=self.seed, length=self.length, size=self.batch)
 
     def tables(self, name: str, figures: Structural) -> list[Table]:
-        return [Table(
-            f"{name}: distances in the tree from each layer", ["layer", "edges found", "rank correlation"],
-            [[layer_name(n), figures.uuas[n], figures.correlation[n]] for n in reversed(range(len(figures.uuas)))],
+        return [layer_table(
+            f"{name}: distances in the tree from each layer",
+            {"edges found": figures.uuas, "rank correlation": figures.correlation},
             f"{figures.train:,} training and {figures.test:,} test sentences. A tree that links neighbouring words finds "
             f"{figures.chain:.3f} of the edges.",
         )]  # fmt: skip

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cloze.errors import Phrase, spelled_by
-from cloze.probes.finding import Plot, Subject, Table, by_layer_and_step, layer_name
+from cloze.probes.finding import Plot, Subject, Table, by_layer_and_step, layer_table
 from cloze.probes.probe import TrainTestProbe
 from cloze.registry import register
 
@@ -54,16 +54,11 @@ class LabelProbe(TrainTestProbe["Probed", "LayerScores"]):
 
     def tables(self, name: str, figures: LayerScores) -> list[Table]:
         scores, near = figures.scores, figures.senses
-        head = ["layer", "accuracy", "control", "selectivity", *(["nearest occurrence", "nearest sense"] if near else [])]
-        rows = [
-            [
-                layer_name(n), scores.accuracy[n], scores.control[n], scores.selectivity[n],
-                *([near.occurrence[n], near.mean[n]] if near else []),
-            ]
-            for n in reversed(range(len(scores.accuracy)))
-        ]  # fmt: skip
-        return [Table(
-            f"{name}: {self.labels} from each layer", head, rows,
+        columns = {"accuracy": scores.accuracy, "control": scores.control, "selectivity": scores.selectivity}
+        if near is not None:
+            columns |= {"nearest occurrence": near.occurrence, "nearest sense": near.mean}
+        return [layer_table(
+            f"{name}: {self.labels} from each layer", columns,
             f"{scores.train:,} training and {scores.test:,} test examples of {scores.classes} classes. Without a network: "
             f"{scores.majority:.3f} by the most frequent label, {scores.by_kind:.3f} by the most frequent one of each word. "
             + ("The control gives every example the label of a random one." if near else
@@ -85,12 +80,9 @@ class LabelProbe(TrainTestProbe["Probed", "LayerScores"]):
 
     def data(self, figures: LayerScores) -> dict[str, Any]:
         scores, near = figures.scores, figures.senses
-        return {
-            "accuracy": scores.accuracy, "control": scores.control, "selectivity": scores.selectivity,
-            "majority": scores.majority, "by_kind": scores.by_kind, "classes": scores.classes,
-            "train": scores.train, "test": scores.test,
-            **({"nearest_occurrence": near.occurrence, "nearest_sense": near.mean} if near else {}),
-        }
+        nearest = {} if near is None else {"nearest_occurrence": near.occurrence, "nearest_sense": near.mean}
+        first = {"accuracy": scores.accuracy, "control": scores.control, "selectivity": scores.selectivity}
+        return first | vars(scores) | nearest
 
     def remarks(self, figures: LayerScores) -> Sequence[str]:
         scores = figures.scores
