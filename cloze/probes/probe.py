@@ -149,15 +149,15 @@ class TrainTestProbe(Probe[tuple[Material, Material], Figures]):
 
     def files(self) -> list[str]:
         """The two files of --task."""
-        return self.split_files("TRAIN,TEST", named=False)
+        return self.split_files("TRAIN,TEST", with_name=False)
 
-    def split_files(self, form: str, *, named: bool) -> list[str]:
-        """The two files of --task; a `UserError` unless it has this form, with a name before the files if they are `named`."""
+    def split_files(self, form: str, *, with_name: bool) -> list[str]:
+        """The two files of --task; a `UserError` unless it has this form, `with_name` and `=` before the files."""
         from cloze.corpus.readers.text_files import require_files
 
         name, _, files = (self.task or "").rpartition("=")
         paths = [path for path in files.split(",") if path]
-        if len(paths) != 2 or bool(name) != named:
+        if len(paths) != 2 or bool(name) != with_name:
             argument = "nothing" if self.task is None else repr(self.task)
             raise UserError(f"{self.name}: expected --task {form}, got {argument}.")
         require_files(paths)

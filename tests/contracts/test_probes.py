@@ -12,9 +12,10 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
+from typer.main import get_command
 
 from cloze.checkpoint.build import load_checkpoint
-from cloze.cli.look.probe import command
+from cloze.cli.commands import load_command
 from cloze.cli.options import options_of
 from cloze.compression.speed import TimedNetwork, measure
 from cloze.errors import UserError
@@ -50,7 +51,8 @@ TREES = """1\tthe\t_\tDET\t_\t_\t2\tdet\t_\t_\n2\tcat\t_\tNOUN\t_\t_\t3\tnsubj\t
 @pytest.mark.parametrize("kind", PROBES)
 def test_every_probe_has_a_line_of_help_a_section_and_a_test(kind: str) -> None:
     summary = (inspect.getdoc(class_of("probe", kind)) or "").partition("\n")[0].rstrip(".")
-    assert re.search(rf"\n    {kind} +{re.escape(summary[:1].lower() + summary[1:])}\n", command.__doc__ or "")
+    text = get_command(load_command("probe")).help or ""
+    assert re.search(rf"\n{kind} +{re.escape(summary[:1].lower() + summary[1:])}\n", text)
     assert f"cloze probe {kind} " in (ROOT / "docs" / "inside.md").read_text(encoding="utf-8")
     tests = [*(ROOT / "tests" / "probes").glob("test_*.py"), ROOT / "tests" / "docs" / "test_inside.py"]
     assert any(f'"{kind}"' in path.read_text(encoding="utf-8") for path in tests)

@@ -37,7 +37,13 @@ if TYPE_CHECKING:
 
 
 class ProbeCommand(EarlyCommand):
-    """`cloze probe`, which also has the options of probes that `--with FILE` registers."""
+    """`cloze probe`: its help has a line for each probe in place of PROBES, and `--with FILE` adds probes with their options."""
+
+    def __init__(self, *arguments: Any, help: str, **settings: Any) -> None:
+        summaries = {name: (inspect.getdoc(probe) or "").partition("\n")[0].rstrip(".") for name, probe in _probes().items()}
+        width = max(map(len, summaries))
+        lines = [f"{name:<{width}}  {text[:1].lower()}{text[1:]}" for name, text in summaries.items()]
+        super().__init__(*arguments, help=help.replace("PROBES", "\n".join(lines)), **settings)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Import the files before the options are read."""
@@ -50,35 +56,31 @@ class ProbeCommand(EarlyCommand):
 
             import_files(files)
             app = typer.Typer(add_completion=False)
-            app.command()(with_probes(probe))
+            app.command(cls=ProbeCommand)(with_probes(probe))
             fresh = get_command(app)
             self.params, self.callback, self.help = fresh.params, fresh.callback, fresh.help
         return super().parse_args(ctx, args)
 
 
 def with_probes(function: Command) -> Command:
-    """A command with the options of all probes in place of `**options` and, in its help, a line for each in place of PROBES."""
-    probes = {name: class_of("probe", name) for name in registry.names("probe")}
-    width = max(map(len, probes))
-    lines = [f"{name:<{width}}  {_summary(probe)}" for name, probe in probes.items()]
+    """A command with the options of all probes in place of `**options`."""
 
     @wraps(function)
     def call(**values: Any) -> None:
         function(**values)
 
     kind, checkpoints, context, out, steps, *rest = parameters_of(function)
-    *names, last = probes
+    *names, last = _probes()
     kind = kind.replace(annotation=Annotated[str, typer.Argument(help=f"{', '.join(names)} or {last}.")])
-    special, common = _merged_options(probes)
+    special, common = _merged_options(_probes())
     set_signature(call, [kind, checkpoints, context, out, *special, steps, *common, *rest])
-    call.__doc__ = (function.__doc__ or "").replace("PROBES", "\n    ".join(lines))
     vars(call)["help_class"] = ProbeCommand
     return call
 
 
-def _summary(probe: type[Probe[Any, Any]]) -> str:
-    line = (inspect.getdoc(probe) or "").partition("\n")[0].rstrip(".")
-    return line[:1].lower() + line[1:]
+def _probes() -> dict[str, type[Probe[Any, Any]]]:
+    """The registered probes by name."""
+    return {name: class_of("probe", name) for name in registry.names("probe")}
 
 
 def _merged_options(probes: Mapping[str, type[Probe[Any, Any]]]) -> tuple[list[inspect.Parameter], list[inspect.Parameter]]:

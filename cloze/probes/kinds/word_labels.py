@@ -122,7 +122,7 @@ class LayerProbe(LabelProbe):
         return self.labels == "sense"
 
     def files(self) -> list[str]:
-        return self.split_files(_LABELS_OR_SENSES, named=True)
+        return self.split_files(_LABELS_OR_SENSES, with_name=True)
 
     def read_file(self, path: str) -> Probed:
         from cloze.probes.layers import marked_spans, tagged_words
