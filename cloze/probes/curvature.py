@@ -6,7 +6,7 @@ bits, the larger |mean| + deviation of its eigenvalue over parts of the data is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,6 @@ from cloze.errors import UserError
 from cloze.networks.fast.switch import switched
 from cloze.probes.losses import LossExamples
 
-Report = Callable[[int], None]
 SLICES = 10
 MOST = 100  # iterations
 TOLERANCE = 1e-3
@@ -79,8 +78,7 @@ def top_eigenvalue(
 
 
 def curvature(
-    examples: LossExamples, *, slices: int = SLICES, most: int | None = None, seed: int = 0, size: int = 32,
-    report: Report = lambda done: None,
+    examples: LossExamples, *, slices: int = SLICES, most: int | None = None, seed: int = 0, size: int = 32
 ) -> Curvature:
     """The top eigenvalue of every layer, each on `slices` parts of the examples; fewer if there are fewer examples.
 
@@ -108,7 +106,6 @@ def curvature(
                 eigenvalues.append([
                     top_eigenvalue([next(gradients) for _ in weights], weights, generator=generator)[0] for weights in layers
                 ])  # fmt: skip
-            report(len(part))
     finally:
         for weight, flag in zip(every, trained, strict=True):
             weight.requires_grad_(flag)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -89,7 +89,7 @@ def layer_name(number: int) -> str:
     return str(number) if number else "input"
 
 
-def layer_table(title: str, columns: Mapping[str, Sequence[float]], note: str = "") -> Table:
+def layer_table(title: str, columns: Mapping[str, Iterable[float]], note: str = "") -> Table:
     """Measures by name, a value per layer each, as a table with the top layer first."""
     rows = [[layer_name(n), *map(float, values)] for n, values in enumerate(zip(*columns.values(), strict=True))]
     return Table(title, ["layer", *columns], rows[::-1], note)

@@ -4,7 +4,7 @@ variance explained by one direction, each against random words."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,8 +14,6 @@ from cloze.decoding.reader import Checkpoint, Reader
 from cloze.errors import UserError
 from cloze.probes.measures import ESTIMATORS, Floats, explained, intra_sentence, self_similarity
 from cloze.probes.words import Places, WordRow, word_rows, word_states, words_of
-
-Report = Callable[[int], None]
 
 
 @dataclass(frozen=True)
@@ -50,8 +48,7 @@ class _Chosen:
 
 
 def geometry(
-    loaded: Checkpoint, texts: Sequence[str], sampled: Sampled = Sampled(), *, length: int | None = None, size: int = 32,
-    report: Report = lambda done: None,
+    loaded: Checkpoint, texts: Sequence[str], sampled: Sampled = Sampled(), *, length: int | None = None, size: int = 32
 ) -> Geometry:
     """Measure the vectors of the words of some sentences, one text each; a word of several pieces is their mean.
 
@@ -71,7 +68,7 @@ def geometry(
     text_numbers = set(chosen.texts)
     vectors: dict[tuple[int, int], NDArray[np.float32]] = {}
     sentences: dict[int, NDArray[np.float32]] = {}
-    for index, states in word_states(reader, [rows[i] for i in needed], size=size, report=report):
+    for index, states in word_states(reader, [rows[i] for i in needed], size=size):
         number = needed[index]
         read = rows[number].columns[:, 0] >= 0
         if number in text_numbers:

@@ -6,7 +6,7 @@ Michel, Levy and Neubig, "Are Sixteen Heads Really Better than One?" (2019): the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from cloze.probes.gates import Family, closed, each_gate, families
 from cloze.probes.losses import LossExamples
 
-Report = Callable[[int], None]
 Scores = Mapping[str, NDArray[np.float64]]
 KEPT = 0.9  # of the measure, for the share of heads that can be closed
 
@@ -58,7 +57,7 @@ class HeadImportance:
         return max(share for share, fine in zip(self.shares, np.cumprod(good), strict=True) if fine)
 
 
-def importance(examples: LossExamples, *, size: int = 32, report: Report = lambda done: None) -> Scores:
+def importance(examples: LossExamples, *, size: int = 32) -> Scores:
     """The mean over examples of |∂L/∂ξ| of every head, (N, H) by the argument of its gates; the same whatever the batch.
 
     Every example has gates of its own, so that one backward pass gives the gradients of all. Published code differs: it takes the
@@ -77,7 +76,6 @@ def importance(examples: LossExamples, *, size: int = 32, report: Report = lambd
                 gradient = next(gradients)
                 sums[argument] += 0.0 if gradient is None else gradient.abs().sum(1).double().cpu().numpy()
         done += len(index)
-        report(len(index))
     return {argument: scores / max(done, 1) for argument, scores in sums.items()}
 
 
@@ -100,8 +98,7 @@ def without(kinds: Sequence[Family], heads: Sequence[AttentionHead]) -> dict[str
 
 
 def probe_heads(
-    examples: LossExamples, *, parts: int = 10, draws: int = 3, seed: int = 0, size: int = 32, single_heads: bool = False,
-    report: Report = lambda done: None,
+    examples: LossExamples, *, parts: int = 10, draws: int = 3, seed: int = 0, size: int = 32, single_heads: bool = False
 ) -> HeadImportance:
     """The importance of heads, and the measure as more and more are closed, in `parts` steps, against `draws` random orders.
 
@@ -111,7 +108,7 @@ def probe_heads(
         UserError: The network has no attention.
     """
     kinds = families(examples.network)
-    scores = importance(examples, size=size, report=report)
+    scores = importance(examples, size=size)
     order = ordered(scores)
     counts = sorted({round(len(order) * part / parts) for part in range(parts + 1)})
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +18,6 @@ from cloze.probes.linear import Accuracies, ProbeSplit, majority, share_equal
 from cloze.probes.measures import Floats, unit
 from cloze.probes.words import Places, joined, word_rows, word_states
 
-Report = Callable[[int], None]
 Vectors = NDArray[np.float32]
 
 
@@ -75,7 +74,7 @@ def marked_spans(path: Path | str, *, most: int) -> Probed:
 
 
 def vectors_of(
-    reader: Reader, marked: Probed, *, length: int | None = None, size: int = 32, report: Report = lambda done: None
+    reader: Reader, marked: Probed, *, length: int | None = None, size: int = 32
 ) -> tuple[Vectors, list[str], list[str], int]:
     """The vectors of all examples (N + 1, M, D), those of several words side by side; their labels, their kinds, and how many
     were left out because a word was not read."""
@@ -85,7 +84,7 @@ def vectors_of(
         if all(rows[text].columns[word, 0] >= 0 for word in words):
             by_text.setdefault(text, []).append(n)
     vectors: dict[int, Vectors] = {}
-    for text, states in word_states(reader, rows, size=size, report=report):
+    for text, states in word_states(reader, rows, size=size):
         for n in by_text.get(text, ()):
             vectors[n] = np.concatenate([states[:, word] for word in marked.examples[n][1]], axis=-1)
     if not vectors:

@@ -134,31 +134,29 @@ class LossProbe(TextProbe[list[str], Figures]):
 
 @dataclass(frozen=True, kw_only=True)
 class TrainTestProbe(Probe[tuple[Material, Material], Figures]):
-    """A probe that is trained on one labelled file and tested on another."""
+    """A probe that is trained on one labelled file and tested on another; `form` says how --task names them.
 
-    task: Annotated[str | None, typer.Option(help="TRAIN,TEST")] = None
+    Attributes:
+        with_name: Whether a name and `=` stand before the files.
+    """
+
+    form: ClassVar[str] = "TRAIN,TEST"
+    with_name: ClassVar[bool] = False
+
+    task: Annotated[str | None, typer.Option(help=form)] = None
 
     @abstractmethod
     def read_file(self, path: str) -> Material:
         """The labelled words of one file."""
 
     def read(self) -> tuple[Material, Material]:
-        """Both files."""
-        train, test = self.files()
-        return self.read_file(train), self.read_file(test)
-
-    def files(self) -> list[str]:
-        """The two files of --task."""
-        return self.split_files("TRAIN,TEST", with_name=False)
-
-    def split_files(self, form: str, *, with_name: bool) -> list[str]:
-        """The two files of --task; a `UserError` unless it has this form, `with_name` and `=` before the files."""
+        """Both files; a `UserError` if --task does not have its form."""
         from cloze.corpus.readers.text_files import require_files
 
         name, _, files = (self.task or "").rpartition("=")
         paths = [path for path in files.split(",") if path]
-        if len(paths) != 2 or bool(name) != with_name:
+        if len(paths) != 2 or bool(name) != self.with_name:
             argument = "nothing" if self.task is None else repr(self.task)
-            raise UserError(f"{self.name}: expected --task {form}, got {argument}.")
+            raise UserError(f"{self.name}: expected --task {self.form}, got {argument}.")
         require_files(paths)
-        return paths
+        return self.read_file(paths[0]), self.read_file(paths[1])

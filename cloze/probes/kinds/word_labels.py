@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from cloze.decoding.reader import Checkpoint
     from cloze.probes.layers import LayerScores, Probed
 
-_LABELS_OR_SENSES = "COLUMN=TRAIN,TEST or sense=TRAIN,TEST"
-
 
 @dataclass(frozen=True, kw_only=True)
 class LabelProbe(TrainTestProbe["Probed", "LayerScores"]):
@@ -110,7 +108,10 @@ class EdgeProbe(LabelProbe):
 class LayerProbe(LabelProbe):
     """How well each layer predicts labels or senses of words; with a control task."""
 
-    task: Annotated[str | None, typer.Option(help=_LABELS_OR_SENSES)] = None
+    form = "COLUMN=TRAIN,TEST or sense=TRAIN,TEST"
+    with_name = True
+
+    task: Annotated[str | None, typer.Option(help=form)] = None
 
     @property
     def labels(self) -> str:
@@ -120,9 +121,6 @@ class LayerProbe(LabelProbe):
     @property
     def senses(self) -> bool:
         return self.labels == "sense"
-
-    def files(self) -> list[str]:
-        return self.split_files(_LABELS_OR_SENSES, with_name=True)
 
     def read_file(self, path: str) -> Probed:
         from cloze.probes.layers import marked_spans, tagged_words
