@@ -85,20 +85,19 @@ def _probes() -> dict[str, type[Probe[Any, Any]]]:
 
 def _merged_options(probes: Mapping[str, type[Probe[Any, Any]]]) -> tuple[list[inspect.Parameter], list[inspect.Parameter]]:
     """The options that some probes have, whose help names these probes, and those that all have."""
-    owners: dict[str, dict[str, inspect.Parameter]] = {}
+    options: dict[str, inspect.Parameter] = {}
+    users: dict[str, dict[str, list[str]]] = {}  # by option and help
     for name, probe in probes.items():
         for option, parameter in options_of(probe).items():
-            owners.setdefault(option, {})[name] = parameter
+            options.setdefault(option, parameter)
+            users.setdefault(option, {}).setdefault(_help(parameter), []).append(name)
     common = options_of(Probe)
     limits = sorted(probe.sentences for probe in probes.values())
     common["most"] = _with_help(common["most"], f"{_help(common['most'])}; default: {limits[0]:,} to {limits[-1]:,}.")
-    special = []
-    for parameters in (parameters for option, parameters in owners.items() if option not in common):
-        users: dict[str, list[str]] = {}
-        for name, parameter in parameters.items():
-            users.setdefault(_help(parameter), []).append(name)
-        text = "; ".join(f"{', '.join(names)}: {text}" for text, names in users.items())
-        special.append(_with_help(next(iter(parameters.values())), f"{text}."))
+    special = [
+        _with_help(options[option], "; ".join(f"{', '.join(names)}: {text}" for text, names in by_help.items()) + ".")
+        for option, by_help in users.items() if option not in common
+    ]
     return special, list(common.values())
 
 
@@ -141,16 +140,16 @@ def probe(
         raise UserError(f"unknown probe {kind!r}. {propose(kind, names)}\n  Usage: cloze probe PROBE CHECKPOINT…")
     if out is not None:
         require_place(out)
-    measurement = _built(kind, context, options)
+    measurement, selected = _built(kind, context, options), subjects(checkpoints, steps)
 
     def load(subject: Subject) -> Checkpoint:
         from cloze.checkpoint.build import load_checkpoint
 
-        if (len(checkpoints) > 1 or steps) and sys.stderr.isatty():
+        if len(selected) > 1 and sys.stderr.isatty():
             typer.echo(f"{subject.name} …", err=True)
         return load_checkpoint(subject.folder, device)
 
-    finding = measurement.run(subjects(checkpoints, steps), load)
+    finding = measurement.run(selected, load)
     if as_json:
         import json
 

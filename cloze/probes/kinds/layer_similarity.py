@@ -99,8 +99,8 @@ class CkaProbe(TextProbe[list[str], Any]):
         rows = [[layer_name(n), *map(float, row)] for n, row in enumerate(figures.cka)]
         columns = ["layer", *map(layer_name, range(figures.cka.shape[1]))]
         note = (
-            f"Over {figures.words:,} words. With the words of one top layer shuffled, it is {figures.shuffled:.3f}: the more "
-            "words, the less."
+            f"Over {figures.words:,} words; of two networks, the first has the rows. With the words of one top layer shuffled, "
+            f"CKA is {figures.shuffled:.3f}: the more words, the less."
         )
         return [Table(f"{name}: linear CKA of layers", columns, rows[::-1], note, shaded=True)]
 
