@@ -91,6 +91,8 @@ class CkaProbe(TextProbe[list[str], Any]):
         import numpy as np
 
         words = sorted(a.keys() & b.keys())
+        if len(words) < 2:
+            raise UserError(f"{self.name} compares words that both networks read, and these have {len(words)}. Give more text.")
         x, y = (np.stack([vectors[word] for word in words], axis=1) for vectors in (a, b))
         order = np.random.default_rng(self.seed).permutation(len(words))
         return LayerSimilarity(linear_cka(x, y), float(linear_cka(x[-1:], y[-1:, order]).mean()), len(words))
