@@ -2,15 +2,24 @@
 probe`).
 
 May import: tasks, decoding, interop and everything below; not recipes or reports. `look.py` collects attention,
-predictions (`lens`) and neighbours by layer, `attribution.py` integrated gradients. Probes of layers read the vectors
-of words (`words.py`): `geometry.py`, `layers.py` with `linear.py`, `distance.py`, `static.py`. `heads.py` closes
-heads by their gates (`gates.py`) and needs a loss for every example (`losses.py`). To add a probe: a file with a
-function from a checkpoint and texts to its figures, and one from those to a `Finding` (`finding.py`), which the
-terminal, the page and the JSON file show; then an entry in `KINDS` of `cloze/cli/look/probe.py`, a line
-in the help of that command, a section of docs/inside.md and a word in docs/commands.md.
+predictions (`lens`) and neighbours by layer, `attribution.py` integrated gradients. `kinds` has the probes, which extend
+`Probe` (`probe.py`) and whose findings (`finding.py`) the terminal, the page and the JSON file show; the modules here have
+what they compute. Probes of layers read the vectors of words (`words.py`): `geometry.py`, `layers.py` with `linear.py`,
+`distance.py`, `static.py`. `heads.py` closes heads by their gates (`gates.py`) and needs a loss for every example
+(`losses.py`). To add a probe: a file in `kinds` with a dataclass that extends `Probe`, decorated `@register("probe", name)`,
+its import below, a test and a section of docs/inside.md. The command and its help follow from it.
 Contract: tests/probes, and tests/contracts/test_look.py and test_probes.py on every kind of network.
 """
 
-from cloze.probes.look import Seen, look
+from cloze.probes.kinds import (  # noqa: F401  the imports register the probes
+    contextuality,
+    head_importance,
+    layer_similarity,
+    loss_curvature,
+    static_vectors,
+    tree_distance,
+    word_labels,
+)
+from cloze.probes.probe import Probe
 
-__all__ = ["Seen", "look"]
+__all__ = ["Probe"]

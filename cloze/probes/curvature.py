@@ -6,7 +6,7 @@ bits, the larger |mean| + deviation of its eigenvalue over parts of the data is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,10 +17,8 @@ from torch import Tensor, nn
 
 from cloze.errors import UserError
 from cloze.networks.fast.switch import switched
-from cloze.probes.finding import Finding, Plot, Subject, Table
 from cloze.probes.losses import LossExamples
 
-Report = Callable[[int], None]
 SLICES = 10
 MOST = 100  # iterations
 TOLERANCE = 1e-3
@@ -80,8 +78,7 @@ def top_eigenvalue(
 
 
 def curvature(
-    examples: LossExamples, *, slices: int = SLICES, most: int | None = None, seed: int = 0, size: int = 32,
-    report: Report = lambda done: None,
+    examples: LossExamples, *, slices: int = SLICES, most: int | None = None, seed: int = 0, size: int = 32
 ) -> Curvature:
     """The top eigenvalue of every layer, each on `slices` parts of the examples; fewer if there are fewer examples.
 
@@ -109,7 +106,6 @@ def curvature(
                 eigenvalues.append([
                     top_eigenvalue([next(gradients) for _ in weights], weights, generator=generator)[0] for weights in layers
                 ])  # fmt: skip
-            report(len(part))
     finally:
         for weight, flag in zip(every, trained, strict=True):
             weight.requires_grad_(flag)
@@ -138,28 +134,3 @@ def layer_weights(network: Any) -> list[list[nn.Parameter]]:
 
 def _length(parts: Sequence[Tensor]) -> float:
     return float(torch.stack([part.detach().double().square().sum() for part in parts]).sum().sqrt())
-
-
-def finding(subjects: Sequence[Subject], results: Mapping[str, Curvature]) -> Finding:
-    """Tables and a figure of several networks."""
-    tables = []
-    for name, probe in results.items():
-        mean, deviation, sensitivity = probe.eigenvalues.mean(0), probe.eigenvalues.std(0), probe.sensitivity
-        rank = (-sensitivity).argsort(kind="stable").argsort(kind="stable")
-        rows = [
-            [str(n + 1), float(mean[n]), float(deviation[n]), float(sensitivity[n]), int(rank[n]) + 1]
-            for n in range(len(sensitivity))
-        ]
-        note = f"On {len(probe.eigenvalues)} parts of the data. Rank 1 is the most sensitive: it needs the most bits."
-        if (mean < 0).any():
-            note += " Where the mean is negative, the network is not at a minimum."
-        tables.append(Table(
-            f"{name}: the Hessian's top eigenvalue by layer", ["layer", "mean", "±", "|mean| + ±", "rank"], rows, note
-        ))  # fmt: skip
-    lines = {name: [(float(n + 1), float(y)) for n, y in enumerate(probe.sensitivity)] for name, probe in results.items()}
-    data = {
-        name: {"eigenvalues": probe.eigenvalues, "sensitivity": probe.sensitivity} for name, probe in results.items()
-    }
-    remarks = [f"{name}: {remark}" for name, probe in results.items() for remark in probe.remarks]
-    plot = Plot("sensitivity: |mean| + deviation of the top eigenvalue", "layer", lines)
-    return Finding("curvature", "How sharply does the loss bend?", tables, [plot], data, remarks)

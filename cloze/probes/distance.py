@@ -5,7 +5,7 @@ Source: "A Structural Probe for Finding Syntax in Word Representations" (Hewitt 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,6 @@ from torch import Tensor
 from cloze.corpus.readers.trees import each_tree
 from cloze.decoding.reader import Checkpoint, Reader
 from cloze.errors import UserError
-from cloze.probes.finding import Finding, Subject, Table, by_layer_and_step, layer_name
 from cloze.probes.words import joined, word_rows, word_states
 from cloze.tasks.measures.agreement import spearman
 
@@ -159,26 +158,3 @@ def _judged(predicted: NDArray[Any], truth: Distances) -> tuple[float, float | N
     ranks = [spearman(np.delete(predicted[n], n), np.delete(truth[n], n)) for n in range(len(truth))]
     defined = [rank for rank in ranks if rank is not None]
     return share, float(np.mean(defined)) if defined else None
-
-
-def finding(subjects: Sequence[Subject], results: Mapping[str, Structural]) -> Finding:
-    """Tables and figures of several networks."""
-    tables = [
-        Table(
-            f"{name}: distances in the tree from each layer", ["layer", "edges found", "rank correlation"],
-            [[layer_name(n), probe.uuas[n], probe.correlation[n]] for n in reversed(range(len(probe.uuas)))],
-            f"{probe.train:,} training and {probe.test:,} test sentences. A tree that links neighbouring words finds "
-            f"{probe.chain:.3f} of the edges.",
-        )
-        for name, probe in results.items()
-    ]
-    longest = max(len(probe.uuas) for probe in results.values())
-    plots = by_layer_and_step(
-        "edges of the tree that are found", {name: probe.uuas for name, probe in results.items()}, subjects,
-        dashed={"neighbouring words": [next(iter(results.values())).chain] * longest},
-    )
-    plots += by_layer_and_step(
-        "rank correlation of distances", {name: probe.correlation for name, probe in results.items()}, subjects
-    )
-    data = {name: dict(vars(probe)) for name, probe in results.items()}
-    return Finding("distance", "How well do distances of vectors follow the dependency tree?", tables, plots, data)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -87,6 +87,12 @@ def subjects(folders: Sequence[Path], steps: str | None = None) -> list[Subject]
 def layer_name(number: int) -> str:
     """A row of states (N + 1, …) in tables and figures: the first is the input of layer 1."""
     return str(number) if number else "input"
+
+
+def layer_table(title: str, columns: Mapping[str, Iterable[float]], note: str = "") -> Table:
+    """Measures by name, a value per layer each, as a table with the top layer first."""
+    rows = [[layer_name(n), *map(float, values)] for n, values in enumerate(zip(*columns.values(), strict=True))]
+    return Table(title, ["layer", *columns], rows[::-1], note)
 
 
 def cell_text(value: Any) -> str:

@@ -4,7 +4,7 @@ variance explained by one direction, each against random words."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,11 +12,8 @@ from numpy.typing import NDArray
 
 from cloze.decoding.reader import Checkpoint, Reader
 from cloze.errors import UserError
-from cloze.probes.finding import Finding, Subject, Table, by_layer_and_step, layer_name
 from cloze.probes.measures import ESTIMATORS, Floats, explained, intra_sentence, self_similarity
 from cloze.probes.words import Places, WordRow, word_rows, word_states, words_of
-
-Report = Callable[[int], None]
 
 
 @dataclass(frozen=True)
@@ -51,8 +48,7 @@ class _Chosen:
 
 
 def geometry(
-    loaded: Checkpoint, texts: Sequence[str], sampled: Sampled = Sampled(), *, length: int | None = None, size: int = 32,
-    report: Report = lambda done: None,
+    loaded: Checkpoint, texts: Sequence[str], sampled: Sampled = Sampled(), *, length: int | None = None, size: int = 32
 ) -> Geometry:
     """Measure the vectors of the words of some sentences, one text each; a word of several pieces is their mean.
 
@@ -72,7 +68,7 @@ def geometry(
     text_numbers = set(chosen.texts)
     vectors: dict[tuple[int, int], NDArray[np.float32]] = {}
     sentences: dict[int, NDArray[np.float32]] = {}
-    for index, states in word_states(reader, [rows[i] for i in needed], size=size, report=report):
+    for index, states in word_states(reader, [rows[i] for i in needed], size=size):
         number = needed[index]
         read = rows[number].columns[:, 0] >= 0
         if number in text_numbers:
@@ -170,35 +166,3 @@ def _mean(values: Sequence[float]) -> float:
     """The mean of those that are defined; NaN if none is."""
     defined = [value for value in values if np.isfinite(value)]
     return float(np.mean(defined)) if defined else float("nan")
-
-
-def finding(subjects: Sequence[Subject], results: Mapping[str, Geometry]) -> Finding:
-    """Tables and figures of several networks."""
-    tables, plots = [], []
-    columns = ("self-similarity", "baseline", "adjusted", "intra-sentence", "intra-sentence adjusted", "standardised adjusted")
-    for name, space in results.items():
-        layers = range(len(space.measures["baseline"]))[::-1]
-        rows = [[layer_name(n), *(float(space.measures[c][n]) for c in columns)] for n in layers]
-        tables.append(Table(
-            f"{name}: contextuality by layer", ["layer", *columns], rows,
-            f"{len(space.words):,} words and {space.sentences:,} sentences; adjusted: minus the baseline, the mean cosine of "
-            "random words.",
-        ))  # fmt: skip
-        shares = [f"{name}{end}" for name in ESTIMATORS for end in ("", " baseline")]
-        rows = [[layer_name(n), *(float(space.measures[c][n]) for c in shares)] for n in layers]
-        tables.append(Table(
-            f"{name}: variance explained by one direction", ["layer", *shares], rows,
-            "Three estimators: uncentred is the paper's formula, centred is PCA, truncated is what early public code computed.",
-        ))  # fmt: skip
-        calm = sorted(space.words, key=lambda word: space.words[word][-1])
-        lists = [["least self-similar", ", ".join(calm[:10])], ["most self-similar", ", ".join(calm[::-1][:10])]]
-        tables.append(Table(f"{name}: words at the top layer", ["", "words"], lists))
-    titles = {"baseline": "anisotropy: mean cosine of random words", "adjusted": "self-similarity, adjusted"}
-    titles |= {name: f"variance explained, {name}" for name in ESTIMATORS}
-    for measure in ("self-similarity", "baseline", "adjusted", "intra-sentence adjusted", *ESTIMATORS):
-        values = {name: space.measures[measure].tolist() for name, space in results.items()}
-        plots += by_layer_and_step(titles.get(measure, measure), values, subjects)
-    plots = [plot for plot in plots if any(plot.lines.values())]
-    data = {name: dict(vars(space)) for name, space in results.items()}
-    return Finding("geometry", "How contextual are the vectors of words?", tables, plots, data)
-

@@ -6,19 +6,17 @@ Michel, Levy and Neubig, "Are Sixteen Heads Really Better than One?" (2019): the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cloze.probes.finding import Finding, Plot, Subject, Table
 from cloze.probes.gates import Family, closed, each_gate, families
 from cloze.probes.losses import LossExamples
 
-Report = Callable[[int], None]
 Scores = Mapping[str, NDArray[np.float64]]
 KEPT = 0.9  # of the measure, for the share of heads that can be closed
 
@@ -59,7 +57,7 @@ class HeadImportance:
         return max(share for share, fine in zip(self.shares, np.cumprod(good), strict=True) if fine)
 
 
-def importance(examples: LossExamples, *, size: int = 32, report: Report = lambda done: None) -> Scores:
+def importance(examples: LossExamples, *, size: int = 32) -> Scores:
     """The mean over examples of |∂L/∂ξ| of every head, (N, H) by the argument of its gates; the same whatever the batch.
 
     Every example has gates of its own, so that one backward pass gives the gradients of all. Published code differs: it takes the
@@ -78,7 +76,6 @@ def importance(examples: LossExamples, *, size: int = 32, report: Report = lambd
                 gradient = next(gradients)
                 sums[argument] += 0.0 if gradient is None else gradient.abs().sum(1).double().cpu().numpy()
         done += len(index)
-        report(len(index))
     return {argument: scores / max(done, 1) for argument, scores in sums.items()}
 
 
@@ -101,8 +98,7 @@ def without(kinds: Sequence[Family], heads: Sequence[AttentionHead]) -> dict[str
 
 
 def probe_heads(
-    examples: LossExamples, *, parts: int = 10, draws: int = 3, seed: int = 0, size: int = 32, single_heads: bool = False,
-    report: Report = lambda done: None,
+    examples: LossExamples, *, parts: int = 10, draws: int = 3, seed: int = 0, size: int = 32, single_heads: bool = False
 ) -> HeadImportance:
     """The importance of heads, and the measure as more and more are closed, in `parts` steps, against `draws` random orders.
 
@@ -112,7 +108,7 @@ def probe_heads(
         UserError: The network has no attention.
     """
     kinds = families(examples.network)
-    scores = importance(examples, size=size, report=report)
+    scores = importance(examples, size=size)
     order = ordered(scores)
     counts = sorted({round(len(order) * part / parts) for part in range(parts + 1)})
 
@@ -138,46 +134,3 @@ def probe_heads(
         kinds, scores, order, [count / len(order) for count in counts], curve, random.mean(0).tolist(), random.std(0).tolist(),
         examples.measure, examples.higher, alone, examples.remarks,
     )
-
-
-def finding(subjects: Sequence[Subject], results: Mapping[str, HeadImportance]) -> Finding:
-    """Tables and figures of several networks."""
-    tables: list[Table] = []
-    plots: list[Plot] = []
-    for name, heads in results.items():
-        columns = zip(heads.shares, heads.curve, heads.random, heads.deviation, strict=True)
-        rows = [[f"{share:.0%}", *values] for share, *values in columns]
-        tables.append(Table(
-            f"{name}: {heads.measure} as heads are closed", ["closed", "least important first", "random order", "±"], rows,
-            f"{heads.closable:.0%} of the heads can be closed before the {heads.measure} is a tenth worse."
-            if heads.closable < 1 else
-            f"Without any head the {heads.measure} is not a tenth worse: here it hardly depends on attention.",
-        ))  # fmt: skip
-        for kind in heads.families:
-            for title, scores in (("importance", heads.importance), (f"change of the {heads.measure} without it", heads.each)):
-                if kind.argument in scores:
-                    matrix = scores[kind.argument]
-                    rows = [[str(n + 1), *map(float, matrix[n])] for n in reversed(range(len(matrix)))]
-                    head = ["layer", *(str(h + 1) for h in range(kind.heads))]
-                    tables.append(Table(f"{name}: {title} of every head, {kind.name}", head, rows, shaded=True))
-        lines = {
-            "least important first": list(zip(heads.shares, heads.curve, strict=True)),
-            "random order": list(zip(heads.shares, heads.random, strict=True)),
-        }
-        title = f"{name}: {heads.measure} as heads are closed"
-        plots.append(Plot(title, "share of heads closed", lines, frozenset({"random order"})))
-    steps = [subject for subject in subjects if subject.step is not None]
-    if len(steps) > 1:
-        line = [(float(subject.step or 0), results[subject.name].closable) for subject in steps]
-        plots.insert(0, Plot("share of heads that can be closed, over training", "step", {"closable": line}))
-    data = {name: _data(heads) for name, heads in results.items()}
-    remarks = [f"{name}: {remark}" for name, heads in results.items() for remark in heads.remarks]
-    return Finding("heads", "How important are the heads?", tables, plots, data, remarks)
-
-
-def _data(heads: HeadImportance) -> dict[str, Any]:
-    return {
-        "importance": dict(heads.importance), "order": [list(head) for head in heads.order], "measure": heads.measure,
-        "shares": list(heads.shares), "curve": list(heads.curve), "random": list(heads.random),
-        "deviation": list(heads.deviation), "closable": heads.closable, "each": dict(heads.each),
-    }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,12 +14,10 @@ from cloze.corpus.readers.tagged import read_tagged
 from cloze.corpus.readers.trees import each_tree
 from cloze.decoding.reader import Checkpoint, Reader
 from cloze.errors import UserError
-from cloze.probes.finding import Finding, Subject, Table, by_layer_and_step, layer_name
 from cloze.probes.linear import Accuracies, ProbeSplit, majority, share_equal
 from cloze.probes.measures import Floats, unit
 from cloze.probes.words import Places, joined, word_rows, word_states
 
-Report = Callable[[int], None]
 Vectors = NDArray[np.float32]
 
 
@@ -76,7 +74,7 @@ def marked_spans(path: Path | str, *, most: int) -> Probed:
 
 
 def vectors_of(
-    reader: Reader, marked: Probed, *, length: int | None = None, size: int = 32, report: Report = lambda done: None
+    reader: Reader, marked: Probed, *, length: int | None = None, size: int = 32
 ) -> tuple[Vectors, list[str], list[str], int]:
     """The vectors of all examples (N + 1, M, D), those of several words side by side; their labels, their kinds, and how many
     were left out because a word was not read."""
@@ -86,7 +84,7 @@ def vectors_of(
         if all(rows[text].columns[word, 0] >= 0 for word in words):
             by_text.setdefault(text, []).append(n)
     vectors: dict[int, Vectors] = {}
-    for text, states in word_states(reader, rows, size=size, report=report):
+    for text, states in word_states(reader, rows, size=size):
         for n in by_text.get(text, ()):
             vectors[n] = np.concatenate([states[:, word] for word in marked.examples[n][1]], axis=-1)
     if not vectors:
@@ -154,53 +152,10 @@ def _centres(x: Floats, indices: Sequence[int], labels: Sequence[str]) -> tuple[
     return names, unit(np.stack([x[[n for n in indices if labels[n] == name]].mean(0) for name in names]))
 
 
-def finding(
-    kind: str, what: str, subjects: Sequence[Subject], results: Mapping[str, Accuracies],
-    senses: Mapping[str, Senses] | None = None, remarks: Sequence[str] = (),
-) -> Finding:
-    """Tables and figures of several networks; `what` names the labels."""
-    tables, senses = [], senses or {}
-    for name, probe in results.items():
-        near = senses.get(name)
-        head = ["layer", "accuracy", "control", "selectivity", *(["nearest occurrence", "nearest sense"] if near else [])]
-        rows = [
-            [
-                layer_name(n), probe.accuracy[n], probe.control[n], probe.selectivity[n],
-                *([near.occurrence[n], near.mean[n]] if near else []),
-            ]
-            for n in reversed(range(len(probe.accuracy)))
-        ]  # fmt: skip
-        tables.append(Table(
-            f"{name}: {what} from each layer", head, rows,
-            f"{probe.train:,} training and {probe.test:,} test examples of {probe.classes} classes. Without a network: "
-            f"{probe.majority:.3f} by the most frequent label, {probe.by_kind:.3f} by the most frequent one of each word. "
-            + ("The control gives every example the label of a random one." if near else
-               "The control gives every word a random label; a probe that learns it as well has only learned words."),
-        ))  # fmt: skip
-    plots = by_layer_and_step(
-        f"accuracy: {what}", {name: probe.accuracy for name, probe in results.items()}, subjects,
-        dashed={
-            **{f"{name}, control": scores.control for name, scores in results.items()},
-            **{f"{name}, without a network": [scores.without_network] * len(scores.accuracy) for name, scores in results.items()},
-        },
-    )
-    plots += by_layer_and_step("selectivity", {name: probe.selectivity for name, probe in results.items()}, subjects)
-    if senses:
-        plots += by_layer_and_step(
-            "accuracy of the nearest sense", {name: sense.mean for name, sense in senses.items()}, subjects
-        )
-    data = {
-        name: {
-            "accuracy": list(probe.accuracy), "control": list(probe.control), "selectivity": probe.selectivity,
-            "majority": probe.majority, "by_kind": probe.by_kind, "classes": probe.classes,
-            "train": probe.train, "test": probe.test,
-            **({"nearest_occurrence": list(senses[name].occurrence), "nearest_sense": list(senses[name].mean)} if senses else {}),
-        }
-        for name, probe in results.items()
-    }
-    remarks = [*remarks, *(
-        f"{name}: no layer is better than {scores.without_network:.3f}, the most frequent label without a network: "
-        "nothing is shown"
-        for name, scores in results.items() if max(scores.accuracy) <= scores.without_network
-    )]  # fmt: skip
-    return Finding(kind, f"What can be read from each layer: {what}", tables, plots, data, remarks)
+@dataclass(frozen=True)
+class LayerScores:
+    """What linear probes read from the layers of one network; with senses, also their nearest neighbours."""
+
+    scores: Accuracies
+    senses: Senses | None = None
+    remarks: Sequence[str] = ()

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +13,6 @@ from numpy.typing import NDArray
 from cloze.decoding.reader import Checkpoint, Reader
 from cloze.errors import UserError
 from cloze.interop.vectors import Vectors
-from cloze.probes.finding import Finding, Subject, Table, by_layer_and_step, layer_name
 from cloze.probes.measures import first_direction
 from cloze.probes.words import word_rows, word_states, words_of
 from cloze.tasks.intrinsic.similarity import WordPair, similarity
@@ -110,28 +108,3 @@ def compare(static: Static, sets: Mapping[str, Sequence[WordPair]], against: Map
 def _correlation(vectors: Vectors, pairs: Sequence[WordPair]) -> float:
     correlation = similarity(vectors, pairs, lower=True).spearman if len(pairs) > 1 else None
     return float("nan") if correlation is None else correlation
-
-
-def finding(subjects: Sequence[Subject], results: Mapping[str, Compared]) -> Finding:
-    """Tables and figures of several networks."""
-    tables, plots = [], []
-    for name, correlations in results.items():
-        sets = list(correlations.first)
-        rows: list[list[Any]] = []
-        for n in reversed(range(len(next(iter(correlations.first.values()))))):
-            rows += [[f"{layer_name(n)}, first component", *(correlations.first[key][n] for key in sets)],
-                     [f"{layer_name(n)}, mean", *(correlations.mean[key][n] for key in sets)]]
-        rows += [[title, *(scores[key] for key in sets)] for title, scores in correlations.against.items()]
-        rows.append(["pairs", *(correlations.pairs[key] for key in sets)])
-        tables.append(Table(
-            f"{name}: rank correlation with people's scores", ["vectors", *sets], rows,
-            "Over the pairs whose words occur in the texts and, if others are given, in all of them.",
-        ))  # fmt: skip
-    for key in next(iter(results.values())).first:
-        lines = {name: correlations.first[key] for name, correlations in results.items()}
-        longest = max(len(line) for line in lines.values())
-        dashed = {f"{name}, mean": correlations.mean[key] for name, correlations in results.items()}
-        dashed |= {title: [scores[key]] * longest for title, scores in next(iter(results.values())).against.items()}
-        plots += by_layer_and_step(f"{key}: first components", lines, subjects, dashed=dashed)
-    data = {name: dict(vars(correlations)) for name, correlations in results.items()}
-    return Finding("static", "One vector per word from contextual ones", tables, plots, data)

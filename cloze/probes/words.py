@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -61,16 +61,13 @@ def word_rows(reader: Reader, texts: Sequence[str], spans: Sequence[Places], *, 
     return rows_of_words
 
 
-def word_states(
-    reader: Reader, rows: Sequence[WordRow], *, size: int = 32, report: Callable[[int], None] = lambda done: None
-) -> Iterator[tuple[int, Vectors]]:
+def word_states(reader: Reader, rows: Sequence[WordRow], *, size: int = 32) -> Iterator[tuple[int, Vectors]]:
     """The number of each text and its words' vectors (N + 1, K, D), short texts first; zeros for words that were not read."""
     for index in by_length([len(row.row) for row in rows], rows=size):
         with torch.inference_mode():
             layers: Any = reader.states(reader.batch([rows[i].row for i in index]), {"layers"})["layers"].float().cpu()
         for position, number in enumerate(index):
             yield int(number), _means(layers[:, position].numpy(), rows[number].columns)
-        report(len(index))
 
 
 def _means(states: Vectors, columns: Places) -> Vectors:

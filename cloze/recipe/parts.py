@@ -55,6 +55,7 @@ BASES: dict[str, tuple[str, ...]] = {
     "change": ("cloze.changes", "Change"),
     "rate": ("cloze.training.schedule.rates", "Rate"),
     "layerwise": ("cloze.changes.layerwise", "LayerwiseRates"),
+    "probe": ("cloze.probes", "Probe"),
 }
 
 

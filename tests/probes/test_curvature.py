@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,9 @@ import torch
 from cloze.compression.measures import bits_by_layer
 from cloze.errors import UserError
 from cloze.networks.fast.switch import switched
-from cloze.probes.curvature import Curvature, curvature, finding, layer_weights, top_eigenvalue
+from cloze.probes.curvature import Curvature, curvature, layer_weights, top_eigenvalue
 from cloze.probes.finding import Subject, as_text
+from cloze.probes.kinds.loss_curvature import CurvatureProbe
 from cloze.probes.losses import text_examples
 from tests.making import network_of
 
@@ -85,7 +87,7 @@ def test_sensitivity_is_the_mean_and_the_deviation_over_parts_of_the_data_and_th
     assert not any(parameter.grad is not None for parameter in examples.network.parameters())
     given = Curvature(np.array([[1.0, -4.0], [3.0, -4.0]]))
     assert given.sensitivity.tolist() == [2.0 + 1.0, 4.0]
-    said = as_text(finding([Subject("one", None)], {"one": given}))  # type: ignore[arg-type]
+    said = as_text(CurvatureProbe().finding([Subject("one", Path())], {"one": given}))
     assert "not at a minimum" in said and "sensitive" in said
 
 

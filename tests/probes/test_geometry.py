@@ -12,7 +12,8 @@ import pytest
 from cloze.decoding.reader import Reader
 from cloze.errors import UserError
 from cloze.probes.finding import Subject, as_text, plain, subjects
-from cloze.probes.geometry import Sampled, finding, geometry
+from cloze.probes.geometry import Sampled, geometry
+from cloze.probes.kinds.contextuality import GeometryProbe
 from cloze.probes.measures import explained, first_direction, intra_sentence, self_similarity, unit
 from cloze.probes.words import joined, word_rows, word_states, words_of
 from cloze.reports.probe import render, write_finding
@@ -115,7 +116,7 @@ def test_rare_words_are_refused_with_a_way_out(checkpoint: Callable[..., Any]) -
 
 def test_a_finding_is_a_table_a_page_and_plain_json(checkpoint: Callable[..., Any], tmp_path: Path) -> None:
     found = {name: geometry(checkpoint("bert"), TEXTS, Sampled(least=3)) for name in ("step 0", "step <b>")}
-    made = finding([Subject("step 0", tmp_path, 0), Subject("step <b>", tmp_path, 10)], found)
+    made = GeometryProbe().finding([Subject("step 0", tmp_path, 0), Subject("step <b>", tmp_path, 10)], found)
     lines = as_text(made).splitlines()
     assert lines[0] == "step 0: contextuality by layer" and lines[1].split()[:3] == ["layer", "self-similarity", "baseline"]
     assert [line.split()[0] for line in lines[2:5]] == ["2", "1", "input"]

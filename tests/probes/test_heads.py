@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,8 @@ from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.blocks.visibility import Visibility
 from cloze.probes.finding import Subject, as_text
 from cloze.probes.gates import closed, each_gate, families
-from cloze.probes.heads import AttentionHead, finding, importance, ordered, probe_heads, without
+from cloze.probes.heads import AttentionHead, importance, ordered, probe_heads, without
+from cloze.probes.kinds.head_importance import HeadProbe
 from cloze.probes.losses import ClassifiedExamples, LabelledExamples, TextExamples, learner_examples, text_examples
 from cloze.reports.probe import render
 from cloze.tasks.kinds.classification import Classifier
@@ -128,7 +130,7 @@ def test_closing_all_heads_is_the_end_of_every_order_and_none_its_beginning(chec
         assert examples.value(size=9) == found.curve[-1]
     with closed(examples.network, without(found.families, [AttentionHead("gates", 1, 0)])):
         assert examples.value(size=9) - found.curve[0] == pytest.approx(found.each["gates"][1, 0])
-    made = finding([Subject("a", examples.learner.reader.tokenizer, 0), Subject("b", None, 10)], {"a": found, "b": found})
+    made = HeadProbe().finding([Subject("a", Path(), 0), Subject("b", Path(), 10)], {"a": found, "b": found})
     assert "a: accuracy as heads are closed" in as_text(made) and "importance of every head, attention" in as_text(made)
     assert made.plots[0].x == "step" and "random order" in render(made)
 

@@ -16,10 +16,11 @@ from cloze.errors import UserError
 from cloze.interop.vectors import Vectors
 from cloze.probes.distance import ProbedTrees, probe_distance, read_trees, spanning_tree, tree_distances
 from cloze.probes.finding import Subject, as_text
-from cloze.probes.layers import finding, marked_spans, nearest_senses, related_words, split_of, tagged_words
+from cloze.probes.kinds.static_vectors import StaticProbe
+from cloze.probes.kinds.word_labels import LayerProbe
+from cloze.probes.layers import LayerScores, marked_spans, nearest_senses, related_words, split_of, tagged_words
 from cloze.probes.linear import ProbeSplit, control_labels, most_frequent, probe_linear
 from cloze.probes.static import compare, static_vectors
-from cloze.probes.static import finding as static_finding
 from cloze.tasks.intrinsic.similarity import WordPair
 
 TREE = """# text = x
@@ -171,13 +172,15 @@ def test_static_vectors_are_compared_over_the_pairs_that_all_have(checkpoint: Ca
     assert compare(found, {"set": pairs}, {}).pairs == {"set": 3}
     compared = compare(found, {"set": pairs}, {"other": other})
     assert compared.pairs == {"set": 2} and np.isnan(compared.against["other"]["set"])
-    assert "input, first component" in as_text(static_finding([Subject("a", Path())], {"a": compared}))
+    assert "input, first component" in as_text(StaticProbe().finding([Subject("a", Path())], {"a": compared}))
     with pytest.raises(UserError, match="none of the words of these sets occurs"):
         static_vectors(checkpoint("bert"), texts, ["absent"])
 
 
 def test_a_finding_prints_the_control_beside_the_accuracy() -> None:
-    made = finding("layers", "upos", [Subject("a", Path())], {"a": probe_linear(made_split(True))})
+    scores = LayerScores(probe_linear(made_split(True)))
+    made = LayerProbe(task="upos=A,B").finding([Subject("a", Path())], {"a": scores})
+    assert made.kind == "layers" and made.title == "What can be read from each layer: upos"
     lines = as_text(made).splitlines()
     assert lines[1].split() == ["layer", "accuracy", "control", "selectivity"] and len(made.plots) == 2
     assert made.plots[0].dashed == {"a, control", "a, without a network"}

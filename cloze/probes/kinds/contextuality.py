@@ -1,0 +1,70 @@
+"""`cloze probe geometry`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cloze.probes.finding import Plot, Subject, Table, by_layer_and_step, layer_table
+from cloze.probes.probe import TextProbe
+from cloze.registry import register
+
+if TYPE_CHECKING:
+    from cloze.decoding.reader import Checkpoint
+    from cloze.probes.geometry import Geometry
+
+
+@register("probe", "geometry")
+@dataclass(frozen=True, kw_only=True)
+class GeometryProbe(TextProbe[list[str], "Geometry"]):
+    """How contextual the vectors of words are."""
+
+    title = "How contextual are the vectors of words?"
+    sentences = 5000
+
+    least: Annotated[int, typer.Option(min=2, help="measure words that occur at least this often")] = 5
+
+    def read(self) -> list[str]:
+        return self.texts()
+
+    def measure(self, loaded: Checkpoint, material: list[str]) -> Geometry:
+        from cloze.probes.geometry import Sampled, geometry
+
+        return geometry(loaded, material, Sampled(least=self.least, seed=self.seed), length=self.length, size=self.batch)
+
+    def tables(self, name: str, figures: Geometry) -> list[Table]:
+        from cloze.probes.measures import ESTIMATORS
+
+        cosines = (
+            "self-similarity", "baseline", "adjusted", "intra-sentence", "intra-sentence adjusted", "standardised adjusted"
+        )
+        shares = [f"{estimator}{end}" for estimator in ESTIMATORS for end in ("", " baseline")]
+        calm = sorted(figures.words, key=lambda word: figures.words[word][-1])
+        lists = [["least self-similar", ", ".join(calm[:10])], ["most self-similar", ", ".join(calm[::-1][:10])]]
+        return [
+            layer_table(
+                f"{name}: contextuality by layer", {column: figures.measures[column] for column in cosines},
+                f"{len(figures.words):,} words and {figures.sentences:,} sentences; adjusted: minus the baseline, the mean "
+                "cosine of random words.",
+            ),
+            layer_table(
+                f"{name}: variance explained by one direction", {column: figures.measures[column] for column in shares},
+                "Three estimators: uncentred is the paper's formula, centred is PCA, truncated is what early public code "
+                "computed.",
+            ),
+            Table(f"{name}: words at the top layer", ["", "words"], lists),
+        ]
+
+    def plots(self, subjects: Sequence[Subject], results: Mapping[str, Geometry]) -> list[Plot]:
+        from cloze.probes.measures import ESTIMATORS
+
+        titles = {"baseline": "anisotropy: mean cosine of random words", "adjusted": "self-similarity, adjusted"}
+        titles |= {name: f"variance explained, {name}" for name in ESTIMATORS}
+        plots: list[Plot] = []
+        for measure in ("self-similarity", "baseline", "adjusted", "intra-sentence adjusted", *ESTIMATORS):
+            values = {name: space.measures[measure].tolist() for name, space in results.items()}
+            plots += by_layer_and_step(titles.get(measure, measure), values, subjects)
+        return [plot for plot in plots if any(plot.lines.values())]
