@@ -153,10 +153,9 @@ class PooledClassification(TargetsAtPositions):
 
     def count_operations(self, counted: Operations, batch: Batch) -> None:
         """What stands before the pooling for every token, what stands after it for every text."""
-        head: Any = self.head
-        size = shown(batch)
-        counted.add_linear(size.tokens, head, without=head.after_pooling)
-        counted.add_linear(size.rows, *head.after_pooling)
+        head, size = self.head, shown(batch)
+        counted.add(size, *head.children(), without=head.after_pooling)
+        counted.add(size.rows, *head.after_pooling)
 
     def scores(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """(M, C)."""

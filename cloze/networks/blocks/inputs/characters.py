@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from cloze.bounds import Count, OptionalDepth, Width
 from cloze.errors import RecipeError
-from cloze.networks.cost import Operations, is_trained, linear_maps
+from cloze.networks.cost import Operations, SequenceSize, is_trained, linear_maps
 from cloze.networks.spelling import MASKED, NOTHING, PADDING, spell_vocabulary, trigrams
 from cloze.registry import Given, register
 
@@ -80,9 +80,9 @@ class Characters(nn.Module, ABC):
         spelled, index = self._distinct(tokens, characters)
         return self.vectors(spelled)[index]
 
-    def count_operations(self, counted: Operations, tokens: Tensor, characters: Tensor | None = None) -> None:
-        """The products for these ids; distinct words count once."""
-        spelled = self._distinct(tokens, characters)[0]
+    def count_operations(self, counted: Operations, size: SequenceSize) -> None:
+        """The products; distinct words count once."""
+        spelled = self._distinct(counted.fields["tokens"], counted.fields.get("characters"))[0]
         counted.pass_through(self)
         counted.add_weight_products(self.products(spelled), trained=is_trained(self), needs_grad=is_trained(self))
 
@@ -298,8 +298,3 @@ class CharacterTable(nn.Module):
         """(B, L) ids to (B, L, D)."""
         x: Tensor = self.part(tokens, characters)
         return x if self.project is None else self.project(x)
-
-    def count_operations(self, counted: Operations, tokens: Tensor, characters: Tensor | None = None) -> None:
-        """The products for these ids."""
-        self.part.count_operations(counted, tokens, characters)
-        counted.add_linear(tokens.numel(), self.project)
