@@ -11,7 +11,7 @@ products (layers at positions that are not read) or repeat them; a budget buys t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from cloze import fields
 
 _MULTIPLY_ADD = 2.0  # operations: a multiplication and an addition
+_ALL_MATRICES = (nn.Conv1d, nn.RNNBase, nn.RNNCellBase)  # torch's modules in which every row meets all matrices
 
 
 class SequenceSize(NamedTuple):
@@ -116,6 +117,13 @@ class Operations:
             elif isinstance(module, nn.Linear):
                 self.add_weight_products(size.tokens * module.in_features * module.out_features, trained=is_trained(module))
                 self._sum += computing(module, self.gradients)
+            elif isinstance(module, nn.MultiheadAttention):
+                self.add_weight_products(3 * size.tokens * module.embed_dim**2, trained=is_trained(module))
+                self.add_row_products(2 * size.tokens * size.length * module.embed_dim)
+                self.add(size, module.out_proj)
+            elif isinstance(module, _ALL_MATRICES):
+                matrices = sum(parameter.numel() for parameter in module.parameters() if parameter.dim() > 1)
+                self.add_weight_products(size.tokens * matrices, trained=is_trained(module))
             else:
                 self.add(size, *module.children(), without=without)
                 trained = any(parameter.requires_grad for parameter in module.parameters(recurse=False))
@@ -140,12 +148,6 @@ class Operations:
 
     def _add(self, multiplications: float, gradients: int) -> None:
         self._sum += _MULTIPLY_ADD * multiplications * (1 + gradients * self.gradients)
-
-
-def linear_maps(*modules: nn.Module | None) -> Iterator[nn.Linear]:
-    """The linear maps inside some modules, in their order."""
-    for module in modules:
-        yield from () if module is None else (part for part in module.modules() if isinstance(part, nn.Linear))
 
 
 def is_trained(module: nn.Module | None) -> bool:

@@ -31,7 +31,7 @@ from cloze.networks.blocks.selected import Selected
 from cloze.networks.blocks.stack import Cache, Stack, each_layer
 from cloze.networks.blocks.visibility import AnyOrder, Visibility, visibility
 from cloze.networks.clock import Clock
-from cloze.networks.cost import Operations, SequenceSize, Source, shown
+from cloze.networks.cost import Operations, SequenceSize, Source, is_trained, shown
 from cloze.networks.fast.switch import near
 from cloze.networks.network import (
     Network,
@@ -294,8 +294,8 @@ class EncoderDecoder(Network):
 
     def count_operations(self, counted: Operations, size: SequenceSize) -> None:
         """The encoder's tokens, then the decoder's where a state of it is wanted."""
-        counted.add(size, self.embeddings)
-        branch = counted.branch()
+        branch = counted.branch(needs_grad=is_trained(self.embeddings))
+        counted.pass_through(self.embeddings)
         _count_stack(counted, self.encoder, size)
         if _reads_decoder(counted.want):
             target = shown(counted.fields, "decoder.") if "decoder.tokens" in counted.fields else size

@@ -216,12 +216,13 @@ class TransformerXL(RelativeTransformer):
                 layer_cache[:] = [torch.cat([*layer_cache, passed[number][:, None]], dim=2)]  # (B, 1, M + L, D)
         return states | self._read(want, passed, memory, tokens, block, summaries)
 
-    def count_layer(self, counted: Operations, number: int, size: SequenceSize) -> None:
-        """A layer over a full memory."""
+    def count_layers(self, counted: Operations, size: SequenceSize) -> None:
+        """The layers over a full memory."""
         device = torch.device("meta")
         far = len(distances_down(size.length, self.memory + size.length, ahead=False, clamp=None, device=device))
-        count_relative(counted, self.layers[number], size, past=self.memory, far=far)
-        count_hooks(counted, self.around, number, size)
+        for number, layer in enumerate(self.layers):
+            count_relative(counted, layer, size, past=self.memory, far=far)
+            count_hooks(counted, self.around, number, size)
 
 
 def count_relative(

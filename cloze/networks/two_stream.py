@@ -185,16 +185,16 @@ class TwoStream(RelativeTransformer):
         seen = Visibility("mask", mask, may_see_nothing=True)
         return QueryStream(rows, AttentionInputs(seen.select(chosen), selected=chosen), relation.select(chosen))
 
-    def count_layer(self, counted: Operations, number: int, size: SequenceSize) -> None:
-        """A layer over a full memory; the query stream's, too, where it is wanted."""
-        device, (rows, _, length) = torch.device("meta"), size
+    def count_layers(self, counted: Operations, size: SequenceSize) -> None:
+        """The layers over a full memory; those of the query stream, too, where it is wanted."""
+        device, (rows, _, length), last = torch.device("meta"), size, len(self.layers) - 1
         far = len(distances_down(length, self.memory + length, ahead=True, clamp=None, device=device))
         queries, block = None, 0
         if "query" in counted.want:
             chosen = Selected.of(torch.arange(rows * length) if counted.positions is None else counted.positions, rows, length)
             queries, block = len(chosen.flat), chosen.across
-        content = number < len(self.layers) - 1 or not counted.want.isdisjoint({"hidden", "summary", "layers"})
-        count_relative(
-            counted, self.layers[number], size, past=self.memory, far=far, queries=queries, block=block, content=content
-        )
-        count_hooks(counted, self.around, number, size)
+        is_unread = counted.want.isdisjoint({"hidden", "summary", "layers"})
+        for number, layer in enumerate(self.layers):
+            content = not (is_unread and number == last)
+            count_relative(counted, layer, size, past=self.memory, far=far, queries=queries, block=block, content=content)
+            count_hooks(counted, self.around, number, size)

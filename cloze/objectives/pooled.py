@@ -153,7 +153,8 @@ class PooledClassification(TargetsAtPositions):
 
     def count_operations(self, counted: Operations, batch: Batch) -> None:
         """What stands before the pooling for every token, what stands after it for every text."""
-        head, size = self.head, shown(batch)
+        head: Any = self.head
+        size = shown(batch)
         counted.add(size, *head.children(), without=head.after_pooling)
         counted.add(size.rows, *head.after_pooling)
 
