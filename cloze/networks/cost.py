@@ -31,7 +31,7 @@ class SequenceSize(NamedTuple):
     length: int
 
 
-class Source(NamedTuple):
+class EncodedSource(NamedTuple):
     """A sequence that another one reads by attention, and whether its states need a gradient."""
 
     size: SequenceSize
@@ -97,13 +97,13 @@ class Operations:
         a gradient; `total` includes them."""
         return self._sides.setdefault(name, self.branch(needs_grad=False))
 
-    def join(self, *others: Operations) -> None:
+    def join(self, *counts: Operations) -> None:
         """Note that the rows read those of other counts: they need a gradient if those do."""
-        self.needs_grad = self.needs_grad or any(other.needs_grad for other in others)
+        self.needs_grad = self.needs_grad or any(count.needs_grad for count in counts)
 
-    def source(self, size: SequenceSize) -> Source:
+    def source(self, size: SequenceSize) -> EncodedSource:
         """These rows as the sequence that others read."""
-        return Source(size, self.needs_grad)
+        return EncodedSource(size, self.needs_grad)
 
     def add(self, size: SequenceSize | float, *modules: Any, without: Sequence[nn.Module] = ()) -> None:
         """Add the products of a sequence, or of so many rows that each stand alone, with everything inside `modules`, in their

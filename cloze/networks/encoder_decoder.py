@@ -31,7 +31,7 @@ from cloze.networks.blocks.selected import Selected
 from cloze.networks.blocks.stack import Cache, Stack, each_layer
 from cloze.networks.blocks.visibility import AnyOrder, Visibility, visibility
 from cloze.networks.clock import Clock
-from cloze.networks.cost import Operations, SequenceSize, Source, is_trained, shown
+from cloze.networks.cost import EncodedSource, Operations, SequenceSize, is_trained, shown
 from cloze.networks.fast.switch import near
 from cloze.networks.network import (
     Network,
@@ -308,7 +308,7 @@ def _reads_decoder(want: frozenset[str]) -> bool:
     return any(name == "summary" or name.startswith(("decoder_", "crossing_")) for name in want)
 
 
-def _count_stack(counted: Operations, stack: Any, size: SequenceSize, source: Source | None = None) -> None:
+def _count_stack(counted: Operations, stack: Any, size: SequenceSize, source: EncodedSource | None = None) -> None:
     for number, layer in enumerate(stack.layers):
         layer.count_operations(counted, size, source)
         count_hooks(counted, stack.around, number, size)

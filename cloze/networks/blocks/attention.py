@@ -24,7 +24,7 @@ from cloze.networks.blocks.positions.relation import NONE, Relation
 from cloze.networks.blocks.projections import Projections, StackedProjections
 from cloze.networks.blocks.selected import Selected
 from cloze.networks.blocks.visibility import Visibility
-from cloze.networks.cost import Operations, SequenceSize, Source
+from cloze.networks.cost import EncodedSource, Operations, SequenceSize
 
 #: The states that attention can record: the first two are (B, H, Lq, Lk), the others (B, H, L, W). Scores are scaled and
 #: include the terms of relative positions, but not the mask; `attention` holds the probabilities before dropout.
@@ -161,7 +161,7 @@ class Attention(nn.Module):
         return [getattr(self, name) for name in self.projecting.names]
 
     def count_operations(
-        self, counted: Operations, size: SequenceSize, source: Source | None = None, inside: Iterable[Any] = ()
+        self, counted: Operations, size: SequenceSize, source: EncodedSource | None = None, inside: Iterable[Any] = ()
     ) -> None:
         """The products of a sequence that reads itself, or `source`; `inside` count what changes add to keys and values."""
         if source is None:

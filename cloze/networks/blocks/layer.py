@@ -18,7 +18,7 @@ from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.blocks.feed_forward import FeedForward, FeedForwardCall
 from cloze.networks.blocks.norm import NormPlace, make_norm, norm_place
 from cloze.networks.choices import Norms
-from cloze.networks.cost import Operations, SequenceSize, Source
+from cloze.networks.cost import EncodedSource, Operations, SequenceSize
 from cloze.networks.fast.choose import choose
 
 
@@ -114,7 +114,7 @@ class Layer(nn.Module):
         """The maps of the feed-forward, the one into the residual connection last."""
         return [self.get_submodule(name) for name in self.feed_forward.names]  # type: ignore[misc]
 
-    def count_operations(self, counted: Operations, size: SequenceSize, source: Source | None = None) -> None:
+    def count_operations(self, counted: Operations, size: SequenceSize, source: EncodedSource | None = None) -> None:
         """The products of a sequence. `source` is the sequence that a decoder reads, or attention in a layer that reads another
         sequence alone."""
         self._count_attention(counted, "attention", size, None if self.crossing is not None else source)
@@ -122,7 +122,7 @@ class Layer(nn.Module):
             self._count_attention(counted, "crossing", size, source)
         self.count_feed_forward(counted, size)
 
-    def _count_attention(self, counted: Operations, name: str, size: SequenceSize, source: Source | None) -> None:
+    def _count_attention(self, counted: Operations, name: str, size: SequenceSize, source: EncodedSource | None) -> None:
         norm, place = self.get_submodule(f"{name}_norm"), self.place_of(name)
         inside = [part for part in place.modules() if hasattr(part, "count_inside")] if isinstance(place, nn.Module) else []
         counted.pass_through(norm if self.place.pre else None)
