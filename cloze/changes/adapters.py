@@ -64,15 +64,6 @@ class InResidual(nn.Module):
         states: Tensor = self.place.connect(x, function, norm, adapted, take)
         return states
 
-    def count_inside(self, counted: Operations, tokens: int) -> None:
-        """What the place adds otherwise."""
-        self.place.count_inside(counted, tokens)
-
-    def count_operations(self, counted: Operations, tokens: int) -> None:
-        """The adapter, for so many tokens."""
-        self.place.count_operations(counted, tokens)
-        counted.add_linear(tokens, self.bottleneck)
-
 
 class AfterResidual(InResidual):
     """A `NormPlace` with an adapter on the sum z: norm(z + adapter(norm z)), or z + adapter(z) where the norm stands before."""
@@ -103,7 +94,7 @@ class AfterLayers(nn.Module, LayerHook):
 
     def count_operations(self, counted: Operations, number: int, size: SequenceSize) -> None:
         """The layer's adapter, for every token."""
-        counted.add_linear(size.tokens, self.layers[number])
+        counted.add(size, self.layers[number])
 
 
 @register("change", "adapters")

@@ -18,7 +18,7 @@ from cloze.networks.blocks.hooks import NetworkHook
 from cloze.networks.blocks.projections import Across
 from cloze.networks.blocks.visibility import Visibility
 from cloze.networks.clock import Clock
-from cloze.networks.cost import Operations, SequenceSize, shown
+from cloze.networks.cost import EncodedSource, Operations, SequenceSize, shown
 from cloze.networks.network import TokenSequence
 from cloze.registry import register
 
@@ -39,7 +39,6 @@ class Averaged(nn.Module):
         super().__init__()
         self.place, self.pre, self.attention, self.dropout = norm_place, norm_place.pre, attention, dropout
         self.drop_net, self.clock, self.name = drop_net, clock, name
-        self.size = SequenceSize(0, 0, 0)  # of the sequence that the other network reads, for counting products
 
     def shares(self) -> tuple[Tensor | float, Tensor | float]:
         """The weights of the layer's own attention and of the other one in this step; they add up to 1."""
@@ -70,20 +69,10 @@ class Averaged(nn.Module):
             full_cache[2:] = cache
         return fused
 
-    def count_inside(self, counted: Operations, tokens: int) -> None:
-        """What the place adds otherwise."""
-        self.place.count_inside(counted, tokens)
-
-    def count_operations(self, counted: Operations, tokens: int) -> None:
-        """The products of so many tokens that attend to the other network's states."""
-        self.place.count_operations(counted, tokens)
-        size, attention = self.size, self.attention
-        read = counted.branch(needs_grad=False)
-        read.add_linear(size.tokens, attention.memory)
-        counted.add_linear(tokens, attention.query)
-        counted.add_branches(read)
-        counted.add_row_products(2 * tokens * size.length * attention.inner_width)
-        counted.add_linear(tokens, attention.out)
+    def count_operations(self, counted: Operations, size: SequenceSize) -> None:
+        """Attention to the other network's states, which has not learned from these."""
+        counted.add(size, self.place)
+        self.attention.count_operations(counted, size, EncodedSource(shown(counted.fields, f"{VIEW}."), needs_grad=False))
 
 
 class Fused(nn.Module, NetworkHook):
@@ -105,12 +94,6 @@ class Fused(nn.Module, NetworkHook):
             raise RecipeError(f"this network reads the states of {self.reads!r}, and the pass has none. {_TAKE}")
         seen = Visibility("all") if read.block is None else Visibility("mask", (read.block > 0)[:, None, None])
         return forward(want=want, further=AttentionInputs(seen, source=read.vectors), **inputs)
-
-    def begin_operations(self, counted: Operations, fields: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """The fields as they are; the places learn how much the other network has read."""
-        for attention in self.places:
-            attention.size = shown(fields, f"{VIEW}.tokens", f"{VIEW}.block")
-        return fields
 
 
 _TAKE = f"Give the pass `take: {{{VIEW}.vectors: PASS.hidden}}`, where PASS runs the other network on the view {VIEW!r}."

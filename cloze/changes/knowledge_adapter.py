@@ -21,7 +21,6 @@ from cloze.networks.blocks.layer import Layer
 from cloze.networks.blocks.visibility import visibility
 from cloze.networks.choices import PostNorm
 from cloze.networks.clock import Clock
-from cloze.networks.cost import Operations, shown
 from cloze.networks.network import Network, StateKind
 from cloze.registry import register
 
@@ -53,13 +52,6 @@ class AdapterModule(nn.Module):
             inside = layer(inside, inputs)
         output: Tensor = x + self.up(inside)
         return output
-
-    def count_operations(self, counted: Operations, tokens: int, length: int) -> None:
-        """Count the products for so many tokens in rows of this length."""
-        counted.add_linear(tokens, self.down)
-        for layer in self.layers:
-            layer.count_operations(counted, tokens, length)
-        counted.add_linear(tokens, self.up)
 
 
 class KnowledgeAdapted(nn.Module, NetworkHook):
@@ -108,13 +100,6 @@ class KnowledgeAdapted(nn.Module, NetworkHook):
         if "summary" in want:
             outputs["summary"] = network.summarise(hidden, tokens=tokens, block=block, summaries=inputs.get("summaries"))
         return {name: state for name, state in outputs.items() if name in want}
-
-    def end_operations(self, counted: Operations, fields: Mapping[str, Tensor]) -> None:
-        """The modules and the maps, for every token."""
-        size = shown(fields)
-        for module in self.blocks:
-            module.count_operations(counted, size.tokens, size.length)
-        counted.add_linear(size.tokens, self.join, self.both)
 
 
 @register("change", "knowledge_adapter")

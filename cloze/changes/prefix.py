@@ -18,7 +18,7 @@ from cloze.networks import choices
 from cloze.networks.blocks.attention import AttentionCall
 from cloze.networks.blocks.hooks import NetworkHook
 from cloze.networks.blocks.visibility import Visibility
-from cloze.networks.cost import Operations
+from cloze.networks.cost import Operations, SequenceSize
 from cloze.networks.transformer import Transformer
 from cloze.registry import register
 
@@ -45,15 +45,10 @@ class InFront(nn.Module):
             past[:] = [tensor[:, :, count:] for tensor in cache]
         return output
 
-    def count_inside(self, counted: Operations, tokens: int) -> None:
-        """The products of so many tokens with the keys and values in front."""
+    def count_inside(self, counted: Operations, size: SequenceSize) -> None:
+        """The products of tokens with the keys and values in front."""
         counted.pass_through(self)
-        counted.add_row_products(tokens * self.rows.numel())
-        self.place.count_inside(counted, tokens)
-
-    def count_operations(self, counted: Operations, tokens: int) -> None:
-        """What the place adds otherwise."""
-        self.place.count_operations(counted, tokens)
+        counted.add_row_products(size.tokens * self.rows.numel())
 
 
 def _widened(seen: Visibility, count: int, x: Tensor) -> Visibility:

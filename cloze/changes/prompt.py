@@ -48,11 +48,12 @@ class PromptVectors(nn.Module, NetworkHook):
         states = forward(want=want, **self._longer(network, want, inputs))
         return {name: self._of_text(state, network.gives, name) for name, state in states.items()}
 
-    def begin_operations(self, counted: Operations, fields: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    def begin_operations(self, counted: Operations) -> None:
         """The fields with longer rows."""
         counted.pass_through(self)
+        fields = counted.fields
         longer = {name: _first_repeated(fields[name], len(self.rows)) for name in ("tokens", "block") if name in fields}
-        return {**fields, **longer}
+        counted.fields = {**fields, **longer}
 
     def _longer(self, network: Any, want: frozenset[str], arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The inputs with the prompt in front."""

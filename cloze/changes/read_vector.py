@@ -84,11 +84,10 @@ class ReadsVector(nn.Module, NetworkHook):
         layer_hooks = [*inputs.pop("layer_hooks", ()), BetweenLayers(self.crossings, vectors)]
         return forward(want=want, layer_hooks=layer_hooks, **inputs)
 
-    def begin_operations(self, counted: Operations, fields: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """Counts the maps of every row's vector; the fields stay as they are."""
-        for crossing in self.crossings if FIELD in fields else ():
-            counted.add_linear(len(fields["tokens"]), crossing.value, crossing.out)
-        return fields
+    def begin_operations(self, counted: Operations) -> None:
+        """Counts the maps of every row's vector."""
+        for crossing in self.crossings if FIELD in counted.fields else ():
+            counted.add(len(counted.fields["tokens"]), crossing.value, crossing.out)
 
 
 @register("change", "read_vector")

@@ -60,9 +60,7 @@ class Predecessors(nn.Module, LayerHook):
         """The group of layers, in a step that uses it; the first one reads embeddings, which need no gradient."""
         if self.training and not self.takes_over(number):
             group = counted.branch(needs_grad=number > 0)
-            layers: list[Any] = list(self.layers)[number * self.group : (number + 1) * self.group]
-            for layer in layers:
-                layer.count_operations(group, size.tokens, size.length)
+            group.add(size, *self.layers[number * self.group : (number + 1) * self.group])
             counted.add_branches(group)
 
 

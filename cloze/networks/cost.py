@@ -1,5 +1,8 @@
 """What a pass costs: the floating-point operations of forward and backward that a budget in FLOPs counts.
 
+The count walks over the modules of a network or head (`Operations.add`): rows meet each in the order of registration. A module
+whose products differ from those of its linear maps, such as attention, has a method `count_operations`.
+
 Only matrix products count. Each weight costs one multiply-add per row in the forward pass, one for the gradient of the input and
 one for its own gradient. Frozen weights skip the last; layers below the lowest trained weight skip both. A device may skip some
 products (layers at positions that are not read) or repeat them; a budget buys the same everywhere. Padding is not counted.
@@ -8,14 +11,16 @@ products (layers at positions that are not read) or repeat them; a budget buys t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
 from cloze import fields
 
 _MULTIPLY_ADD = 2.0  # operations: a multiplication and an addition
+_ALL_MATRICES = (nn.Conv1d, nn.RNNBase, nn.RNNCellBase)  # torch's modules in which every row meets all matrices
 
 
 class SequenceSize(NamedTuple):
@@ -26,9 +31,20 @@ class SequenceSize(NamedTuple):
     length: int
 
 
-def shown(batch: Mapping[str, Tensor], name: str | None = None, block: str = "block") -> SequenceSize:
-    """The size of a sequence among the fields of a pass, by default that of its view; `block` is 0 at padding."""
-    rows, length = batch[name or fields.sequence(batch) or "tokens"].shape[:2]
+class EncodedSource(NamedTuple):
+    """A sequence that another one reads by attention, and whether its states need a gradient."""
+
+    size: SequenceSize
+    needs_grad: bool
+
+
+def shown(batch: Mapping[str, Tensor], view: str = "") -> SequenceSize:
+    """The size of the sequence of a view (`decoder.`) among the fields of a pass, by default its own; nothing if it has none.
+    `block` is 0 at padding."""
+    name, block = f"{view}tokens" if view else fields.sequence(batch) or "tokens", f"{view}block"
+    if name not in batch:
+        return SequenceSize(0, 0, 0)
+    rows, length = batch[name].shape[:2]
     tokens = int((batch[block] > 0).sum()) if block in batch else rows * length
     return SequenceSize(rows, tokens, length)
 
@@ -43,35 +59,73 @@ def shown_items(batch: Mapping[str, Tensor], set: str) -> SequenceSize | None:
 
 
 class Operations:
-    """Adds up the operations of a pass (`total`). A network reports its products in the order in which its rows compute them.
+    """Adds up the operations of a pass over `fields` (`total`). Products are reported in the order in which rows compute them.
 
-    `needs_grad`: whether the rows at this point need a gradient, because a weight below is trained. `gradients`: whether there is
-    a backward pass at all. Each gradient costs as much as the product itself.
+    `want` are the states of the network that are read, `positions` (M,) the flat positions where its last state is. `needs_grad`:
+    whether the rows at this point need a gradient, because a weight below is trained. `gradients`: whether there is a backward
+    pass at all. Each gradient costs as much as the product itself.
     """
 
-    def __init__(self, *, needs_grad: bool = False, gradients: bool = True) -> None:
-        self.total, self.needs_grad, self.gradients = 0.0, needs_grad, gradients
+    def __init__(
+        self, fields: Mapping[str, Tensor] = MappingProxyType({}), *, want: frozenset[str] = frozenset(),
+        positions: Tensor | None = None, needs_grad: bool = False, gradients: bool = True,
+    ) -> None:
+        self.fields, self.want, self.positions = fields, want, positions
+        self.needs_grad, self.gradients = needs_grad, gradients
+        self._sum = 0.0
+        self._sides: dict[str, Operations] = {}
+
+    @property
+    def total(self) -> float:
+        """The operations so far."""
+        return self._sum + sum(side.total for side in self._sides.values())
 
     def branch(self, *, needs_grad: bool | None = None) -> Operations:
         """A separate count for a branch that starts at this point; `needs_grad` if it starts elsewhere. See `add_branches`."""
-        return Operations(needs_grad=self.needs_grad if needs_grad is None else needs_grad, gradients=self.gradients)
+        return Operations(
+            self.fields, want=self.want, positions=self.positions, gradients=self.gradients,
+            needs_grad=self.needs_grad if needs_grad is None else needs_grad,
+        )
 
     def add_branches(self, *branches: Operations, share: float = 1.0) -> None:
         """Add what branches cost, or a share of it. The rows then need a gradient if those of one branch do."""
-        self.total += share * sum(branch.total for branch in branches)
-        self.needs_grad = self.needs_grad or any(branch.needs_grad for branch in branches)
+        self._sum += share * sum(branch.total for branch in branches)
+        self.join(*branches)
 
-    def add_linear(self, rows: float, *modules: nn.Module | None, without: Sequence[nn.Module | None] = ()) -> None:
-        """Add the products of `rows` with every linear map inside `modules`, in the order in which these are registered.
+    def side(self, name: str) -> Operations:
+        """The count of rows that run beside these through layers of their own, such as the items of a text. They start without
+        a gradient; `total` includes them."""
+        return self._sides.setdefault(name, self.branch(needs_grad=False))
 
-        `without` are modules inside them that other rows meet.
-        """
+    def join(self, *counts: Operations) -> None:
+        """Note that the rows read those of other counts: they need a gradient if those do."""
+        self.needs_grad = self.needs_grad or any(count.needs_grad for count in counts)
+
+    def source(self, size: SequenceSize) -> EncodedSource:
+        """These rows as the sequence that others read."""
+        return EncodedSource(size, self.needs_grad)
+
+    def add(self, size: SequenceSize | float, *modules: Any, without: Sequence[nn.Module] = ()) -> None:
+        """Add the products of a sequence, or of so many rows that each stand alone, with everything inside `modules`, in their
+        order. What is no module costs nothing. `without` are modules inside them that other rows meet."""
+        size = size if isinstance(size, SequenceSize) else SequenceSize(int(size), int(size), 1)
         for module in modules:
-            if isinstance(module, nn.Linear):
-                self.add_weight_products(rows * module.in_features * module.out_features, trained=is_trained(module))
-                self.total += computing(module, self.gradients)
-            elif module is not None:
-                self.add_linear(rows, *(inner for inner in module.children() if inner not in without), without=without)
+            if not isinstance(module, nn.Module) or module in without:
+                continue
+            if hasattr(type(module), "count_operations"):
+                module.count_operations(self, size)  # type: ignore[operator]
+            elif isinstance(module, nn.Linear):
+                self.add_weight_products(size.tokens * module.in_features * module.out_features, trained=is_trained(module))
+                self._sum += computing(module, self.gradients)
+            elif isinstance(module, nn.MultiheadAttention):
+                self.add_weight_products(3 * size.tokens * module.embed_dim**2, trained=is_trained(module))
+                self.add_row_products(2 * size.tokens * size.length * module.embed_dim)
+                self.add(size, module.out_proj)
+            elif isinstance(module, _ALL_MATRICES):
+                matrices = sum(parameter.numel() for parameter in module.parameters() if parameter.dim() > 1)
+                self.add_weight_products(size.tokens * matrices, trained=is_trained(module))
+            else:
+                self.add(size, *module.children(), without=without)
                 trained = any(parameter.requires_grad for parameter in module.parameters(recurse=False))
                 self.needs_grad = self.needs_grad or trained
 
@@ -93,13 +147,7 @@ class Operations:
         self.needs_grad = self.needs_grad or any(map(is_trained, modules))
 
     def _add(self, multiplications: float, gradients: int) -> None:
-        self.total += _MULTIPLY_ADD * multiplications * (1 + gradients * self.gradients)
-
-
-def linear_maps(*modules: nn.Module | None) -> Iterator[nn.Linear]:
-    """The linear maps inside some modules, in their order."""
-    for module in modules:
-        yield from () if module is None else (part for part in module.modules() if isinstance(part, nn.Linear))
+        self._sum += _MULTIPLY_ADD * multiplications * (1 + gradients * self.gradients)
 
 
 def is_trained(module: nn.Module | None) -> bool:

@@ -20,7 +20,7 @@ from cloze.networks.blocks.feed_forward import feed_forward_of
 from cloze.networks.blocks.hooks import count_hooks
 from cloze.networks.blocks.initial import attend_to_offsets, draw, initialise, initialise_apart
 from cloze.networks.blocks.inputs.embeddings import Embeddings, add_positions, position_table, residual_dtype
-from cloze.networks.blocks.layer import EncodedSource, Layer
+from cloze.networks.blocks.layer import Layer
 from cloze.networks.blocks.norm import make_norm
 from cloze.networks.blocks.positions.buckets import Bias, Buckets
 from cloze.networks.blocks.positions.relation import NONE
@@ -31,7 +31,7 @@ from cloze.networks.blocks.selected import Selected
 from cloze.networks.blocks.stack import Cache, Stack, each_layer
 from cloze.networks.blocks.visibility import AnyOrder, Visibility, visibility
 from cloze.networks.clock import Clock
-from cloze.networks.cost import Operations, SequenceSize, is_trained, shown
+from cloze.networks.cost import EncodedSource, Operations, SequenceSize, is_trained, shown
 from cloze.networks.fast.switch import near
 from cloze.networks.network import (
     Network,
@@ -292,17 +292,14 @@ class EncoderDecoder(Network):
             states["summary"] = self.summarise(hidden, tokens=read.tokens, block=read.block, summaries=None)  # (B, D)
         return states
 
-    def count_operations(
-        self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None
-    ) -> None:
+    def count_operations(self, counted: Operations, size: SequenceSize) -> None:
         """The encoder's tokens, then the decoder's where a state of it is wanted."""
-        source = shown(fields)
-        target = shown(fields, "decoder.tokens", "decoder.block") if "decoder.tokens" in fields else source
         branch = counted.branch(needs_grad=is_trained(self.embeddings))
         counted.pass_through(self.embeddings)
-        _count_stack(counted, self.encoder, source)
-        if _reads_decoder(want):
-            _count_stack(branch, self.decoder, target, EncodedSource(source.tokens, source.length, counted.needs_grad))
+        _count_stack(counted, self.encoder, size)
+        if _reads_decoder(counted.want):
+            target = shown(counted.fields, "decoder.") if "decoder.tokens" in counted.fields else size
+            _count_stack(branch, self.decoder, target, counted.source(size))
             counted.add_branches(branch)
 
 
@@ -313,7 +310,7 @@ def _reads_decoder(want: frozenset[str]) -> bool:
 
 def _count_stack(counted: Operations, stack: Any, size: SequenceSize, source: EncodedSource | None = None) -> None:
     for number, layer in enumerate(stack.layers):
-        layer.count_operations(counted, size.tokens, size.length, source)
+        layer.count_operations(counted, size, source)
         count_hooks(counted, stack.around, number, size)
 
 

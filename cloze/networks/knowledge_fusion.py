@@ -101,34 +101,6 @@ class FusionMaps:
         return output
 
 
-class CountedEntities(LayerHook):
-    """Counts what `EntityFusion` computes: `items` entities in rows of `length`, `joins` of them with a token."""
-
-    def __init__(self, layers: Sequence[Any], first: int, items: int, length: int, joins: int) -> None:
-        self.layers, self.first, self.items, self.length, self.joins = layers, first, items, length, joins
-        self.needs_grad = False
-
-    def count_operations(self, counted: Operations, number: int, size: SequenceSize) -> None:
-        """The entity layer of this layer, if there is one."""
-        if number < self.first:
-            return
-        layer = self.layers[number - self.first]
-        branch = counted.branch(needs_grad=self.needs_grad)
-        if layer.attention is not None:
-            branch.add_linear(self.items, *layer.attention.projection_maps)
-            branch.add_row_products(2 * self.items * self.length * layer.attention.inner_width)
-            branch.add_linear(self.items, layer.attention.out)
-            branch.pass_through(layer.attention_norm)
-        branch.add_weight_products(self.joins * layer.inward.weight.numel(), trained=layer.inward.weight.requires_grad)
-        counted.add_branches(branch)
-        if layer is not self.layers[-1]:
-            back = counted.branch()
-            back.add_linear(self.items, layer.outward)
-            back.pass_through(layer.norm)
-            counted.add_branches(back)
-            self.needs_grad = counted.needs_grad
-
-
 @register("network", "knowledge_fusion")
 class KnowledgeFusion(Bert):
     """BERT whose layers from `mix_at` on fuse vectors of entities into tokens that name them (Zhang et al., ERNIE, 2019, §3.3).
@@ -215,16 +187,28 @@ class KnowledgeFusion(Bert):
         x = residual_dtype(self.entities(ids))
         return EntityFusion(self.entity_layers, self.mix_at, x, real[..., None].to(x.dtype), AttentionInputs(seen), pairs, home)
 
-    def count_operations(
-        self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None,
-        layer_hooks: Sequence[LayerHook] = (),
-    ) -> None:
-        """As of a Transformer, and the entities' way through their layers."""
-        rows = len(fields["summaries"]) if "summaries" in fields else fields["tokens"].shape[0]
-        length, joins = 1, rows
-        if "items/entity" in fields:
-            rows, length = fields["items/entity"].shape[0], fields["items/entity"].shape[1] + 1
-            pairs = fields["links/entity"].long()
-            joins = rows + int((fields["items/entity"].flatten()[pairs[:, 1]] > 0).sum())
-        fused = CountedEntities(self.entity_layers, self.mix_at, rows * length, length, joins)
-        super().count_operations(counted, fields, want=want, positions=positions, layer_hooks=[fused, *layer_hooks])
+    def count_layer(self, counted: Operations, number: int, size: SequenceSize) -> None:
+        """Also what entities do next to the layer."""
+        super().count_layer(counted, number, size)
+        if number < self.mix_at:
+            return
+        layer, side = self.entity_layers[number - self.mix_at], counted.side("entities")
+        entities, joins = _sizes(counted.fields)
+        if layer.attention is not None:
+            side.add(entities, layer.attention, layer.attention_norm)
+        side.add(joins, layer.inward)
+        counted.join(side)
+        if layer is not self.entity_layers[-1]:
+            side.join(counted)
+            side.add(entities, layer.outward, layer.norm)
+            counted.join(side)
+
+
+def _sizes(fields: Mapping[str, Tensor]) -> tuple[SequenceSize, int]:
+    """The size of the entities in the fields of a pass, with one for each text's summary, and how many of them join a token."""
+    rows = len(fields["summaries"]) if "summaries" in fields else fields["tokens"].shape[0]
+    if "items/entity" not in fields:
+        return SequenceSize(rows, rows, 1), rows
+    items, pairs = fields["items/entity"], fields["links/entity"].long()
+    length = items.shape[1] + 1
+    return SequenceSize(len(items), len(items) * length, length), len(items) + int((items.flatten()[pairs[:, 1]] > 0).sum())

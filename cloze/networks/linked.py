@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -166,42 +166,6 @@ class LinkerHook(LayerHook):
         return names, among, Visibility("mask", seen[:, None], may_see_nothing=True)
 
 
-class CountedLinker(LayerHook):
-    """Counts what `LinkerHook` computes: `names` in rows of `length`, `links` of them with tokens, `pairs` with candidates."""
-
-    def __init__(self, network: LinkedTransformer, names: int, length: int, links: int, pairs: int) -> None:
-        self.network, self.names, self.length, self.links, self.pairs = network, names, length, links, pairs
-
-    def count_operations(self, counted: Operations, number: int, size: SequenceSize) -> None:
-        """The linker, which follows its layer."""
-        if number != self.network.link_after:
-            return
-        linker = self.network.linker
-        branch = counted.branch()
-        branch.add_linear(size.tokens, linker.inward)
-        names = branch.branch()
-        names.add_linear(self.links, linker.pool)
-        names.pass_through(linker.span_norm)
-        linker.encoder.count_operations(names, self.names, self.length)
-        scores = names.branch()
-        scores.pass_through(linker.entity_norm)
-        scores.add_linear(self.pairs, linker.score_inner, linker.score_outer)
-        names.add_branches(scores)
-        names.pass_through(linker.mixed_norm)
-        reader, attention = linker.reader, linker.reader.attention
-        query, memory = attention.projection_maps
-        names.add_linear(self.names, memory)
-        branch.add_linear(size.tokens, query)
-        branch.add_branches(names)
-        branch.add_row_products(2 * size.tokens * self.length * attention.inner_width)
-        branch.add_linear(size.tokens, attention.out)
-        branch.pass_through(reader.attention_norm)
-        reader.count_feed_forward(branch, size.tokens)
-        branch.add_linear(size.tokens, linker.outward)
-        branch.pass_through(linker.norm)
-        counted.add_branches(branch)
-
-
 @register("network", "linked")
 class LinkedTransformer(Bert):
     """BERT with an entity linker after the layer `link_after`; tokens then attend to what it links (Peters et al., 2019, §3).
@@ -272,15 +236,27 @@ class LinkedTransformer(Bert):
         states = super().read(inputs._replace(want=want - {"linking"}, layer_hooks=[linked, *inputs.layer_hooks]))
         return {**states, "linking": linked.scores} if "linking" in want and linked.scores is not None else states
 
-    def count_operations(
-        self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None,
-        layer_hooks: Sequence[LayerHook] = (),
-    ) -> None:
-        """As of a Transformer, and the linker's."""
-        rows, length, links, pairs = fields["tokens"].shape[0], 1, 0, 0
-        if "items/surface" in fields:
-            items = fields["items/surface"]
-            length, links = max(int((items > 0).sum(1).max()), 1), len(fields["links/surface"])
+    def count_layer(self, counted: Operations, number: int, size: SequenceSize) -> None:
+        """Also the linker, which follows its layer."""
+        super().count_layer(counted, number, size)
+        if number != self.link_after:
+            return
+        length, links, pairs = 1, 0, 0
+        if "items/surface" in counted.fields:
+            items = counted.fields["items/surface"]
+            length, links = max(int((items > 0).sum(1).max()), 1), len(counted.fields["links/surface"])
             pairs = len(self.candidates(items).item)
-        counting = CountedLinker(self, rows * length, length, links, pairs)
-        super().count_operations(counted, fields, want=want, positions=positions, layer_hooks=[counting, *layer_hooks])
+        linker, of_names = self.linker, SequenceSize(size.rows, size.rows * length, length)
+        branch = counted.branch()
+        branch.add(size, linker.inward)
+        names = branch.branch()
+        names.add(links, linker.pool, linker.span_norm)
+        names.add(of_names, linker.encoder)
+        scores = names.branch()
+        scores.add(pairs, linker.entity_norm, linker.score_inner, linker.score_outer)
+        names.add_branches(scores)
+        names.pass_through(linker.mixed_norm)
+        linker.reader.count_operations(branch, size, names.source(of_names))
+        branch.add_branches(names)
+        branch.add(size, linker.outward, linker.norm)
+        counted.add_branches(branch)

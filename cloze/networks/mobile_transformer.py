@@ -21,7 +21,7 @@ from cloze.networks import choices
 from cloze.networks.blocks.attention import Attention, AttentionInputs, AttentionRecord, QueryKeyValue
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.feed_forward import activate
-from cloze.networks.blocks.hooks import LayerHook, count_hooks
+from cloze.networks.blocks.hooks import LayerHook
 from cloze.networks.blocks.initial import initialise
 from cloze.networks.blocks.inputs.embeddings import residual_dtype
 from cloze.networks.blocks.layer_inputs import LayerInputs
@@ -29,7 +29,6 @@ from cloze.networks.blocks.positions.relation import NONE
 from cloze.networks.blocks.projections import SplitProjections
 from cloze.networks.blocks.stack import Stack, each_layer
 from cloze.networks.clock import Clock
-from cloze.networks.cost import Operations, shown
 from cloze.networks.network import (
     Network,
     StateKind,
@@ -164,17 +163,6 @@ class MobileLayer(nn.Module):
         output: Tensor = self.leave_norm(self.dropout(self.leave(inside)) + x)
         return output
 
-    def count_operations(self, counted: Operations, tokens: int, keys: int) -> None:
-        """The products of so many tokens that each meet so many `keys`."""
-        shared = [self.shared] if self.reads == "shared" else []
-        counted.add_linear(tokens, self.enter, *shared, *self.attention.projection_maps)
-        counted.add_row_products(2 * tokens * keys * self.attention.inner_width)
-        counted.add_linear(tokens, self.attention.out)
-        for part in self.feed_forwards:
-            counted.add_linear(tokens, part.inner, part.outer)
-        counted.add_linear(tokens, self.leave)
-        counted.pass_through(self)
-
 
 @register("network", "mobile_transformer")
 class MobileTransformer(Network):
@@ -264,15 +252,3 @@ class MobileTransformer(Network):
         passed = stack.run(x)
         states = reading_states(want, passed[-1], passed, summaries)
         return states if record is None else {**states, **record.stacked()}
-
-    def count_operations(
-        self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None,
-        layer_hooks: Sequence[LayerHook] = (),
-    ) -> None:
-        """The tokens' way through the layers."""
-        size = shown(fields)
-        counted.add_linear(size.tokens, self.embeddings.project)
-        counted.pass_through(self.embeddings)
-        for number, layer in enumerate(self.layers):
-            layer.count_operations(counted, size.tokens, size.length)
-            count_hooks(counted, [*self.around, *layer_hooks], number, size)

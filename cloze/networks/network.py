@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from cloze.errors import RecipeError
-from cloze.networks.cost import Operations
+from cloze.networks.blocks.hooks import count_hooks
+from cloze.networks.cost import Operations, SequenceSize, shown
 
 States = Mapping[str, Tensor]
 StackKind = Literal["attention", "recurrent"]
@@ -236,16 +237,30 @@ class Network(nn.Module, ABC):
         """
         return None
 
-    def count_operations(
-        self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None
-    ) -> None:
-        """Count the products of a pass over these fields, from its input upwards; by default there are none."""
-        counted.pass_through(self)
+    def count_operations(self, counted: Operations, size: SequenceSize) -> None:
+        """Count the products of a pass, from its input upwards, for the sequence that it reads (`counted.fields` has all that it
+        reads). By default every token meets every module, in the order of registration."""
+        for name, module in self.named_children():
+            if name == "layers":
+                self.count_layers(counted, size)
+            elif name not in ("around", "outside"):
+                counted.add(size, module)
+
+    def count_layers(self, counted: Operations, size: SequenceSize) -> None:
+        """Count the products of the layers in turn."""
+        for number in range(len(self.layers)):
+            self.count_layer(counted, number, size)
+
+    def count_layer(self, counted: Operations, number: int, size: SequenceSize) -> None:
+        """Count the products of a layer and of what changes have put around it."""
+        hooks: Any = self._modules.get("around") or ()
+        counted.add(size, self.layers[number])
+        count_hooks(counted, hooks, number, size)
 
     def flops(self, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None = None) -> float:
         """Floating-point operations of a pass, forward and backward."""
-        counted = Operations()
-        self.count_operations(counted, fields, want=want, positions=positions)
+        counted = Operations(fields, want=want, positions=positions)
+        self.count_operations(counted, shown(fields))
         return counted.total
 
 

@@ -20,7 +20,7 @@ from cloze.networks import choices
 from cloze.networks.blocks.attention import Attention, AttentionRecord
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.feed_forward import feed_forward_of
-from cloze.networks.blocks.hooks import LayerHook, count_hooks
+from cloze.networks.blocks.hooks import LayerHook
 from cloze.networks.blocks.initial import attend_to_offsets, initialise, initialise_apart
 from cloze.networks.blocks.inputs.characters import Characters
 from cloze.networks.blocks.inputs.embeddings import Embeddings, residual_dtype
@@ -34,7 +34,7 @@ from cloze.networks.blocks.selected import Selected
 from cloze.networks.blocks.stack import Cache, Stack, each_layer
 from cloze.networks.blocks.visibility import AnyOrder
 from cloze.networks.clock import Clock
-from cloze.networks.cost import Operations, SequenceSize, is_trained, shown
+from cloze.networks.cost import Operations, SequenceSize, is_trained
 from cloze.networks.network import Network, StateKind, attention_kinds, named_sizes, reading_kinds, reading_states
 from cloze.registry import Given, PartMark, register
 
@@ -211,48 +211,31 @@ class Transformer(Network):
             positions = torch.cat([positions, first])
         return Selected.of(positions, batch, length, even=True)
 
-    def count_operations(
-        self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None,
-        layer_hooks: Sequence[LayerHook] = (),
-    ) -> None:
-        """The tokens' way through the layers, after reading words by their characters.
+    def count_operations(self, counted: Operations, size: SequenceSize) -> None:
+        """The tokens' way through the layers.
 
         A band masks tokens but saves no products: every layer multiplies all queries with all keys of a row.
         """
-        size, reads = shown(fields), self.embeddings.characters
-        if reads is not None:
-            reads.count_operations(counted, fields["tokens"], fields.get("characters"))
-        for senses in self.embeddings.senses.values():
-            counted.add_weight_products(size.tokens * senses.weight.numel(), trained=senses.weight.requires_grad)
-        counted.pass_through(self.embeddings)
-        counted.add_linear(size.tokens, self.project)
-        self.count_layers(counted, size, layer_hooks)
+        counted.add(size, self.embeddings, self.project)
+        self.count_layers(counted, size)
 
     def rotate_by(self, positions: Any) -> None:
         """Turn queries and keys by other bases from now on, where positions are rotary."""
         if isinstance(self.layer_inputs.positions, choices.Rotary):
             self.layer_inputs = replace(self.layer_inputs, positions=positions)
 
-    def count_layers(self, counted: Operations, size: SequenceSize, layer_hooks: Sequence[LayerHook]) -> None:
-        """The products of the layers, and of the objects around them, for rows of this size."""
-        where = self.layer_inputs.positions
-        distances = 2 * self.width * (2 * where.limit + 1) if isinstance(where, choices.FunctionalPositions) else 0
-        for number, layer in enumerate(self.layers):
-            self._count_buckets(counted, layer, size)
-            layer.count_operations(counted, size.tokens, size.length)
-            counted.add_frozen_products(size.tokens * distances)  # vectors of distances, which are not trained
-            count_hooks(counted, [*self.around, *layer_hooks], number, size)
-
-    def _count_buckets(self, counted: Operations, layer: Layer, size: SequenceSize) -> None:
-        """The vectors of distances that meet a layer's maps, its queries and its keys."""
-        if self.distances is None:
-            return
-        rows, inside = self.distances.table.num_embeddings, layer.attention.inner_width
-        (maps,) = layer.attention.projection_maps
-        vectors = counted.branch(needs_grad=is_trained(self.distances))
-        vectors.add_weight_products(rows * 2 * inside * self.width, trained=is_trained(maps))
-        counted.add_branches(vectors)
-        counted.add_row_products(2 * size.tokens * rows * inside)
+    def count_layer(self, counted: Operations, number: int, size: SequenceSize) -> None:
+        """Also the vectors of distances, which are not trained where they are functions."""
+        where, inside = self.layer_inputs.positions, self.layers[number].attention.inner_width
+        if self.distances is not None:  # they meet a layer's maps, its queries and its keys
+            rows, vectors = self.distances.table.num_embeddings, counted.branch(needs_grad=is_trained(self.distances))
+            maps = self.layers[number].attention.projections
+            vectors.add_weight_products(rows * 2 * inside * self.width, trained=is_trained(maps))
+            counted.add_branches(vectors)
+            counted.add_row_products(2 * size.tokens * rows * inside)
+        super().count_layer(counted, number, size)
+        if isinstance(where, choices.FunctionalPositions):
+            counted.add_frozen_products(size.tokens * 2 * self.width * (2 * where.limit + 1))
 
 
 def share_weights(layers: Sequence[Layer], share: choices.Share) -> None:

@@ -24,7 +24,7 @@ from cloze.networks.blocks.positions.distances import Distances, StepDropout, di
 from cloze.networks.blocks.stack import Cache, Stack, each_layer
 from cloze.networks.blocks.visibility import Visibility
 from cloze.networks.clock import Clock
-from cloze.networks.cost import Operations, SequenceSize, is_trained, shown
+from cloze.networks.cost import Operations, SequenceSize, is_trained
 from cloze.networks.network import (
     Network,
     attention_kinds,
@@ -216,13 +216,10 @@ class TransformerXL(RelativeTransformer):
                 layer_cache[:] = [torch.cat([*layer_cache, passed[number][:, None]], dim=2)]  # (B, 1, M + L, D)
         return states | self._read(want, passed, memory, tokens, block, summaries)
 
-    def count_operations(
-        self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None
-    ) -> None:
-        """The tokens' way through the layers, over a full memory."""
-        size = shown(fields)
-        far = len(distances_down(size.length, self.memory + size.length, ahead=False, clamp=None, device=torch.device("meta")))
-        self.embeddings.count_operations(counted, fields["tokens"])
+    def count_layers(self, counted: Operations, size: SequenceSize) -> None:
+        """The layers over a full memory."""
+        device = torch.device("meta")
+        far = len(distances_down(size.length, self.memory + size.length, ahead=False, clamp=None, device=device))
         for number, layer in enumerate(self.layers):
             count_relative(counted, layer, size, past=self.memory, far=far)
             count_hooks(counted, self.around, number, size)
@@ -239,23 +236,22 @@ def count_relative(
     attention = layer.attention
     inside, keys = attention.inner_width, size.length + past
     (projections,), distances = attention.projection_maps, attention.get_submodule("distances")
-    counted.add_linear(size.tokens, projections)
+    counted.add(size, projections)
     remembered = size.rows * past * 2 * inside * projections.in_features
     counted.add_weight_products(remembered, trained=is_trained(projections), needs_grad=False)
     branch = counted.branch(needs_grad=False)
-    branch.add_linear(far, distances)
+    branch.add(far, distances)
     counted.add_branches(branch)
     second = counted.branch()
-    ways = [(counted, size.tokens, size.tokens)] if content else []
+    ways = [(counted, size, size.tokens)] if content else []
     if queries is not None:
         second.add_weight_products(queries * inside * projections.in_features, trained=is_trained(projections))
-        ways.append((second, queries, size.rows * block))
-    for way, tokens, cells in ways:
+        ways.append((second, SequenceSize(size.rows, queries, size.length), size.rows * block))
+    for way, read, cells in ways:
         way.add_row_products(2 * cells * inside * keys)  # scores by content, and values
         (way.add_row_products if is_trained(distances) else way.add_frozen_products)(cells * inside * far)  # scores by distance
-        way.add_linear(tokens, attention.out)
-        layer.place_of("attention").count_operations(way, tokens)
-        layer.count_feed_forward(way, tokens)
+        way.add(read, attention.out, layer.place_of("attention"))
+        layer.count_feed_forward(way, read)
     if queries is not None:
         counted.add_branches(second)
 

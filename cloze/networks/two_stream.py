@@ -21,7 +21,7 @@ from cloze.networks.blocks.positions.distances import Distances, LearnedDistance
 from cloze.networks.blocks.selected import Selected
 from cloze.networks.blocks.visibility import Visibility, visibility
 from cloze.networks.clock import Clock
-from cloze.networks.cost import Operations, shown
+from cloze.networks.cost import Operations, SequenceSize
 from cloze.networks.network import StateKind, attention_kinds, reading_kinds
 from cloze.networks.transformer import Transformer
 from cloze.networks.transformer_xl import EARLIER_NAMES, RelativeTransformer, causal, count_relative
@@ -185,19 +185,15 @@ class TwoStream(RelativeTransformer):
         seen = Visibility("mask", mask, may_see_nothing=True)
         return QueryStream(rows, AttentionInputs(seen.select(chosen), selected=chosen), relation.select(chosen))
 
-    def count_operations(
-        self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None
-    ) -> None:
-        """The tokens' way through the layers, over a full memory; the query stream's where it is wanted."""
-        size, last = shown(fields), len(self.layers) - 1
-        far = len(distances_down(size.length, self.memory + size.length, ahead=True, clamp=None, device=torch.device("meta")))
+    def count_layers(self, counted: Operations, size: SequenceSize) -> None:
+        """The layers over a full memory; those of the query stream, too, where it is wanted."""
+        device, (rows, _, length), last = torch.device("meta"), size, len(self.layers) - 1
+        far = len(distances_down(length, self.memory + length, ahead=True, clamp=None, device=device))
         queries, block = None, 0
-        if "query" in want:
-            positions = torch.arange(size.rows * size.length) if positions is None else positions
-            chosen = Selected.of(positions, size.rows, size.length)
+        if "query" in counted.want:
+            chosen = Selected.of(torch.arange(rows * length) if counted.positions is None else counted.positions, rows, length)
             queries, block = len(chosen.flat), chosen.across
-        is_unread = want.isdisjoint({"hidden", "summary", "layers"})
-        counted.pass_through(self.embeddings)
+        is_unread = counted.want.isdisjoint({"hidden", "summary", "layers"})
         for number, layer in enumerate(self.layers):
             content = not (is_unread and number == last)
             count_relative(counted, layer, size, past=self.memory, far=far, queries=queries, block=block, content=content)

@@ -21,7 +21,7 @@ from cloze.networks.blocks.inputs.items import first_tokens
 from cloze.networks.blocks.layer import Layer
 from cloze.networks.blocks.selected import Selected
 from cloze.networks.blocks.visibility import visibility
-from cloze.networks.cost import Operations, SequenceSize, is_trained
+from cloze.networks.cost import Operations, SequenceSize
 from cloze.registry import Given, PartMark, register
 
 
@@ -41,21 +41,6 @@ class NGrams(LayerHook):
             self.x = self.layers[number](self.x, self.inputs)
         added = self.x.flatten(0, 1).index_select(0, self.pairs[:, 1])
         return x.flatten(0, 1).index_add(0, self.pairs[:, 0], added).view_as(x)
-
-
-class CountedNGrams(LayerHook):
-    """Counts what `NGrams` computes: `items` n-grams in rows of `length`. `needs_grad`: their embeddings need a gradient."""
-
-    def __init__(self, layers: Sequence[Any], items: int, length: int, *, needs_grad: bool) -> None:
-        self.layers, self.items, self.length, self.needs_grad = layers, items, length, needs_grad
-
-    def count_operations(self, counted: Operations, number: int, size: SequenceSize) -> None:
-        """The n-gram layer next to this layer, if there is one."""
-        if number < len(self.layers):
-            branch = counted.branch(needs_grad=self.needs_grad)
-            self.layers[number].count_operations(branch, self.items, self.length)
-            counted.add_branches(branch)
-            self.needs_grad = branch.needs_grad
 
 
 @register("network", "zen")
@@ -119,16 +104,14 @@ class Zen(Bert):
         grams = [] if linked is None else [self._grams(*linked, inputs.segments, inputs.block)]
         return super().read(inputs._replace(layer_hooks=[*grams, *inputs.layer_hooks]))
 
-    def count_operations(
-        self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None,
-        layer_hooks: Sequence[LayerHook] = (),
-    ) -> None:
-        """As of a Transformer, and the n-grams' way through their layers."""
-        grams = []
-        if "items/ngram" in fields:
-            rows, length = fields["items/ngram"].shape
-            grams = [CountedNGrams(self.ngram_layers, rows * max(length, 1), max(length, 1), needs_grad=is_trained(self.ngrams))]
-        super().count_operations(counted, fields, want=want, positions=positions, layer_hooks=[*grams, *layer_hooks])
+    def count_layer(self, counted: Operations, number: int, size: SequenceSize) -> None:
+        """Also the n-gram layer next to the layer, if there is one."""
+        super().count_layer(counted, number, size)
+        if "items/ngram" in counted.fields and number < len(self.ngram_layers):
+            (rows, count), grams = counted.fields["items/ngram"].shape, counted.side("ngrams")
+            grams.pass_through(self.ngrams)
+            grams.add(SequenceSize(rows, rows * max(count, 1), max(count, 1)), self.ngram_layers[number])
+            counted.join(grams)
 
     def _grams(self, items: Tensor, pairs: Tensor, segments: Tensor | None, block: Tensor | None) -> NGrams:
         """The n-grams (B, R) with their embeddings; those of the same example see each other."""

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.blocks.initial import draw
-from cloze.networks.cost import Operations
+from cloze.networks.cost import Operations, SequenceSize
 from cloze.objectives.transforms import Nonlinearity, Transform, transformed
 
 #: The standard deviation of a standard normal distribution truncated at two standard deviations.
@@ -33,15 +33,6 @@ def dense_and_norm(width: int, transform: Transform) -> tuple[nn.Linear | None, 
     epsilon, biases, inner = transform.norm_epsilon, transform.biases, transform.times * width
     first = dense(width, inner, bias=biases)
     return first, None if epsilon is None else nn.LayerNorm(inner, eps=epsilon, bias=biases)
-
-
-def count_head(counted: Operations, head: nn.Module, rows: float) -> None:
-    """Count the products of a head for so many rows: its linear maps, and the tables that it is tied to."""
-    tied = [part for part in head.modules() if isinstance(part, VocabularyHead) and part.output is None]
-    counted.add_linear(rows, head, without=tied)
-    for part in tied:
-        counted.add_linear(rows, part.dense, part.norm)
-        counted.add_weight_products(rows * part.weight.numel(), trained=part.weight.requires_grad)
 
 
 class ClassHead(nn.Module):
@@ -91,6 +82,11 @@ class TurnedHead(nn.Module):
     def weight(self) -> Tensor:
         """(D, C)."""
         return self._tied[0].weight
+
+    def count_operations(self, counted: Operations, size: SequenceSize) -> None:
+        """The products of rows with its own map and the network's."""
+        counted.add(size, self.dense, self.norm)
+        counted.add_weight_products(size.tokens * self.weight.numel(), trained=self.weight.requires_grad)
 
     def forward(self, x: Tensor) -> Tensor:
         """(M, D) to (M, C)."""
@@ -155,6 +151,11 @@ class VocabularyHead(nn.Module):
             return table.weight if self.extra is None else torch.cat([table.weight, self.extra], dim=1)
         assert self.output is not None  # built whenever there is no table
         return self.output.weight
+
+    def count_operations(self, counted: Operations, size: SequenceSize) -> None:
+        """The products of rows with the map and the vocabulary, tied or not."""
+        counted.add(size, self.dense, self.norm)
+        counted.add_weight_products(size.tokens * self.weight.numel(), trained=self.weight.requires_grad)
 
     def transform_rows(self, x: Tensor) -> Tensor:
         """(M, D) to (M, E): everything before the vocabulary."""

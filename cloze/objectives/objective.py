@@ -14,7 +14,6 @@ from cloze import fields
 from cloze.batch import Batch
 from cloze.bounds import Positive
 from cloze.networks.cost import Operations, shown
-from cloze.objectives.heads import count_head
 from cloze.objectives.product import Product
 
 #: What a trained head predicts: the token at a position, whether each token belongs where it stands, or the class of a text or
@@ -132,10 +131,13 @@ class Objective(nn.Module, ABC):
         """The module between states and scores; None for an objective without parameters."""
         return dict(self.named_children()).get("head")
 
+    def head_rows(self, batch: Batch) -> float:
+        """How many rows the head reads: by default those at `at`, or all tokens."""
+        return next((batch[name].shape[0] for name in self.at if name in batch), shown(batch).tokens)
+
     def count_operations(self, counted: Operations, batch: Batch) -> None:
-        """Count the products of the head, for every row that it reads; the count begins where the network ends."""
-        rows = next((batch[name].shape[0] for name in self.at if name in batch), None)
-        count_head(counted, self, shown(batch).tokens if rows is None else rows)
+        """Count the products of the head; the count begins where the network ends."""
+        counted.add(self.head_rows(batch), *self.children())
 
     def forward(self, states: Mapping[str, Tensor], batch: Batch) -> Loss:
         """The loss and the metrics from the states that are read."""

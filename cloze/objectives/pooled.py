@@ -155,8 +155,8 @@ class PooledClassification(TargetsAtPositions):
         """What stands before the pooling for every token, what stands after it for every text."""
         head: Any = self.head
         size = shown(batch)
-        counted.add_linear(size.tokens, head, without=head.after_pooling)
-        counted.add_linear(size.rows, *head.after_pooling)
+        counted.add(size, *head.children(), without=head.after_pooling)
+        counted.add(size.rows, *head.after_pooling)
 
     def scores(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """(M, C)."""

@@ -17,7 +17,7 @@ from cloze.batch import Batch
 from cloze.errors import RecipeError
 from cloze.fields import sequence, split
 from cloze.networks.clock import Clock
-from cloze.networks.cost import Operations
+from cloze.networks.cost import Operations, shown
 from cloze.networks.network import PARAMETERS, Network
 from cloze.networks.routing import routed, seen_by, takes_positions, worth_selecting
 from cloze.objectives import Loss, StepObjective
@@ -153,23 +153,15 @@ class StepModule(nn.Module):
             fields = self._static_fields(pass_, batch)
             positions = self._positions(pass_, fields) if resolved.only_positions else None
             sources = {path.partition(".")[0] for path in pass_.take.values() if isinstance(path, str)}
-            operations = Operations(needs_grad=pass_.grad and bool(sources & live), gradients=pass_.grad)
-            if self._runs_network(resolved):
-                network, inputs = self._network(pass_), fields
-                for hook in network.outside:
-                    inputs = hook.begin_operations(operations, inputs)
-                network.count_operations(operations, inputs, want=resolved.want, positions=positions)
-                for hook in network.outside:
-                    if hook.makes & resolved.want:
-                        hook.end_operations(operations, inputs)
-            if operations.needs_grad and pass_.grad:
+            counted = self._count_network(resolved, fields, positions, needs_grad=pass_.grad and bool(sources & live))
+            if counted.needs_grad and pass_.grad:
                 live.add(pass_.name)
             for weighted in pass_.objectives:
                 if weighted.weight != 0 or weighted.name in resolved.scored:
-                    head = operations.branch(needs_grad=operations.needs_grad or bool(_passes_read(weighted) & live))
+                    head = counted.branch(needs_grad=counted.needs_grad or bool(_passes_read(weighted) & live))
                     self._objective(weighted).count_operations(head, fields)
                     total += head.total
-            total += operations.total
+            total += counted.total
         return total
 
     def flops_per_token(self, entry: str, length: int) -> float:
@@ -179,15 +171,26 @@ class StepModule(nn.Module):
         positions = torch.arange(0, length, 7)  # (length / 7): one token in seven, about as many as masking selects
         total = 0.0
         for resolved in self._resolved_passes[entry]:
-            operations = Operations(gradients=resolved.pass_.grad)
-            if self._runs_network(resolved):
-                network = self._network(resolved.pass_)
-                inputs = {"tokens": tokens, **{name: tokens for name in network.takes if split(name).field == "tokens"}}
-                network.count_operations(
-                    operations, inputs, want=resolved.want, positions=positions if resolved.only_positions else None
-                )
-            total += operations.total
+            takes = self._network(resolved.pass_).takes
+            fields = {"tokens": tokens, **{name: tokens for name in takes if split(name).field == "tokens"}}
+            total += self._count_network(resolved, fields, positions if resolved.only_positions else None).total
         return total / length
+
+    def _count_network(
+        self, resolved: _ResolvedPass, fields: Mapping[str, Tensor], positions: Tensor | None, *, needs_grad: bool = False
+    ) -> Operations:
+        """What the network of a pass computes of these fields."""
+        network, gradients = self._network(resolved.pass_), resolved.pass_.grad
+        counted = Operations(fields, want=resolved.want, positions=positions, needs_grad=needs_grad, gradients=gradients)
+        if self._runs_network(resolved):
+            for hook in network.outside:
+                hook.begin_operations(counted)
+            size = shown(counted.fields)
+            network.count_operations(counted, size)
+            for hook in network.outside:
+                if hook.makes & resolved.want:
+                    hook.end_operations(counted, size)
+        return counted
 
     def fields(self, entry: str, name: str, batch: Batch) -> Batch:
         """The fields of a batch that the pass `name` of an entry reads, without those that `take` supplies."""

@@ -22,6 +22,7 @@ from cloze.training.step import StepModule
 from .test_every_recipe import distinct, opened
 
 TOLERANCE = 0.02
+CLOSE = 0.01  # without a memory, whose positions are computed once for all rows
 
 
 def in_place(self_shape: Any, a: Any, b: Any, *rest: Any, out_shape: Any = None, **named: Any) -> int:
@@ -81,7 +82,9 @@ def test_a_step_costs_what_its_products_cost(name: str, tmp_path: Path) -> None:
             (network,) = step.networks.values()  # number by number, which torch does not count as a product
             assert step.flops(entry, batch) == 6 * network.width * len(batch["cell"])
             continue
-        assert step.flops(entry, batch) == pytest.approx(counted(step, entry, batch), rel=TOLERANCE)
+        remembers = any(getattr(network, "memory", 0) for network in step.networks.values())
+        expected = pytest.approx(counted(step, entry, batch), rel=TOLERANCE if remembers else CLOSE)
+        assert step.flops(entry, batch) == expected
 
 
 def test_what_runs_without_gradient_costs_a_third(tmp_path: Path) -> None:

@@ -188,10 +188,11 @@ def test_a_crossing_is_attention_to_a_single_vector() -> None:
 
 
 def test_a_crossing_costs_two_maps_of_each_rows_vector() -> None:
-    network, counted = reading(), Operations(gradients=False)
-    fields = {"tokens": torch.zeros(3, 5, dtype=torch.long), "condition": torch.zeros(3, 8)}
-    network.outside[0].begin_operations(counted, fields)
-    network.outside[0].begin_operations(counted, {"tokens": fields["tokens"]})  # no vector, no maps
+    network, fields = reading(), {"tokens": torch.zeros(3, 5, dtype=torch.long)}
+    counted = Operations(fields, gradients=False)
+    network.outside[0].begin_operations(counted)  # no vector, no maps
+    counted.fields = {**fields, "condition": torch.zeros(3, 8)}
+    network.outside[0].begin_operations(counted)
     assert counted.total == 2 * len(network.layers) * 3 * 2 * 8 * 8
 
 

@@ -11,7 +11,6 @@ from cloze.batching import Cursor
 from cloze.errors import RecipeError
 from cloze.networks import Network
 from cloze.networks.clock import Clock
-from cloze.networks.cost import shown
 from cloze.networks.network import StateKind
 from cloze.networks.transformer import Transformer
 from cloze.objectives import MatchScores, relation_prediction, token_labelling, token_prediction
@@ -154,9 +153,6 @@ class Patches(Network):
     def forward(self, *, want, vectors, block=None, positions=None):
         self.seen = positions
         return {"hidden": self.map(vectors)}
-
-    def count_operations(self, counted, fields, *, want, positions):
-        counted.add_linear(shown(fields).tokens, self.map)
 
 
 def test_a_network_may_read_a_view_without_tokens() -> None:

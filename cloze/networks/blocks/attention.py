@@ -9,7 +9,7 @@ a dropout. `AttentionInputs` holds what differs from call to call: who sees whom
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -24,6 +24,7 @@ from cloze.networks.blocks.positions.relation import NONE, Relation
 from cloze.networks.blocks.projections import Projections, StackedProjections
 from cloze.networks.blocks.selected import Selected
 from cloze.networks.blocks.visibility import Visibility
+from cloze.networks.cost import EncodedSource, Operations, SequenceSize
 
 #: The states that attention can record: the first two are (B, H, Lq, Lk), the others (B, H, L, W). Scores are scaled and
 #: include the terms of relative positions, but not the mask; `attention` holds the probabilities before dropout.
@@ -158,6 +159,23 @@ class Attention(nn.Module):
     def projection_maps(self) -> list[nn.Linear]:
         """The maps that make queries, keys and values."""
         return [getattr(self, name) for name in self.projecting.names]
+
+    def count_operations(
+        self, counted: Operations, size: SequenceSize, source: EncodedSource | None = None, inside: Iterable[Any] = ()
+    ) -> None:
+        """The products of a sequence that reads itself, or `source`; `inside` count what changes add to keys and values."""
+        if source is None:
+            counted.add(size, *self.projection_maps)
+        else:
+            read = counted.branch(needs_grad=source.needs_grad)
+            read.add(source.size, self.memory)
+            counted.add(size, self.query)
+            counted.add_branches(read)
+        counted.add(size, self.gate)
+        counted.add_row_products(2 * size.tokens * (size if source is None else source.size).length * self.inner_width)
+        for part in inside:
+            part.count_inside(counted, size)
+        counted.add(size, self.out)
 
     def forward(self, x: Tensor, inputs: AttentionInputs, dropout: Dropout | None = None) -> Tensor:
         """(B, L, D) to (B, L, D), or to (M, D) if only some tokens have queries; `dropout` replaces the module's own."""

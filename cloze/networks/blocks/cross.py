@@ -99,12 +99,12 @@ class CrossLayer(nn.Module):
         call = AttentionCall(self.crossing, inputs, dropout)
         return Post().connect(x, call, self.crossing_norm, self.dropouts[number], lambda rows: rows)
 
-    def count_operations(self, text: Operations, items: Operations, sizes: tuple[SequenceSize, SequenceSize]) -> None:
+    def count_both(self, text: Operations, items: Operations, sizes: tuple[SequenceSize, SequenceSize]) -> None:
         """The products of a layer, in the counts of both sequences, for the sizes of text and items."""
-        count_crossing(text, items, (self.crossing, self.crossing), sizes)
-        for counted, layer, size in ((text, self.text, sizes[0]), (items, self.items, sizes[1])):
-            counted.pass_through(self.crossing_norm)
-            layer.count_operations(counted, size.tokens, size.length)
+        sources = items.source(sizes[1]), text.source(sizes[0])
+        for counted, layer, size, source in zip((text, items), (self.text, self.items), sizes, sources, strict=True):
+            self.crossing.count_operations(counted, size, source)
+            counted.add(size, self.crossing_norm, layer)
 
 
 class CoAttentionLayer(nn.Module):
@@ -126,26 +126,9 @@ class CoAttentionLayer(nn.Module):
             self.items(states.items, AttentionInputs(views.text_by_items, source=states.text)),
         )
 
-    def count_operations(self, text: Operations, items: Operations, sizes: tuple[SequenceSize, SequenceSize]) -> None:
+    def count_both(self, text: Operations, items: Operations, sizes: tuple[SequenceSize, SequenceSize]) -> None:
         """The products of a layer, in the counts of both sequences, for the sizes of text and items."""
-        count_crossing(text, items, (self.text.attention, self.items.attention), sizes)
-        for counted, layer, size in ((text, self.text, sizes[0]), (items, self.items, sizes[1])):
-            counted.pass_through(layer.attention_norm)
-            layer.count_feed_forward(counted, size.tokens)
-
-
-def count_crossing(
-    text: Operations, items: Operations, attentions: tuple[Attention, Attention], sizes: tuple[SequenceSize, SequenceSize]
-) -> None:
-    """Count what two sequences compute to read each other: queries, the keys and values of the other, and both products."""
-    need_grads = (text.needs_grad, items.needs_grad)
-    for number, (counted, attention) in enumerate(zip((text, items), attentions, strict=True)):
-        query, memory = attention.projection_maps
-        reader, other = sizes[number], sizes[1 - number]
-        read = counted.branch(needs_grad=need_grads[1 - number])
-        read.add_linear(other.tokens, memory)
-        counted.add_linear(reader.tokens, query)
-        counted.add_branches(read)
-        counted.add_row_products(2 * reader.tokens * other.length * attention.inner_width)
-        counted.add_linear(reader.tokens, attention.out)
+        sources = items.source(sizes[1]), text.source(sizes[0])
+        for counted, layer, size, source in zip((text, items), (self.text, self.items), sizes, sources, strict=True):
+            layer.count_operations(counted, size, source)
 

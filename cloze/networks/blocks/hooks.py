@@ -56,12 +56,12 @@ class NetworkHook:
         """The wanted states of `network`, whose `forward` takes `want` and the `inputs`."""
         return forward(want=want, **inputs)
 
-    def begin_operations(self, counted: Operations, fields: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """The fields that the network then reads, for counting its products, which begin here."""
-        return fields
+    def begin_operations(self, counted: Operations) -> None:
+        """Change the fields that the network reads (`counted.fields`), for counting its products, which begin here."""
 
-    def end_operations(self, counted: Operations, fields: Mapping[str, Tensor]) -> None:
-        """Count the products of what it makes of the network's states; by default there are none."""
+    def end_operations(self, counted: Operations, size: SequenceSize) -> None:
+        """Count the products of what it makes of the network's states; by default every token meets all of it."""
+        counted.add(size, *self.children())  # type: ignore[attr-defined]
         counted.pass_through(self)  # type: ignore[arg-type]
 
 

@@ -18,7 +18,7 @@ from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.blocks.feed_forward import FeedForward, FeedForwardCall
 from cloze.networks.blocks.norm import NormPlace, make_norm, norm_place
 from cloze.networks.choices import Norms
-from cloze.networks.cost import Operations
+from cloze.networks.cost import EncodedSource, Operations, SequenceSize
 from cloze.networks.fast.choose import choose
 
 
@@ -30,14 +30,6 @@ class Drops(NamedTuple):
     attention: Dropout
     active: Dropout
     inner: Dropout
-
-
-class EncodedSource(NamedTuple):
-    """The sequence that a decoder reads: its tokens, the keys of each row, and whether it needs a gradient."""
-
-    tokens: int
-    keys: int
-    needs_grad: bool
 
 
 class DepthMean(nn.Module):
@@ -122,33 +114,26 @@ class Layer(nn.Module):
         """The maps of the feed-forward, the one into the residual connection last."""
         return [self.get_submodule(name) for name in self.feed_forward.names]  # type: ignore[misc]
 
-    def count_operations(self, counted: Operations, tokens: int, keys: int, source: EncodedSource | None = None) -> None:
-        """The products of so many tokens that each meet so many `keys`; `source` is the sequence that a decoder reads."""
-        attention, pre = self.attention, self.place.pre
-        counted.pass_through(self.attention_norm if pre else None)
-        counted.add_linear(tokens, *attention.projection_maps, attention.gate)
-        counted.add_row_products(2 * tokens * keys * attention.inner_width)
-        self.place_of("attention").count_inside(counted, tokens)
-        counted.add_linear(tokens, attention.out)
-        self.place_of("attention").count_operations(counted, tokens)
-        counted.pass_through(self.attention_norm)
+    def count_operations(self, counted: Operations, size: SequenceSize, source: EncodedSource | None = None) -> None:
+        """The products of a sequence. `source` is the sequence that a decoder reads, or attention in a layer that reads another
+        sequence alone."""
+        self._count_attention(counted, "attention", size, None if self.crossing is not None else source)
         if self.crossing is not None and source is not None:
-            query, memory = self.crossing.projection_maps
-            counted.pass_through(self.crossing_norm if pre else None)
-            read = counted.branch(needs_grad=source.needs_grad)
-            read.add_linear(source.tokens, memory)
-            counted.add_linear(tokens, query)
-            counted.add_branches(read)
-            counted.add_row_products(2 * tokens * source.keys * self.crossing.inner_width)
-            counted.add_linear(tokens, self.crossing.out)
-            self.place_of("crossing").count_operations(counted, tokens)
-        self.count_feed_forward(counted, tokens)
+            self._count_attention(counted, "crossing", size, source)
+        self.count_feed_forward(counted, size)
 
-    def count_feed_forward(self, counted: Operations, tokens: int) -> None:
+    def _count_attention(self, counted: Operations, name: str, size: SequenceSize, source: EncodedSource | None) -> None:
+        norm, place = self.get_submodule(f"{name}_norm"), self.place_of(name)
+        inside = [part for part in place.modules() if hasattr(part, "count_inside")] if isinstance(place, nn.Module) else []
+        counted.pass_through(norm if self.place.pre else None)
+        getattr(self, name).count_operations(counted, size, source, inside)
+        counted.add(size, place)
+        counted.pass_through(norm)
+
+    def count_feed_forward(self, counted: Operations, size: SequenceSize) -> None:
         """The products of the layer's second half."""
         counted.pass_through(self.inner_norm if self.place.pre else None)
-        counted.add_linear(tokens, *self.feed_forward_maps)
-        self.place_of("inner").count_operations(counted, tokens)
+        counted.add(size, *self.feed_forward_maps, self.place_of("inner"))
         counted.pass_through(self)
 
     def place_of(self, name: str) -> Any:

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from cloze.networks import choices
 from cloze.networks.choices import Norm, Norms
-from cloze.networks.cost import Operations
 
 
 class RootMeanSquare(nn.RMSNorm):
@@ -42,12 +41,6 @@ class Post:
         """The norm of x plus `function` of x."""
         output: Tensor = norm(take(x) + drop(function(x)))
         return output
-
-    def count_inside(self, counted: Operations, tokens: int) -> None:
-        """Count the products that the place adds to those of attention with so many tokens: here none."""
-
-    def count_operations(self, counted: Operations, tokens: int) -> None:
-        """Count the products of what the place adds behind attention or a feed-forward for so many tokens: here none."""
 
 
 class Pre(Post):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -21,7 +21,7 @@ from cloze.networks.blocks.inputs.embeddings import residual_dtype
 from cloze.networks.blocks.inputs.items import ItemRows, ItemVectors
 from cloze.networks.blocks.layer import Layer
 from cloze.networks.blocks.selected import Selected
-from cloze.networks.cost import Operations, SequenceSize, shown, shown_items
+from cloze.networks.cost import Operations, SequenceSize, shown_items
 from cloze.networks.network import named_sizes, require_order
 from cloze.registry import register
 
@@ -48,21 +48,6 @@ class ItemStream(LayerHook):
     def _joined(self, number: int, x: Tensor) -> Tensor:
         text, self.x = self.network.co_layers[number](TextAndItems(x, self.x), self.views)
         return text
-
-
-class CountedStream(LayerHook):
-    """Counts what `ItemStream` computes, in a count of its own for the items, which `items` holds."""
-
-    def __init__(self, network: CoAttentionTransformer, items: Operations, size: SequenceSize) -> None:
-        self.network, self.items, self.size = network, items, size
-
-    def count_operations(self, counted: Operations, number: int, size: SequenceSize) -> None:
-        """The layer of the items and the co-layer around a layer of the text."""
-        done = number - self.network.first
-        if done >= 0:
-            self.network.item_layers[done].count_operations(self.items, self.size.tokens, self.size.length)
-        if 0 <= done + 1 < len(self.network.co_layers):
-            self.network.co_layers[done + 1].count_operations(counted, self.items, (size, self.size))
 
 
 @register("network", "co_attention")
@@ -159,20 +144,28 @@ class CoAttentionTransformer(Bert):
             real=torch.cat([has_items, rows.real], 1), hidden=torch.cat([torch.zeros_like(has_items), rows.hidden], 1),
         )
 
-    def count_operations(
-        self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None,
-        layer_hooks: Sequence[LayerHook] = (),
-    ) -> None:
+    def count_operations(self, counted: Operations, size: SequenceSize) -> None:
         """The way of the text and of the items through their layers, and through those that join them."""
-        size, item_size = shown(fields), shown_items(fields, self.items.items.set) or SequenceSize(0, 0, 0)
-        rows = SequenceSize(size.rows, item_size.tokens + size.rows, item_size.length + 1)  # with the whole picture
-        items = counted.branch(needs_grad=False)
-        self.items.count_operations(items, rows.tokens)
+        items = counted.side("items")
+        items.add(self._item_size(counted, size), self.items)
         if self.first == 0:
             counted.pass_through(self.embeddings)
-            self.co_layers[0].count_operations(counted, items, (size, rows))
-        stream = CountedStream(self, items, rows)
-        super().count_operations(counted, fields, want=want, positions=positions, layer_hooks=[stream, *layer_hooks])
-        counted.add_branches(items)
-        if "pooled" in want:
-            counted.add_linear(size.rows, self.text_pooler, self.item_pooler)
+            self.co_layers[0].count_both(counted, items, (size, self._item_size(counted, size)))
+        super().count_operations(counted, size)
+        counted.join(items)
+        if "pooled" in counted.want:
+            counted.add(size.rows, self.text_pooler, self.item_pooler)
+
+    def count_layer(self, counted: Operations, number: int, size: SequenceSize) -> None:
+        """Also the layer of the items, and the co-layer that follows."""
+        super().count_layer(counted, number, size)
+        items, rows, done = counted.side("items"), self._item_size(counted, size), number - self.first
+        if done >= 0:
+            items.add(rows, self.item_layers[done])
+        if 0 <= done + 1 < len(self.co_layers):
+            self.co_layers[done + 1].count_both(counted, items, (size, rows))
+
+    def _item_size(self, counted: Operations, size: SequenceSize) -> SequenceSize:
+        """The size of the items with the whole picture in front."""
+        _, items, length = shown_items(counted.fields, self.items.items.set) or SequenceSize(0, 0, 0)
+        return SequenceSize(size.rows, items + size.rows, length + 1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -15,11 +15,10 @@ from cloze.networks.bert import Bert, BertInputs
 from cloze.networks.blocks.attention import AttentionInputs
 from cloze.networks.blocks.cross import CrossLayer, CrossVisibility, TextAndItems
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
-from cloze.networks.blocks.hooks import LayerHook
 from cloze.networks.blocks.inputs.embeddings import residual_dtype
 from cloze.networks.blocks.inputs.items import ItemVectors
 from cloze.networks.blocks.layer import Layer
-from cloze.networks.cost import Operations, SequenceSize, shown, shown_items
+from cloze.networks.cost import Operations, SequenceSize, shown_items
 from cloze.networks.network import named_sizes, require_order
 from cloze.registry import register
 
@@ -118,23 +117,16 @@ class CrossModal(Bert):
             outputs["pooled"] = torch.tanh(self.pooler(outputs["summary"]))
         return {name: state for name, state in outputs.items() if name in want}
 
-    def count_operations(
-        self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None,
-        layer_hooks: Sequence[LayerHook] = (),
-    ) -> None:
+    def count_operations(self, counted: Operations, size: SequenceSize) -> None:
         """The way of the text, and of the items, through their layers, and of both through the cross layers."""
-        size = shown(fields)
-        rows = shown_items(fields, self.items.items.set) or SequenceSize(size.rows, size.rows, 1)
-        items = counted.branch(needs_grad=False)
-        super().count_operations(counted, fields, want=want, positions=positions, layer_hooks=layer_hooks)
-        self.items.count_operations(items, rows.tokens)
-        for layer in self.item_layers:
-            layer.count_operations(items, rows.tokens, rows.length)
+        super().count_operations(counted, size)
+        rows = shown_items(counted.fields, self.items.items.set) or SequenceSize(size.rows, size.rows, 1)
+        items = counted.side("items")
+        items.add(rows, self.items, *self.item_layers)
         for cross in self.cross_layers:
-            cross.count_operations(counted, items, (size, rows))
-        if "item_transformed" in want:
-            items.add_linear(rows.tokens, self.item_map)
-            items.pass_through(self.item_norm)
-        counted.add_branches(items)
-        if "pooled" in want:
-            counted.add_linear(size.rows, self.pooler)
+            cross.count_both(counted, items, (size, rows))
+        if "item_transformed" in counted.want:
+            items.add(rows, self.item_map, self.item_norm)
+        counted.join(items)
+        if "pooled" in counted.want:
+            counted.add(size.rows, self.pooler)

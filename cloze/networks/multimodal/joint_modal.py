@@ -15,9 +15,8 @@ from cloze.networks.bert import Bert, BertInputs
 from cloze.networks.blocks.attention import AttentionInputs
 from cloze.networks.blocks.cross import LayerSettings
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
-from cloze.networks.blocks.hooks import LayerHook
 from cloze.networks.blocks.inputs.embeddings import Embeddings, residual_dtype
-from cloze.networks.blocks.layer import EncodedSource, Layer
+from cloze.networks.blocks.layer import Layer
 from cloze.networks.blocks.projections import Across
 from cloze.networks.blocks.visibility import Visibility, visibility
 from cloze.networks.cost import Operations, SequenceSize, shown, shown_items
@@ -185,31 +184,23 @@ class JointModal(Bert):
             pooled.append(torch.tanh(self.pooler(self._joint(texts, every)[-1][:, 0])).view(count, rows, -1))
         return torch.cat(pooled)
 
-    def count_operations(
-        self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None,
-        layer_hooks: Sequence[LayerHook] = (),
-    ) -> None:
+    def count_operations(self, counted: Operations, size: SequenceSize) -> None:
         """The way of the text and of the items through their layers, and of both, or of all pairs, through the joint ones."""
-        size = shown(fields)
-        _, real, widest = shown_items(fields, self.items.items.set) or SequenceSize(size.rows, 0, 0)
-        film = counted.branch(needs_grad=False)
-        super().count_operations(counted, fields, want=want, positions=positions, layer_hooks=layer_hooks)
+        want = counted.want
+        items = shown_items(counted.fields, self.items.items.set) or SequenceSize(size.rows, 0, 0)
+        joint = SequenceSize(size.rows, size.tokens + items.tokens, size.length + items.length)
+        film = counted.side("items")
+        super().count_operations(counted, size)
         film.pass_through(self.items)
-        film.add_linear(real, self.items.features)
-        for layer in self.item_layers:
-            layer.count_operations(film, real, widest)
-        counted.add_branches(film)
-        times = (size.rows if "pair_pooled" in want else 0) + bool(want & _JOINT)
-        for layer in self.joint_layers:
-            layer.count_operations(counted, times * (size.tokens + real), size.length + widest)
-        pooled = (size.rows**2 if "pair_pooled" in want else 0) + (size.rows if "pooled" in want else 0)
-        if pooled:
-            counted.add_linear(pooled, self.pooler)
-        if self.decoder is not None and "decoder_hidden" in want and "decoder.tokens" in fields:
-            target = shown(fields, "decoder.tokens", "decoder.block")
-            source = EncodedSource(size.tokens + real, size.length + widest, counted.needs_grad)
+        film.add(items, self.items, *self.item_layers)
+        counted.join(film)
+        pairs = size.rows if "pair_pooled" in want else 0
+        counted.add(joint._replace(tokens=(pairs + bool(want & _JOINT)) * joint.tokens), *self.joint_layers)
+        if want & {"pair_pooled", "pooled"}:
+            counted.add(pairs * size.rows + size.rows * ("pooled" in want), self.pooler)
+        if self.decoder is not None and "decoder_hidden" in want and "decoder.tokens" in counted.fields:
             for layer in self.decoder.layers:
-                layer.count_operations(counted, target.tokens, target.length, source)
+                layer.count_operations(counted, shown(counted.fields, "decoder."), counted.source(joint))
 
 
 class JointDecoder(nn.Module):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -13,7 +12,7 @@ from cloze.errors import RecipeError
 from cloze.networks import item_config as choices
 from cloze.networks.bert import Bert, BertInputs
 from cloze.networks.blocks.dropout import name_dropouts
-from cloze.networks.cost import Operations
+from cloze.networks.cost import Operations, SequenceSize
 from cloze.networks.network import StateKind
 from cloze.registry import register
 
@@ -79,16 +78,14 @@ class Spoken(Bert):
         below = want - {"item_hidden", "word_vectors"}
         return {**super().read(inputs._replace(want=below)), **states} if below else states
 
-    def count_operations(
-        self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None,
-        layer_hooks: Any = (),
-    ) -> None:
+    def count_operations(self, counted: Operations, size: SequenceSize) -> None:
         """The encoder of recordings, then the way of the tokens."""
-        features = fields.get(f"item_vectors/{self.set}")
+        features = counted.fields.get(f"item_vectors/{self.set}")
         if features is not None:
-            self.sounds.count_operations(counted, features.shape[0] * features.shape[1], features.shape[2])
-        if want - {"item_hidden", "word_vectors"}:
-            super().count_operations(counted, fields, want=want, positions=positions, layer_hooks=layer_hooks)
+            rows, count, width = features.shape
+            counted.add(SequenceSize(rows, rows * count, width // self.sounds.bands), self.sounds)
+        if counted.want - {"item_hidden", "word_vectors"}:
+            super().count_operations(counted, size)
 
 
 def _means(vectors: Tensor, item: Tensor, like: Tensor) -> Tensor:
@@ -123,12 +120,11 @@ class SoundEncoder(nn.Module):
             state = torch.lerp(new, state, torch.sigmoid(update))
         return state
 
-    def count_operations(self, counted: Operations, recordings: int, width: int) -> None:
-        """Both maps, for every frame of the recordings."""
-        frames = recordings * width // self.bands
-        inside, first = counted.branch(needs_grad=False), counted.branch(needs_grad=False)
-        inside.add_linear(frames, self.read)
-        first.add_linear(recordings, self.carry)  # of the state before the first frame, a constant
-        inside.add_branches(first)
-        inside.add_linear(frames - recordings, self.carry)
-        counted.add_branches(inside)
+    def count_operations(self, counted: Operations, size: SequenceSize) -> None:
+        """Both maps, for every frame of the recordings (`tokens`, of `length` frames each)."""
+        read, first = counted.branch(needs_grad=False), counted.branch(needs_grad=False)
+        first.add(size.tokens, self.carry)  # of the state before the first frame, a constant
+        read.add(size.tokens * size.length, self.read)
+        read.add_branches(first)
+        read.add(size.tokens * (size.length - 1), self.carry)
+        counted.add_branches(read)

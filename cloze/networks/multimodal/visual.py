@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
 import torch
@@ -13,12 +13,11 @@ from cloze.networks import item_config as choices
 from cloze.networks.bert import Bert, BertInputs
 from cloze.networks.blocks.attention import AttentionInputs, AttentionRecord
 from cloze.networks.blocks.dropout import name_dropouts
-from cloze.networks.blocks.hooks import LayerHook
 from cloze.networks.blocks.inputs.embeddings import residual_dtype
 from cloze.networks.blocks.inputs.items import ItemInputs, ItemRows, item_embeddings
 from cloze.networks.blocks.stack import Stack, each_layer
 from cloze.networks.blocks.visibility import Visibility, visibility
-from cloze.networks.cost import Operations, SequenceSize, shown, shown_items
+from cloze.networks.cost import Operations, SequenceSize, shown_items
 from cloze.networks.network import reading_states, require_order
 from cloze.registry import PartMark, register
 
@@ -129,21 +128,18 @@ class Visual(Bert):
             return last.new_zeros(len(last), rows.count, self.width)
         return last[:, length : length + rows.count]
 
-    def count_operations(
-        self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None,
-        layer_hooks: Sequence[LayerHook] = (),
-    ) -> None:
+    def count_operations(self, counted: Operations, size: SequenceSize) -> None:
         """The way of tokens and items through the layers."""
-        size, items = shown(fields), shown_items(fields, self.items.set)
+        items = shown_items(counted.fields, self.items.set)
         if items is None:
-            super().count_operations(counted, fields, want=want, positions=positions, layer_hooks=layer_hooks)
+            super().count_operations(counted, size)
             return
         branch = counted.branch(needs_grad=False)
-        self.items.count_operations(branch, items.tokens, size.rows, size.tokens)
+        branch.add(self.items.meets(items.tokens, size), self.items)
         counted.add_branches(branch)
         more, wider = self.items.appended(items.tokens, size.rows), self.items.appended(items.length, 1)
         counted.pass_through(self.embeddings)
-        self.count_layers(counted, SequenceSize(size.rows, size.tokens + more, size.length + wider), layer_hooks)
+        self.count_layers(counted, SequenceSize(size.rows, size.tokens + more, size.length + wider))
 
 
 def _in_wide_rows(flat: Tensor | None, length: int, width: int) -> Tensor | None:

@@ -19,7 +19,7 @@ from cloze.networks.blocks.recurrence.lstm import LSTMLayer
 from cloze.networks.blocks.recurrence.recurrent_state import ends_before, lengths_of, recall_states, remember_states
 from cloze.networks.blocks.recurrence.stepping import State, columns_backwards, reorder
 from cloze.networks.clock import Clock
-from cloze.networks.cost import Operations, shown
+from cloze.networks.cost import Operations, SequenceSize
 from cloze.networks.network import Network, StateKind, named_sizes, reading_kinds, reading_states
 from cloze.networks.recurrent.lstm_language_model import WordInputs
 from cloze.registry import Given, PartMark, register
@@ -199,18 +199,15 @@ class BiLSTM(Network):
             after.append(state)
         return [*passed[:-1], drop[len(self.layers)](x)], after  # type: ignore[index]
 
-    def count_operations(
-        self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None
-    ) -> None:
+    def count_operations(self, counted: Operations, size: SequenceSize) -> None:
         """The tokens' ways through the layers; through those of one direction where no other is wanted."""
-        size, share = shown(fields), 0.5 if want <= {"forward_hidden", "carry"} else 1.0
-        self.embeddings.count_operations(counted, fields["tokens"], fields.get("characters"))
+        counted.add(size, self.embeddings)
         ways = {read: counted.branch() for read in ("forwards", "backwards")}
         for read, way in ways.items():
             for number, layer in enumerate(self.layers):
-                getattr(layer, read).count_operations(way, size.tokens)
+                way.add(size, getattr(layer, read))
                 count_hooks(way, self.around, number, size)
-        counted.add_branches(*ways.values(), share=share)
+        counted.add_branches(*ways.values(), share=0.5 if counted.want <= {"forward_hidden", "carry"} else 1.0)
 
 
 def _side_by_side(along: Tensor, against: Tensor, backwards: Tensor | bool) -> Tensor:

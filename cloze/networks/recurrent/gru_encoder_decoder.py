@@ -17,7 +17,7 @@ from cloze.networks.blocks.recurrence.gru import GRULayer
 from cloze.networks.blocks.recurrence.recurrent_state import lengths_of
 from cloze.networks.blocks.recurrence.stepping import count_directions, read_directions
 from cloze.networks.clock import Clock
-from cloze.networks.cost import Operations, shown
+from cloze.networks.cost import Operations, SequenceSize
 from cloze.networks.network import Network, StateKind, named_sizes, reading_kinds, require_order
 from cloze.registry import Given, register
 
@@ -140,11 +140,7 @@ class GRU(Network):
         states = {"hidden": hidden, "layers": hidden[None], "summary": summary}
         return {name: state for name, state in states.items() if name in want}
 
-    def count_operations(
-        self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None
-    ) -> None:
+    def count_layers(self, counted: Operations, size: SequenceSize) -> None:
         """The tokens' way through the layers, which all read the embeddings."""
-        size = shown(fields)
-        counted.pass_through(self.embeddings)
-        count_directions(counted, self.layers, size.tokens)
+        count_directions(counted, self.layers, size)
         count_hooks(counted, self.around, 0, size)

@@ -19,7 +19,7 @@ from cloze.networks.blocks.recurrence.lstm import LSTMLayer
 from cloze.networks.blocks.recurrence.recurrent_state import StateCache, lengths_of
 from cloze.networks.blocks.recurrence.stepping import State, count_directions, read_directions
 from cloze.networks.clock import Clock
-from cloze.networks.cost import Operations, shown
+from cloze.networks.cost import Operations, SequenceSize
 from cloze.networks.network import Network, StateKind, TokenSequence, named_sizes, reading_kinds, require_order
 from cloze.registry import Given, register
 
@@ -267,23 +267,15 @@ class LSTMEncoderDecoder(Network):
             cache.length += decoder.tokens.shape[1]
         return states, weights
 
-    def count_operations(
-        self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None
-    ) -> None:
+    def count_operations(self, counted: Operations, size: SequenceSize) -> None:
         """The encoder's tokens, then the decoder's where a state of it is wanted."""
-        source = shown(fields)
-        counted.pass_through(self.embeddings)
-        branch = counted.branch()
+        counted.add(size, self.embeddings)
         for both in self.encoder.directions:
-            count_directions(counted, both, source.tokens)
-        if self.decoder is None or "decoder_hidden" not in want or "decoder.tokens" not in fields:
+            count_directions(counted, both, size)
+        decoder, tokens = self.decoder, counted.fields.get("decoder.tokens")
+        if decoder is None or "decoder_hidden" not in counted.want or tokens is None:
             return
-        tokens = fields["decoder.tokens"].numel()
-        branch.needs_grad = counted.needs_grad
-        branch.pass_through(self.decoder)  # what it has put out is read with the next token
-        for layer in self.decoder.layers:
-            layer.count_operations(branch, tokens)
-        branch.add_linear(tokens, self.decoder.query)
-        branch.add_row_products(tokens * 2 * self.decoder.query.out_features * source.length)
-        branch.add_linear(tokens, self.decoder.attended)
-        counted.add_branches(branch)
+        counted.pass_through(decoder)  # what it has put out is read with the next token
+        counted.add(tokens.numel(), *decoder.layers, decoder.query)
+        counted.add_row_products(tokens.numel() * 2 * decoder.query.out_features * size.length)
+        counted.add(tokens.numel(), decoder.attended)

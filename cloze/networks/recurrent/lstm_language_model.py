@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from cloze.bounds import Depth, Natural, NonNegative, Width
 from cloze.errors import RecipeError
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
-from cloze.networks.blocks.hooks import after_layer, count_hooks
+from cloze.networks.blocks.hooks import after_layer
 from cloze.networks.blocks.inputs.characters import Characters, CharacterTable
 from cloze.networks.blocks.recurrence.locked import LockedDropout, Noise, WordDropout
 from cloze.networks.blocks.recurrence.lstm import LSTMLayer
@@ -19,7 +19,6 @@ from cloze.networks.blocks.recurrence.recurrent_state import StateCache, ends_be
 from cloze.networks.blocks.recurrence.stepping import State
 from cloze.networks.choices import RecurrentDropouts
 from cloze.networks.clock import Clock
-from cloze.networks.cost import Operations, shown
 from cloze.networks.network import Network, StateKind, last_positions, named_sizes, reading_kinds, reading_states, require_order
 from cloze.registry import Given, PartMark, register
 
@@ -52,12 +51,6 @@ class WordInputs(nn.Module):
         assert self.characters is not None  # one of the two is there
         vectors: Tensor = self.characters(tokens, characters)
         return vectors
-
-    def count_operations(self, counted: Operations, tokens: Tensor, characters: Tensor | None) -> None:
-        """The products for these ids."""
-        if self.characters is not None:
-            self.characters.count_operations(counted, tokens, characters)
-        counted.pass_through(self)
 
 
 @register("network", "lstm")
@@ -221,14 +214,3 @@ class LSTM(Network):
             read.append(out)
         assert state is not None  # a row has at least one token
         return torch.cat(read, dim=1), state
-
-    def count_operations(
-        self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None
-    ) -> None:
-        """The tokens' way through the layers, after reading words by their characters."""
-        size = shown(fields)
-        self.embeddings.count_operations(counted, fields["tokens"], fields.get("characters"))
-        for number, layer in enumerate(self.layers):
-            layer.count_operations(counted, size.tokens)
-            count_hooks(counted, self.around, number, size)
-        counted.add_linear(size.tokens, self.down)

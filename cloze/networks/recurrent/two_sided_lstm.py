@@ -17,7 +17,7 @@ from cloze.networks.blocks.inputs.word_table import WordTable
 from cloze.networks.blocks.recurrence.lstm import LSTMLayer
 from cloze.networks.blocks.recurrence.recurrent_state import lengths_of
 from cloze.networks.clock import Clock
-from cloze.networks.cost import Operations, shown
+from cloze.networks.cost import Operations, SequenceSize
 from cloze.networks.network import Network, StateKind, named_sizes, reading_kinds, reading_states, require_order
 from cloze.registry import Given, register
 
@@ -116,14 +116,10 @@ class TwoSidedLSTM(Network):
         states = reading_states(want, context, [context], summaries)
         return {**states, "context": context} if "context" in want else states
 
-    def count_operations(
-        self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None
-    ) -> None:
+    def count_operations(self, counted: Operations, size: SequenceSize) -> None:
         """Both LSTMs over every token, then what mixes them."""
-        size = shown(fields)
-        for layer, table in ((self.left, self.embeddings), (self.right, self.right_embeddings)):
-            side = Operations(gradients=counted.gradients)
-            side.pass_through(table)
-            layer.count_operations(side, size.tokens)
-            counted.add_branches(side)
-        counted.add_linear(size.tokens, self.mix, self.out)
+        sides = counted.branch(), counted.branch()
+        sides[0].add(size, self.embeddings, self.left)
+        sides[1].add(size, self.right_embeddings, self.right)
+        counted.add_branches(*sides)
+        counted.add(size, self.mix, self.out)

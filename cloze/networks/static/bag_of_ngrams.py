@@ -15,7 +15,6 @@ from cloze.bounds import NonNegative, Width
 from cloze.errors import RecipeError, require_table
 from cloze.hashed import Bag, KeptBuckets
 from cloze.networks.blocks.inputs.known_vectors import STAND_IN, matrix_of
-from cloze.networks.cost import Operations
 from cloze.networks.network import Network, StateKind, named_sizes, reading_kinds
 from cloze.networks.spelling import WORD_BEGINS
 from cloze.registry import Given, register
@@ -123,12 +122,6 @@ class BagOfNGrams(Network):
             example, inside, exists = examples_of(tokens, block)
             states["summary"] = self._means(tokens, example, inside, characters, runs=True, count=len(exists))[exists]
         return states
-
-    def count_operations(
-        self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None
-    ) -> None:
-        """None: rows are added."""
-        counted.pass_through(self)
 
     def _means(
         self, tokens: Tensor, owner: Tensor, inside: Tensor, characters: Tensor | None, *, runs: bool, count: int | None = None

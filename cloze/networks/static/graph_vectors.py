@@ -15,7 +15,6 @@ from cloze.bounds import Width
 from cloze.errors import RecipeError
 from cloze.networks.blocks.computed import own_weight
 from cloze.networks.clock import Clock
-from cloze.networks.cost import Operations
 from cloze.networks.network import Network, StateKind, named_sizes
 from cloze.registry import Given, register
 
@@ -120,12 +119,6 @@ class GraphVectors(Network):
         """The vector of every id, (V, D)."""
         with torch.no_grad():
             return self.rows(torch.arange(self.vocab_size, device=self.embeddings.weight.device))
-
-    def count_operations(
-        self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None
-    ) -> None:
-        """Sums of rows alone: no products."""
-        counted.pass_through(self)
 
     @torch.no_grad()
     def _shorten(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from types import MappingProxyType
 from typing import ClassVar
 
@@ -17,7 +16,6 @@ from cloze.networks.blocks.initial import initialise
 from cloze.networks.blocks.stack import Cache
 from cloze.networks.choices import Normal
 from cloze.networks.clock import Clock
-from cloze.networks.cost import Operations, shown
 from cloze.networks.network import Network, named_sizes, reading_kinds, reading_states
 from cloze.registry import Given, register
 
@@ -103,10 +101,3 @@ class Window(Network):
         parts = [] if self.inner is None else [torch.tanh(self.inner(x))]
         hidden = torch.cat([*parts, x], dim=-1) if self.direct else parts[0]
         return reading_states(want, hidden, [hidden], summaries)
-
-    def count_operations(
-        self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None
-    ) -> None:
-        """The hidden layer, for every token."""
-        counted.pass_through(self.embeddings)
-        counted.add_linear(shown(fields).tokens, self.inner)

@@ -12,7 +12,7 @@ from cloze.bounds import NonNegative, Width
 from cloze.errors import RecipeError
 from cloze.networks.blocks.attention import probabilities
 from cloze.networks.blocks.initial import draw
-from cloze.networks.cost import Operations
+from cloze.networks.cost import Operations, SequenceSize
 from cloze.networks.network import Network, StateKind, TokenSequence
 from cloze.registry import Given, register
 
@@ -80,10 +80,8 @@ class PairAttention(Network):
         states = {"vectors": alignment @ y, "alignment": alignment}
         return {name: states[name] for name in want}
 
-    def count_operations(
-        self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None
-    ) -> None:
+    def count_operations(self, counted: Operations, size: SequenceSize) -> None:
         """Every token meets every token of the other sentence twice."""
-        rows, length = fields["tokens"].shape
         counted.pass_through(self)
-        counted.add_row_products(rows * length * fields["other.tokens"].shape[1] * self.width * (2 if self.product else 1))
+        pairs = counted.fields["tokens"].numel() * counted.fields["other.tokens"].shape[1]
+        counted.add_row_products(pairs * self.width * (2 if self.product else 1))

@@ -15,7 +15,7 @@ from cloze.bounds import Count, NonNegative, Width
 from cloze.errors import RecipeError
 from cloze.hashed import count_roles, ngram_rows, rows_of_words
 from cloze.networks.clock import Clock
-from cloze.networks.cost import Operations
+from cloze.networks.cost import Operations, SequenceSize
 from cloze.networks.network import Network, StateKind, named_sizes, reading_kinds
 from cloze.registry import Given, register
 
@@ -170,13 +170,11 @@ class WordVectors(Network):
                 return torch.zeros(self.width, device=self.embeddings.weight.device)
             return self.embeddings.weight[torch.tensor(rows, device=self.embeddings.weight.device)].mean(0)
 
-    def count_operations(
-        self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None
-    ) -> None:
+    def count_operations(self, counted: Operations, size: SequenceSize) -> None:
         """In every cell two vectors meet."""
         counted.pass_through(self)
-        if "association" in want and "cell" in fields:
-            counted.add_row_products(self.width * len(fields["cell"]))
+        if "association" in counted.want and "cell" in counted.fields:
+            counted.add_row_products(self.width * len(counted.fields["cell"]))
 
     @cached_property
     def _ids(self) -> dict[str, int]:

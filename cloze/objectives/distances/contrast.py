@@ -59,7 +59,7 @@ class Contrast(StepObjective):
     def count_operations(self, counted: Operations, batch: Batch) -> None:
         """The maps, and the products of every query with every key."""
         rows = int(_firsts(batch["tokens"], batch.get("block")).sum())
-        counted.add_linear(rows, self.head)
+        counted.add(rows, self.head)
         counted.add_row_products(rows * rows * self.width * (len(self.reads) - 1))
 
     def scores(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:

@@ -48,8 +48,8 @@ class ContrastItems(TargetsAtPositions):
         """Both maps, and the products of every query with every key."""
         rows = len(batch[self.positions_field])
         keys = counted.branch(needs_grad=False)
-        keys.add_linear(rows, self.head["key"])
-        counted.add_linear(rows, self.head["query"])
+        keys.add(rows, self.head["key"])
+        counted.add(rows, self.head["query"])
         counted.add_branches(keys)
         counted.add_row_products(rows * rows * self.project)
 

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from cloze.batch import Batch
-from cloze.networks.cost import Operations
 from cloze.objectives.cross_entropy import cross_entropy_sum
 from cloze.objectives.distances.contrast import fingerprints
 from cloze.objectives.heads import dense
@@ -41,9 +40,9 @@ class ContrastPairs(Objective):
         """The number of rows."""
         return torch.tensor(float(len(batch["tokens"])))
 
-    def count_operations(self, counted: Operations, batch: Batch) -> None:
-        """The map, for every pair."""
-        counted.add_linear(len(batch["tokens"]) ** 2, self.head)
+    def head_rows(self, batch: Batch) -> float:
+        """One for every pair."""
+        return len(batch["tokens"]) ** 2
 
     def scores(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """(B, B): a row for each text, or for the items of each row; minus infinity where another row has the same text."""

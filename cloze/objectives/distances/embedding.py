@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from cloze.batch import Batch, sequence
 from cloze.bounds import Count, Width
 from cloze.errors import RecipeError
-from cloze.networks.cost import Operations
 from cloze.objectives.classify import means
 from cloze.objectives.heads import dense
 from cloze.objectives.objective import SEQUENCES, Loss, Objective
@@ -66,9 +65,9 @@ class Embedding(Objective):
         """The number of rows."""
         return torch.tensor(float(len(sequence(batch))))
 
-    def count_operations(self, counted: Operations, batch: Batch) -> None:
-        """The map, for every row."""
-        counted.add_linear(len(sequence(batch)), self.head)
+    def head_rows(self, batch: Batch) -> float:
+        """One for every text."""
+        return len(sequence(batch))
 
     def scores(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """The vectors (E, D)."""

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from cloze.batch import Batch
 from cloze.bounds import Positive
 from cloze.networks.blocks.inputs.candidates import Candidates
-from cloze.networks.cost import Operations
 from cloze.objectives.objective import Loss, Objective, at_least_float32
 from cloze.registry import Given, register
 
@@ -38,9 +37,6 @@ class OfCandidates(Objective):
     def scores(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """The scores, (P,)."""
         return states["linking"]
-
-    def count_operations(self, counted: Operations, batch: Batch) -> None:
-        """Differences and logarithms alone: no products."""
 
 
 @register("objective", "linking")

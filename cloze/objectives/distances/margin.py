@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from cloze.batch import Batch
 from cloze.bounds import Positive
-from cloze.networks.cost import Operations
 from cloze.objectives.objective import Loss, Objective, at_least_float32
 from cloze.registry import register
 
@@ -48,9 +47,6 @@ class Margin(Objective):
         losses = (self.by + fact - distance).clamp(min=0)[~first]
         correct = (distance > fact)[~first].detach().sum().to(distance.dtype)
         return Loss(losses.sum(), {"correct": correct})
-
-    def count_operations(self, counted: Operations, batch: Batch) -> None:
-        """Differences alone: no products."""
 
 
 def _first(owner: Tensor) -> Tensor:

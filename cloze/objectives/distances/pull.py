@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from cloze.batch import Batch
-from cloze.networks.cost import Operations
 from cloze.objectives.objective import Loss, Objective, at_least_float32
 from cloze.registry import Given, register
 
@@ -35,9 +34,6 @@ class Pull(Objective):
     def count(self, batch: Batch) -> Tensor:
         """The number of items."""
         return batch[self.length].sum(dtype=torch.float32)
-
-    def count_operations(self, counted: Operations, batch: Batch) -> None:
-        """Only differences, no products."""
 
     def scores(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """The distance (M, M) of each real item from the word of each."""

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from cloze.batch import Batch
 from cloze.bounds import Positive
-from cloze.networks.cost import Operations
 from cloze.objectives.objective import Loss, Objective, at_least_float32
 from cloze.registry import Given, register
 
@@ -85,9 +84,6 @@ class TripleContrast(Objective):
         right = scores[fact].detach()[wrong_of]
         nearer = scores.new_zeros(number).index_add(0, wrong_of, (scores[~fact].detach() <= right).to(scores.dtype))
         return Loss(losses.sum(), {"correct": (nearer == 0).sum(dtype=scores.dtype)})
-
-    def count_operations(self, counted: Operations, batch: Batch) -> None:
-        """Differences alone: no products."""
 
 
 def _first(owner: Tensor) -> Tensor:

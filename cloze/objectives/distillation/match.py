@@ -23,7 +23,7 @@ from cloze.bounds import Count, Depth, Positive, Width
 from cloze.errors import RecipeError
 from cloze.networks.blocks.visibility import visibility
 from cloze.networks.clock import Clock
-from cloze.networks.cost import Operations, shown
+from cloze.networks.cost import shown
 from cloze.objectives.heads import dense
 from cloze.objectives.objective import SEQUENCES, Loss, Objective, at_least_float32
 from cloze.objectives.product import Product, distance_in_blocks
@@ -244,9 +244,9 @@ class MatchHidden(DistillationMatch):
             return torch.tensor(float(len(batch["summaries"]) if "summaries" in batch else len(sequence(batch))))
         return torch.tensor(float(shown(batch).tokens))
 
-    def count_operations(self, counted: Operations, batch: Batch) -> None:
-        """The map, for every token of one layer."""
-        counted.add_linear(float(self.count(batch)), self.head)
+    def head_rows(self, batch: Batch) -> float:
+        """The tokens or texts of one layer."""
+        return float(self.count(batch))
 
     def scores(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """The loss, a number."""

@@ -12,7 +12,6 @@ from cloze.batch import Batch, sequence
 from cloze.bounds import Count, Width
 from cloze.errors import RecipeError
 from cloze.networks.blocks.projections import stacked
-from cloze.networks.cost import Operations
 from cloze.objectives.distillation.match import DistillationMatch, Over
 from cloze.objectives.objective import SEQUENCES, Loss, at_least_float32
 from cloze.registry import Given, register
@@ -70,9 +69,6 @@ class MatchParameters(DistillationMatch):
     def count(self, batch: Batch) -> Tensor:
         """The number of rows: what is summed is the distance, once for each of them."""
         return torch.tensor(float(len(sequence(batch))))
-
-    def count_operations(self, counted: Operations, batch: Batch) -> None:
-        """Not counted: its products do not grow with the batch."""
 
     def scores(self, states: Mapping[str, Any], batch: Batch) -> Tensor:
         """The distance, a number."""

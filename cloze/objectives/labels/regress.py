@@ -14,8 +14,7 @@ from cloze.batch import Batch
 from cloze.bounds import BelowOne, Count
 from cloze.errors import RecipeError
 from cloze.networks.clock import Clock
-from cloze.networks.cost import Operations
-from cloze.objectives.heads import TurnedHead, count_head
+from cloze.objectives.heads import TurnedHead
 from cloze.objectives.objective import Loss, at_least_float32
 from cloze.objectives.summary import Read, SummaryValues, summary_head
 from cloze.objectives.transforms import Transform
@@ -60,13 +59,6 @@ class Regress(SummaryValues):
         return Loss(
             self.weighed(_LOSSES[self.deviation](scores, values), batch), {"distance": self.weighed(distance, batch)}
         )
-
-    def count_operations(self, counted: Operations, batch: Batch) -> None:
-        """The head, for every target, and a map of the network to which it is tied."""
-        rows = batch[self.positions_field].shape[0]
-        count_head(counted, self, rows)
-        if isinstance(self.head, TurnedHead):
-            counted.add_weight_products(rows * self.head.weight.numel(), trained=self.head.weight.requires_grad)
 
 
 @register("objective", "regress")

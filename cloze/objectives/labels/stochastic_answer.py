@@ -13,7 +13,7 @@ from cloze.bounds import BelowOne, Count
 from cloze.errors import RecipeError
 from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.clock import Clock
-from cloze.networks.cost import Operations, is_trained
+from cloze.networks.cost import Operations
 from cloze.objectives.cross_entropy import cross_entropy_sum
 from cloze.objectives.heads import dense
 from cloze.objectives.objective import Loss, TargetsAtPositions
@@ -83,10 +83,9 @@ class StochasticAnswer(TargetsAtPositions):
         """The maps of every step, and its attention over a row."""
         rows = batch[self.positions_field].shape[0] * self.steps
         length = 0 if fields.sequence(batch) is None else sequence(batch).shape[1]
-        counted.add_linear(rows, self.head.hypothesis, self.head.attend)
+        counted.add(rows, self.head.hypothesis, self.head.attend)
         counted.add_row_products(rows * 2 * self.width * length)
-        counted.add_weight_products(rows * 6 * self.width**2, trained=is_trained(self.head.cell))
-        counted.add_linear(rows, self.head.output)
+        counted.add(rows, self.head.cell, self.head.output)
 
     def scores(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """The logarithm of the mean probability of every class (M, C), float32."""

@@ -13,8 +13,6 @@ from torch import Tensor, nn
 from cloze.batch import Batch
 from cloze.bounds import Count
 from cloze.errors import RecipeError
-from cloze.networks.cost import Operations
-from cloze.objectives.heads import count_head
 from cloze.objectives.objective import ClassWeights, Kind, Loss, Objective, at_least_float32, of_targets, weights_of
 from cloze.objectives.static.huffman import Codes, huffman
 from cloze.registry import Given, register
@@ -102,10 +100,6 @@ class LinearClassification(Objective):
             losses = losses * of_targets(self.class_weights, batch[self.targets_field])
         correct = labels.gather(1, logits.detach().argmax(-1, keepdim=True)).sum()
         return Loss(losses.sum(), {"correct": correct})
-
-    def count_operations(self, counted: Operations, batch: Batch) -> None:
-        """The map, for every text."""
-        count_head(counted, self, batch[self.positions_field].shape[0])
 
 
 def _leaves(nodes: Tensor, codes: Codes) -> Tensor:

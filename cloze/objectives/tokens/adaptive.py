@@ -65,7 +65,7 @@ class AdaptiveHead(nn.Module):
             parts.append(first[:, head + number - 1, None] + self._within(number, x))
         return torch.cat(parts, dim=1)
 
-    def count_operations(self, counted: Operations, targets: Tensor) -> None:
+    def count_clusters(self, counted: Operations, targets: Tensor) -> None:
         """The products for targets (M,): the first cluster's for all, a later one's for those in it."""
         for number, (low, high) in enumerate(self.bounds):
             vectors = self._vectors(number)
@@ -130,7 +130,7 @@ class AdaptivePrediction(TokenPrediction):
 
     def count_operations(self, counted: Operations, batch: Batch) -> None:
         """The clusters that hold targets."""
-        self.head.count_operations(counted, batch[self.targets_field].long())
+        self.head.count_clusters(counted, batch[self.targets_field].long())
 
     def forward(self, states: Mapping[str, Tensor], batch: Batch) -> Loss:
         """The summed loss. Metrics: `beyond`, the targets that lie outside the first cluster."""

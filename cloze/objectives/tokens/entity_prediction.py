@@ -67,7 +67,7 @@ class EntityPrediction(TargetsAtPositions):
     def count_operations(self, counted: Operations, batch: Batch) -> None:
         """The map, and the products with the vectors of the candidates."""
         rows = len(batch[self.positions_field])
-        counted.add_linear(rows, self.head)
+        counted.add(rows, self.head)
         counted.add_frozen_products(rows * len(self.candidates(batch)) * self.vectors.weight.shape[1])
 
     def scores(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:

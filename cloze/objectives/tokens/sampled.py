@@ -80,7 +80,7 @@ class SampledPrediction(TokenPrediction):
         weight = self.head.weight
         seen = len(weight) if self.samples is None or not self.training else self.samples
         rows = batch[self.positions_field].shape[0]
-        counted.add_linear(rows, self.head.dense)
+        counted.add(rows, self.head.dense)
         counted.add_weight_products(rows * seen * weight.shape[1], trained=weight.requires_grad)
 
     def scores(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from cloze.batch import Batch
 from cloze.bounds import Count, Positive, Width
 from cloze.networks.blocks.initial import draw
+from cloze.networks.cost import Operations
 from cloze.objectives.classify import Classify
 from cloze.objectives.heads import VocabularyHead, dense
 from cloze.objectives.transforms import Nonlinearity, transformed
@@ -38,6 +39,10 @@ class SpanBoundary(Classify):
         draw(self.positions.weight, "truncated", 0.02)
         self.join = dense(2 * width + position_width, width)
         self.norm = nn.LayerNorm(width, eps=norm_epsilon)
+
+    def count_operations(self, counted: Operations, batch: Batch) -> None:
+        """The first layer, then the head."""
+        counted.add(self.head_rows(batch), self.positions, self.join, self.norm, self.head)
 
     def rows(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """The first layer's output for every target, (M, D)."""

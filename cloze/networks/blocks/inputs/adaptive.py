@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cloze.errors import RecipeError
-from cloze.networks.cost import Operations
+from cloze.networks.cost import Operations, SequenceSize
 
 
 def bounds(cutoffs: Sequence[int], vocab_size: int) -> list[tuple[int, int]]:
@@ -64,15 +64,12 @@ class AdaptiveEmbedding(nn.Module):
             "adaptive_prediction with the same cutoffs and divide, or `tie: false`."
         )
 
-    def count_operations(self, counted: Operations, tokens: Tensor) -> None:
-        """The products for these ids."""
+    def count_operations(self, counted: Operations, size: SequenceSize) -> None:
+        """The projections, each for the ids of its cluster."""
         counted.pass_through(*self.tables)
-        if self.projections is None:
-            return
-        inside = [int(((tokens >= low) & (tokens < high)).sum()) for low, high in self.bounds]
-        clusters = [counted.branch() for _ in inside]
-        for cluster, many, up in zip(clusters, inside, self.projections, strict=True):
-            cluster.add_linear(many, up)
+        tokens, clusters = counted.fields["tokens"], [counted.branch() for _ in self.projections or ()]
+        for cluster, (low, high), up in zip(clusters, self.bounds, self.projections or (), strict=False):
+            cluster.add(int(((tokens >= low) & (tokens < high)).sum()), up)
         counted.add_branches(*clusters)
 
     def forward(self, tokens: Tensor) -> Tensor:

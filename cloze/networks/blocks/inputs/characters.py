@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from cloze.bounds import Count, OptionalDepth, Width
 from cloze.errors import RecipeError
-from cloze.networks.cost import Operations, is_trained, linear_maps
+from cloze.networks.cost import Operations, SequenceSize
 from cloze.networks.spelling import MASKED, NOTHING, PADDING, spell_vocabulary, trigrams
 from cloze.registry import Given, register
 
@@ -80,11 +80,11 @@ class Characters(nn.Module, ABC):
         spelled, index = self._distinct(tokens, characters)
         return self.vectors(spelled)[index]
 
-    def count_operations(self, counted: Operations, tokens: Tensor, characters: Tensor | None = None) -> None:
-        """The products for these ids; distinct words count once."""
-        spelled = self._distinct(tokens, characters)[0]
+    def count_operations(self, counted: Operations, size: SequenceSize) -> None:
+        """The products; distinct words count once."""
+        words = self._distinct(counted.fields["tokens"], counted.fields.get("characters"))[0]
         counted.pass_through(self)
-        counted.add_weight_products(self.products(spelled), trained=is_trained(self), needs_grad=is_trained(self))
+        self.count_words(counted, words)
 
     def _distinct(self, tokens: Tensor, characters: Tensor | None) -> tuple[Tensor, Tensor]:
         """The characters of all distinct words (N, C), and which of them each token is (B, L)."""
@@ -96,9 +96,9 @@ class Characters(nn.Module, ABC):
         rows, again = torch.unique(characters[has_characters], dim=0, return_inverse=True)
         return torch.cat([spelled, rows.to(spelled.dtype)]), index.masked_scatter(has_characters, again + len(distinct))
 
-    def products(self, spelled: Tensor) -> float:
-        """Multiplications for words (N, C); none where vectors are looked up and added."""
-        return 0.0
+    def count_words(self, counted: Operations, words: Tensor) -> None:
+        """Count the products for words (N, C)."""
+        counted.add(len(words), *self.children())
 
     @abstractmethod
     def vectors(self, spelled: Tensor) -> Tensor:
@@ -181,10 +181,11 @@ class CharCNN(Characters):
         for highway in self.highways:
             highway.reset_parameters(bound)
 
-    def products(self, spelled: Tensor) -> float:
-        """Multiplications for words (N, C)."""
-        convolved = sum(conv.weight.numel() * (self._shown(spelled, conv) - conv.kernel_size[0] + 1) for conv in self.filters)
-        return float(len(spelled)) * (convolved + sum(linear.weight.numel() for linear in linear_maps(*self.highways)))
+    def count_words(self, counted: Operations, words: Tensor) -> None:
+        """Count the products for words (N, C); a filter is applied at every place of a word."""
+        for conv in self.filters:
+            counted.add(len(words) * (self._shown(words, conv) - conv.kernel_size[0] + 1), conv)
+        counted.add(len(words), *self.highways)
 
     def _shown(self, spelled: Tensor, conv: nn.Conv1d) -> int:
         """How many characters a filter reads of words (N, C): those of the longest, and one window of padding alone."""
@@ -298,8 +299,3 @@ class CharacterTable(nn.Module):
         """(B, L) ids to (B, L, D)."""
         x: Tensor = self.part(tokens, characters)
         return x if self.project is None else self.project(x)
-
-    def count_operations(self, counted: Operations, tokens: Tensor, characters: Tensor | None = None) -> None:
-        """The products for these ids."""
-        self.part.count_operations(counted, tokens, characters)
-        counted.add_linear(tokens.numel(), self.project)

@@ -16,7 +16,7 @@ from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.blocks.inputs.embeddings import Embeddings
 from cloze.networks.blocks.visibility import Visibility, visibility
 from cloze.networks.clock import Clock
-from cloze.networks.cost import Operations
+from cloze.networks.cost import Operations, SequenceSize
 
 
 @dataclass(frozen=True)
@@ -125,14 +125,14 @@ class ItemVectors(nn.Module):
         x = x if added is None else x + added
         return self.dropout(x if self.norm is None else self.norm(x))
 
-    def count_operations(self, counted: Operations, items: float) -> None:
-        """The maps, which so many items meet."""
+    def count_operations(self, counted: Operations, size: SequenceSize) -> None:
+        """The maps; boxes need no gradient."""
         boxes = counted.branch(needs_grad=False)
+        boxes.add(size, self.boxes)
         counted.pass_through(self.hidden)
-        counted.add_linear(items, self.features)
-        boxes.add_linear(items, self.boxes)
+        counted.add(size, self.features)
         counted.add_branches(boxes)
-        counted.pass_through(self.features_norm, self.boxes_norm, self.norm)
+        counted.pass_through(self)
 
 
 class ItemInputs(NamedTuple):
@@ -174,9 +174,9 @@ class ItemEmbeddings(nn.Module, ABC):
     ) -> ItemInputs:
         """What the items do to the rows of tokens (B, L); `vectors` (B, L, D) replace those of the tokens."""
 
-    @abstractmethod
-    def count_operations(self, counted: Operations, items: float, rows: int, tokens: int) -> None:
-        """The maps, in a batch of so many items, rows and tokens."""
+    def meets(self, items: int, size: SequenceSize) -> int:
+        """How many rows its maps meet, with so many items next to a text of this size."""
+        return items
 
 
 class AppendedItems(ItemEmbeddings):
@@ -202,9 +202,6 @@ class AppendedItems(ItemEmbeddings):
         assert embeddings.segments is not None or not self.segment  # the network requires it
         added = embeddings.segments.weight[1] if self.segment and embeddings.segments is not None else None
         return ItemInputs(vectors, None, self.vectors(rows, added), rows.real)
-
-    def count_operations(self, counted: Operations, items: float, rows: int, tokens: int) -> None:
-        self.vectors.count_operations(counted, items)
 
 
 class ItemsWithTables(ItemEmbeddings):
@@ -247,10 +244,6 @@ class ItemsWithTables(ItemEmbeddings):
         where = embeddings.positions.weight[token % tokens.shape[1]]
         sums = where.new_zeros(rows.real.numel(), where.shape[1]).index_add(0, item, where)
         return sums / torch.bincount(item, minlength=len(sums)).clamp(min=1)[:, None]
-
-    def count_operations(self, counted: Operations, items: float, rows: int, tokens: int) -> None:
-        counted.add_linear(items, self.features)
-        counted.pass_through(self)
 
 
 class ElementItems(ItemEmbeddings):
@@ -315,10 +308,13 @@ class ElementItems(ItemEmbeddings):
         waves = torch.cat([angles.sin(), angles.cos()], -1).flatten(-2)
         return self.map(self.input_dropout(torch.cat([waves, features], -1))).relu()
 
-    def count_operations(self, counted: Operations, items: float, rows: int, tokens: int) -> None:
+    def meets(self, items: int, size: SequenceSize) -> int:
+        return items + size.rows if items else 0  # and the whole picture
+
+    def count_operations(self, counted: Operations, size: SequenceSize) -> None:
+        """The map, which reads what stands for hidden features."""
         counted.pass_through(self.hidden_features)
-        counted.add_linear(items + rows if items else 0, self.map)
-        counted.pass_through(self)
+        counted.add(size, *self.children())
 
 
 class AddedItems(ItemEmbeddings):
@@ -354,9 +350,8 @@ class AddedItems(ItemEmbeddings):
             read = read.flatten(0, 1).index_add(0, rows.links[:, 0], of_tokens).view_as(read)
         return ItemInputs(vectors, torch.tanh(self.map(read)) * rows.real.any(1)[:, None, None])
 
-    def count_operations(self, counted: Operations, items: float, rows: int, tokens: int) -> None:
-        counted.add_linear(tokens, self.map)
-        counted.pass_through(self)
+    def meets(self, items: int, size: SequenceSize) -> int:
+        return size.tokens
 
 
 def item_embeddings(

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from cloze.errors import require_table
 from cloze.networks.choices import TableWithSenses
+from cloze.networks.cost import Operations, SequenceSize
 
 
 class SenseVectors(nn.Embedding):
@@ -33,6 +34,11 @@ class SenseVectors(nn.Embedding):
     def forward(self, tokens: Tensor) -> Tensor:
         """(B, L) ids to the weighted sums of the vectors of their senses, (B, L, E)."""
         return F.embedding(tokens, self.mixed) @ self.weight
+
+    def count_operations(self, counted: Operations, size: SequenceSize) -> None:
+        """The weights of senses times their vectors, for every token."""
+        counted.add_weight_products(size.tokens * self.weight.numel(), trained=self.weight.requires_grad, needs_grad=False)
+        counted.pass_through(self)
 
     def all_tokens(self) -> Tensor:
         """What is added to the vector of every token, (V, E)."""

@@ -10,7 +10,7 @@ from functools import cache
 import torch
 from torch import Tensor, nn
 
-from cloze.networks.cost import Operations
+from cloze.networks.cost import Operations, SequenceSize
 
 Product = Callable[[Tensor, Tensor | None], Tensor]
 State = tuple[Tensor, ...]  # of a GRU h (B, H), of an LSTM h (B, H) and c (B, C)
@@ -64,11 +64,11 @@ class RecurrentLayer(nn.Module, ABC):
     def run_cell(self, x: Tensor, weight: Tensor, state: State, ends: Tensor | None) -> tuple[Tensor, State]:
         """Steps x (L, B, I) to outputs (L, B, H), and the state after `ends` (B,) steps; `weight` is that of `input`."""
 
-    def count_operations(self, counted: Operations, tokens: int) -> None:
-        """The products of so many tokens; the state that a token meets depends on all weights."""
-        counted.add_linear(tokens, self.input)
+    def count_operations(self, counted: Operations, size: SequenceSize) -> None:
+        """The products of every token; the state that it meets depends on all weights."""
+        counted.add(size, self.input)
         counted.pass_through(self)
-        counted.add_linear(tokens, self, without=[self.input])
+        counted.add(size, *self.children(), without=[self.input])
 
 
 def read_directions(
@@ -79,11 +79,11 @@ def read_directions(
     return torch.cat(outputs, dim=2), tuple(torch.cat(parts, dim=1) for parts in zip(*states, strict=True))
 
 
-def count_directions(counted: Operations, layers: Sequence[RecurrentLayer], tokens: int) -> None:
-    """The products of `read_directions` for so many tokens."""
+def count_directions(counted: Operations, layers: Sequence[RecurrentLayer], size: SequenceSize) -> None:
+    """Count the products of `read_directions`."""
     branches = [counted.branch() for _ in layers]
     for layer, branch in zip(layers, branches, strict=True):
-        layer.count_operations(branch, tokens)
+        branch.add(size, layer)
     counted.add_branches(*branches)
 
 
