@@ -57,11 +57,13 @@ def reranker_of(loaded: Checkpoint) -> Reranker:
     )
 
 
-def depth_of(top: int | None, rerank_top: int | None) -> tuple[int, int]:
-    """How many passages are given for each query, and how many the first stage finds for the second; a `TaskError` if these are
-    fewer than those."""
+def depth_of(top: int | None, rerank_top: int | None, *, again: bool) -> tuple[int, int]:
+    """How many passages are given for each query, and how many the first stage finds; the same unless they are read `again`. A
+    `TaskError` if fewer are found than given, or if the second stage has a depth and is missing."""
+    if not again and rerank_top is not None:
+        raise TaskError(f"--rerank-top {rerank_top}: there is no second stage. Name a reranker, --rerank FOLDER, or leave it out.")
     shown = min(TOP, rerank_top or TOP) if top is None else top
-    depth = max(shown, TOP) if rerank_top is None else rerank_top
+    depth = rerank_top or (max(shown, TOP) if again else shown)
     if depth < shown:
         raise TaskError(f"--top {shown}: only {depth} passages are read again (--rerank-top). Give a smaller --top, or more of these.")
     return shown, depth

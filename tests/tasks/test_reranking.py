@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+import cloze
 from cloze.checkpoint.build import load_checkpoint
 from cloze.cli.main import main
 from cloze.corpus.records import RelevanceAnswer
@@ -260,14 +261,28 @@ def test_the_second_stage_of_a_search_ranks_what_the_first_has_found(
     assert main([*search, "--rerank", str(tuned.folder), "--top", "9", "--rerank-top", "5"]) == 2
     assert "--top 9: only 5 passages are read again (--rerank-top)." in capsys.readouterr().err
     assert main([*search, "--rerank-top", "5"]) == 2
-    assert "--rerank-top 5: is for --rerank FOLDER" in capsys.readouterr().err
+    assert "--rerank-top 5: there is no second stage." in capsys.readouterr().err
     equal = [[Hit(1, 0.5, "the mat"), Hit(2, 0.25, "the mat")], []]
     assert [[hit.passage for hit in ranking] for ranking in rerank(reranker, ["the cat", "the dog"], equal)] == [[1, 2], []]
 
 
+def test_python_searches_in_two_stages_too(tuned: Any, folder: Callable[[str], Path]) -> None:
+    passages = [f"the mat and the {topic}" for topic in TOPICS]
+    finder, reranker = cloze.load(folder("bert")), cloze.load(tuned.folder)
+    (first, second), alone = cloze.retrieve(finder, ["the cat", "the dog"], passages), cloze.retrieve(finder, "the cat", passages)
+    assert [hit.text for hit in first] == [hit.text for hit in alone] and len(first) == len(second) == len(TOPICS) and first[0].text == passages[first[0].passage]
+    again = cloze.retrieve(finder, "the cat", passages, top=2, reranker=reranker, rerank_top=5)
+    scores = reranker_of(reranker.checkpoint).scores_of(["the cat"] * 5, [hit.text for hit in first[:5]])
+    assert [hit.score for hit in again] == pytest.approx(sorted(scores, reverse=True)[:2], abs=1e-5)
+
+
 def test_how_deep_a_search_goes() -> None:
-    assert depth_of(None, None) == (100, 100) and depth_of(10, None) == (10, 100) and depth_of(200, None) == (200, 200)
-    assert depth_of(None, 20) == (20, 20) and depth_of(5, 20) == (5, 20) and depth_of(None, 500) == (100, 500)
+    for top, rerank_top, depths in [
+        (None, None, (100, 100)), (10, None, (10, 100)), (200, None, (200, 200)), (None, 20, (20, 20)), (5, 20, (5, 20)),
+        (None, 500, (100, 500)),
+    ]:  # fmt: skip
+        assert depth_of(top, rerank_top, again=True) == depths
+    assert depth_of(None, None, again=False) == (100, 100) and depth_of(7, None, again=False) == (7, 7)
 
 
 def test_a_folder_of_transformers_is_a_second_stage_and_one_of_another_task_is_none(

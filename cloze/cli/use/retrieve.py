@@ -58,12 +58,10 @@ def command(
 
     from cloze.checkpoint.build import load_checkpoint
     from cloze.decoding.progress import DecodingProgress
-    from cloze.tasks.search import TOP, depth_of, reranker_of, retriever_of, search
+    from cloze.tasks.search import depth_of, reranker_of, retriever_of, search
     from cloze.tasks.search import rerank as ranked_again
 
-    if rerank is None and rerank_top is not None:
-        raise TaskError(f"--rerank-top {rerank_top}: is for --rerank FOLDER. Name the folder, or leave it out.")
-    top, depth = (top or TOP,) * 2 if rerank is None else depth_of(top, rerank_top)
+    shown, depth = depth_of(top, rerank_top, again=rerank is not None)
     learner = retriever_of(load_checkpoint(checkpoint, device), task)
     second = None if rerank is None else reranker_of(load_checkpoint(rerank, device))
     read = partial(_texts, passages, passage_column, "text_b")
@@ -71,7 +69,7 @@ def command(
         rankings = search(learner, query_texts, read, top=depth, size=batch, report=progress)
     if second is not None:
         with DecodingProgress(sum(map(len, rankings)), "pairs") as progress:
-            rankings = ranked_again(second, query_texts, rankings, top=top, size=batch, report=progress)
+            rankings = ranked_again(second, query_texts, rankings, top=shown, size=batch, report=progress)
     lines = (
         json.dumps({"query": query, "passages": [
             {"line": hit.passage, "score": round(hit.score, 6), "text": hit.text} for hit in ranking

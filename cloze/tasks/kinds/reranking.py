@@ -6,7 +6,7 @@ search reranking, and so do MTEB and the libraries of rerankers; `retrieval` is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -23,8 +23,10 @@ from cloze.decoding.layout import Framed
 from cloze.decoding.reader import Checkpoint, Reader
 from cloze.errors import TaskError, counted
 from cloze.registry import register
+from cloze.tasks.linear.cutting import Cutter
 from cloze.tasks.linear.estimators import GroupChoice
-from cloze.tasks.linear.linear_task import LinearTexts
+from cloze.tasks.linear.features import Bags
+from cloze.tasks.linear.linear_task import LinearTask, of_pair
 from cloze.tasks.measures.bm25 import bm25
 from cloze.tasks.measures.ranking import mean_metrics, metrics_by_query
 from cloze.tasks.task import LabelledRow, Prediction, Report, silent
@@ -162,13 +164,25 @@ class PairScores(GroupChoice):
         return float(np.logaddexp(0.0, np.where(targets > 0.5, -outputs, outputs)).mean())
 
 
-class LinearReranking(LinearTexts):
-    """A score for each candidate."""
+class LinearReranking(LinearTask):
+    """A score for each candidate, by the n-grams of both texts, and those of both and of one alone."""
 
     @property
     def estimator(self) -> PairScores:
         """Logistic regression."""
         return PairScores()
+
+    def texts(self, examples: Any) -> Iterable[str]:
+        """Both texts together."""
+        return (" ".join(texts) for texts in examples.rows())
+
+    def texts_apart(self, examples: Any) -> Iterable[Sequence[str]]:
+        """The query: its candidates belong together."""
+        return ((query,) for query in examples.texts)
+
+    def bags(self, examples: Any, cutter: Cutter) -> Iterator[Bags]:
+        """The n-grams of the query and the passage."""
+        return (of_pair(query, passage, cutter) for query, passage in examples.rows())
 
     def targets(self, examples: Any) -> NDArray[np.float64]:
         """1 for the relevant candidates, 0 for the others."""
