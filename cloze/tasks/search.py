@@ -27,8 +27,8 @@ class Hit(NamedTuple):
 
 
 def retriever_of(loaded: Checkpoint, task: str | None = None) -> Retriever:
-    """What finds passages: a folder fine-tuned for retrieval, or any other checkpoint, by its own vectors of texts. A `TaskError`
-    for a folder of another task."""
+    """What finds passages: a folder fine-tuned for retrieval, or a checkpoint that was not fine-tuned, by its own vectors of
+    texts. A `TaskError` for a folder of another task."""
     folder = Path(loaded.folder)
     learner = load_tuned(loaded, name=task)[0] if (folder / TASK_FILE).is_file() else untuned(loaded)
     if not isinstance(learner, Retriever):
@@ -40,8 +40,8 @@ def retriever_of(loaded: Checkpoint, task: str | None = None) -> Retriever:
 
 
 def reranker_of(loaded: Checkpoint) -> Reranker:
-    """What scores pairs: a folder fine-tuned for reranking, or one of transformers with a classifier of one output or two, such as
-    a CrossEncoder of sentence-transformers. A `TaskError` for other folders."""
+    """What scores pairs: a folder fine-tuned for reranking, or one of transformers with a classifier of one output or two, such
+    as a CrossEncoder of sentence-transformers. A `TaskError` for other folders."""
     folder = Path(loaded.folder)
     tuned_here = (folder / TASK_FILE).is_file()
     learner = load_tuned(loaded, None if tuned_here else Reranking())[0]
@@ -61,11 +61,14 @@ def depth_of(top: int | None, rerank_top: int | None, *, again: bool) -> tuple[i
     """How many passages are given for each query, and how many the first stage finds; the same unless they are read `again`. A
     `TaskError` if fewer are found than given, or if the second stage has a depth and is missing."""
     if not again and rerank_top is not None:
-        raise TaskError(f"--rerank-top {rerank_top}: there is no second stage. Name a reranker, --rerank FOLDER, or leave it out.")
+        raise TaskError(f"--rerank-top {rerank_top}: there is no second stage. Name one, --rerank FOLDER, or leave it out.")
     shown = min(TOP, rerank_top or TOP) if top is None else top
     depth = rerank_top or (max(shown, TOP) if again else shown)
     if depth < shown:
-        raise TaskError(f"--top {shown}: only {depth} passages are read again (--rerank-top). Give a smaller --top, or more of these.")
+        raise TaskError(
+            f"--top {shown}: only {depth} passages are read again (--rerank-top).\n"
+            "  Give a smaller --top or a larger --rerank-top."
+        )
     return shown, depth
 
 

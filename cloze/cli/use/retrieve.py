@@ -36,8 +36,8 @@ def command(
     Example: cloze retrieve FINDER "who wrote it?" --passages P.txt
 
     Memory use grows with the number of queries and --top, not with the number of passages. A checkpoint that was not fine-tuned
-    for retrieval compares texts by the mean of their token vectors. With --rerank, the best passages are read again, each with its
-    query, and ranked by the log-odds that they are relevant.
+    for retrieval compares texts by the mean of their token vectors. With --rerank, the best passages are read again, each
+    with its query, and ranked by the log-odds that they are relevant.
     """
     import json
 

@@ -28,7 +28,7 @@ _HEADER = ["query-id", "corpus-id", "score"]
 _PACKED = ("", ".gz", ".xz")
 
 
-class Candidate(NamedTuple):
+class JudgedPassage(NamedTuple):
     """A passage that may be relevant to a query: texts, grade and ids. `missing` holds the grades of the relevant passages of the
     query that are no candidates."""
 
@@ -81,7 +81,7 @@ def relevant_rows(path: Path | str) -> Iterator[tuple[int, list[str]]]:
 
 def candidates(
     path: Path | str, *, negatives: int, whole_run: bool = False, fault: Fault | None = None
-) -> Iterator[Candidate]:
+) -> Iterator[JudgedPassage]:
     """The candidates of every judged query, query by query.
 
     They are the judged passages and `negatives` others, drawn at random from the passages that the run names for the query, or
@@ -107,8 +107,8 @@ def candidates(
             if (name := str(record.get("_id"))) in ids:
                 positions[name] = count - 1
         for query, passages in judged.items():
-            taken = {positions[passage] for passage in passages if passage in positions}
-            drawn[query] = drawn_numbers(count, taken, negatives, query)
+            excluded = {positions[passage] for passage in passages if passage in positions}
+            drawn[query] = drawn_numbers(count, excluded, negatives, query)
     chosen: dict[str, list[str]] = {}
     for query, passages in judged.items():
         retrieved = [] if run is None else list(dict.fromkeys(run.get(query, ())))
@@ -129,22 +129,22 @@ def candidates(
         for name in names:
             row = passages.get(name, _Judged(line, 0))
             if name in texts:
-                yield Candidate(row.line, queries[query], texts[name], row.grade, query, name, missing)
+                yield JudgedPassage(row.line, queries[query], texts[name], row.grade, query, name, missing)
             elif name in passages:
                 unusable(path, row.line, f"the passage {name!r} is not in {corpus}.", fault=fault)
             else:
                 raise TaskError(f"{run_file}: names the passage {name!r} for the query {query!r}, which is not in {corpus}.")
 
 
-def drawn_numbers(count: int, taken: Collection[int], most: int, *address: int | str) -> list[int]:
-    """At most `most` different numbers below `count`, none of them `taken`: a pure function of these and the address."""
-    free = count - len(taken)
+def drawn_numbers(count: int, excluded: Collection[int], most: int, *address: int | str) -> list[int]:
+    """At most `most` different numbers below `count`, none of them `excluded`: a pure function of these and the address."""
+    free = count - len(excluded)
     if free <= most:
-        return [number for number in range(count) if number not in taken]
+        return [number for number in range(count) if number not in excluded]
     generator = np.random.Generator(np.random.Philox(key=rng.fold("negatives", *address)))
     numbers: dict[int, None] = {}
     while len(numbers) < most:
-        numbers.update((number, None) for number in generator.integers(0, count, most).tolist() if number not in taken)
+        numbers.update((number, None) for number in generator.integers(0, count, most).tolist() if number not in excluded)
     return list(numbers)[:most]
 
 
@@ -178,7 +178,7 @@ def _judgments(path: Path | str, fault: Fault | None) -> dict[str, dict[str, _Ju
         if not cells or cells == _HEADER:
             continue
         if len(cells) not in (3, 4):
-            unusable(path, line.number, f"{len(cells)} cells; expected query-id, corpus-id and score, or TREC's four.", fault=fault)
+            unusable(path, line.number, f"{len(cells)} cells; expected query-id, corpus-id, score, or TREC's four.", fault=fault)
             continue
         try:
             judged.setdefault(cells[0], {})[cells[-2]] = _Judged(line.number, grade_of(cells[-1]))

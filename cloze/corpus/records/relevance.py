@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.bounds import Natural
-from cloze.corpus.readers.judgments import Candidate, candidates, drawn_numbers, grade_of, is_qrels, require_no_folder
+from cloze.corpus.readers.judgments import JudgedPassage, candidates, drawn_numbers, grade_of, is_qrels, require_no_folder
 from cloze.corpus.readers.labelled import members, names_of
 from cloze.corpus.readers.unusable import Fault, unusable
 from cloze.corpus.records.answer import Columns, Record
@@ -70,16 +70,16 @@ class RelevanceAnswer(NumberAnswer):
 
 
 def answer_column(names: Collection[str], label: str, wrong: str) -> str | None:
-    """The column that tells which passages are relevant: that of grades, else that of wrong passages; None if there is neither."""
+    """The column that tells which passages are relevant: that of grades, else that of wrong passages; None if neither."""
     return next((name for name in (label, wrong) if name in names), None)
 
 
 def table_candidates(
     path: Path | str, rows: Iterable[Cells], *, graded: bool, negatives: int, fault: Fault | None = None
-) -> Iterator[Candidate]:
+) -> Iterator[JudgedPassage]:
     """The candidates in the rows of a table, whose third cell, if there is one, is a grade (`graded`) or wrong passages.
 
-    The id of a query is the line where it is first, that of a passage its line; of several wrong passages of a line with a number.
+    The id of a query is the line where it is first, that of a passage its line; wrong passages also have a number.
     Where rows have two cells, `negatives` passages of other rows are drawn for each query.
     """
     first: dict[str, int] = {}
@@ -88,13 +88,13 @@ def table_candidates(
         query_id = str(first.setdefault(query, line))
         if graded:
             try:
-                yield Candidate(line, query, passage, grade_of(answer[0]), query_id, str(line))
+                yield JudgedPassage(line, query, passage, grade_of(answer[0]), query_id, str(line))
             except ValueError as error:
                 unusable(path, line, f"the grade is {error}", fault=fault)
         elif answer:
-            yield Candidate(line, query, passage, 1, query_id, str(line))
+            yield JudgedPassage(line, query, passage, 1, query_id, str(line))
             for number, wrong in enumerate(members(answer[0]), start=1):
-                yield Candidate(line, query, str(wrong or ""), 0, query_id, f"{line}.{number}")
+                yield JudgedPassage(line, query, str(wrong or ""), 0, query_id, f"{line}.{number}")
         else:
             relevant.setdefault(query, {}).setdefault(passage, line)
     line_of: dict[str, int] = {}
@@ -106,6 +106,6 @@ def table_candidates(
     for query, passages in relevant.items():
         query_id = str(first[query])
         for passage, line in passages.items():
-            yield Candidate(line, query, passage, 1, query_id, str(line_of[passage]))
+            yield JudgedPassage(line, query, passage, 1, query_id, str(line_of[passage]))
         for number in drawn_numbers(len(every), {number_of[passage] for passage in passages}, negatives, query):
-            yield Candidate(first[query], query, every[number], 0, query_id, str(line_of[every[number]]))
+            yield JudgedPassage(first[query], query, every[number], 0, query_id, str(line_of[every[number]]))

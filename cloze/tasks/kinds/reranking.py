@@ -1,7 +1,7 @@
 """Score how relevant a passage is to a query, and rank the candidates of a query: a cross-encoder, which reads both in one row.
 
-monoBERT (Nogueira and Cho, 2019, "Passage Re-ranking with BERT", §3; nyu-dl/dl4marco-bert). The field calls the second stage of a
-search reranking, and so do MTEB and the libraries of rerankers; `retrieval` is the first stage.
+monoBERT (Nogueira and Cho, 2019, "Passage Re-ranking with BERT", §3; nyu-dl/dl4marco-bert). It is the second stage of a search,
+which MTEB and the libraries of such models call reranking; `retrieval` is the first.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from cloze import rng
-from cloze.corpus.readers.judgments import Candidate, candidates, is_qrels, require_no_folder
+from cloze.corpus.readers.judgments import JudgedPassage, candidates, is_qrels, require_no_folder
 from cloze.corpus.readers.labelled import OPTION
 from cloze.corpus.records.relevance import answer_column, table_candidates
 from cloze.decoding.layout import Framed
@@ -48,7 +48,7 @@ class Judgment(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Candidates(LabelledTexts[int]):
+class JudgedPassages(LabelledTexts[int]):
     """Pairs of a query and a passage with their grades, and the further fields of their `Judgment`s."""
 
     query_ids: list[str] = field(default_factory=list)
@@ -56,9 +56,9 @@ class Candidates(LabelledTexts[int]):
     missing: list[tuple[int, ...]] = field(default_factory=list)
 
     @classmethod
-    def of(cls, pairs: Iterable[Candidate], path: Path | str, *, labelled: bool = True) -> Candidates:
+    def of(cls, pairs: Iterable[JudgedPassage], path: Path | str, *, labelled: bool = True) -> JudgedPassages:
         """The candidates of a file."""
-        columns: list[Any] = [list(column) for column in zip(*pairs, strict=True)] or [[] for _ in Candidate._fields]
+        columns: list[Any] = [list(column) for column in zip(*pairs, strict=True)] or [[] for _ in JudgedPassage._fields]
         lines, queries, passages, grades, *ids = columns
         return cls(queries, passages, grades if labelled else None, str(path), tuple(lines), None, *ids)
 
@@ -79,8 +79,9 @@ def ranked(numbers: Sequence[int], scores: NDArray[np.floating], passage_ids: Se
 
 @dataclass(frozen=True)
 class Reranking(TextTask):
-    """A task whose rows are a query, a passage and how relevant it is; metrics are means over queries. `wrong` and `negatives`: see
-    `RelevanceAnswer`."""
+    """A task whose rows are a query, a passage and how relevant it is; metrics are means over queries.
+
+    `wrong` and `negatives`: see `RelevanceAnswer`."""
 
     text: str = "query"
     text_b: str | None = "passage"
@@ -91,11 +92,11 @@ class Reranking(TextTask):
     does: ClassVar[str] = "scores passages"
     metrics: ClassVar[Mapping[str, bool]] = METRICS
 
-    def read(self, path: Path | str, *, labelled: bool = True) -> Candidates:
-        """The candidates of a file; with `labelled=False`, those of a table are its rows, and grades are read if they are there."""
+    def read(self, path: Path | str, *, labelled: bool = True) -> JudgedPassages:
+        """The candidates of a file; with `labelled=False`, those of a table are its rows. Grades are read if they are there."""
         require_no_folder(path)
         if is_qrels(path):
-            return Candidates.of(candidates(path, negatives=self.negatives, whole_run=True), path)
+            return JudgedPassages.of(candidates(path, negatives=self.negatives, whole_run=True), path)
         table = self.table(path)
         has_grades = self.label in table.columns
         columns = [table.column(self.text, OPTION), table.column(str(self.text_b), TEXT_B)]
@@ -106,14 +107,14 @@ class Reranking(TextTask):
             columns.append(["0"] * len(table))
         rows = zip(table.lines, zip(*columns, strict=True), strict=True)
         pairs = table_candidates(path, rows, graded=has_grades or not labelled, negatives=self.negatives)
-        return Candidates.of(pairs, table.path, labelled=labelled or has_grades)
+        return JudgedPassages.of(pairs, table.path, labelled=labelled or has_grades)
 
     def load(self, loaded: Checkpoint, task_json: Mapping[str, Any], precision: torch.dtype | None) -> Reranker:
         """The reranker of a fine-tuned folder."""
         reader = Reader.of(loaded, precision=precision)
         return Reranker(reader, head_named(loaded, task_json), self, length=task_json.get("length"))
 
-    def truth(self, examples: Candidates, labels: Sequence[str], *, numbered: bool = False) -> list[Judgment]:
+    def truth(self, examples: JudgedPassages, labels: Sequence[str], *, numbered: bool = False) -> list[Judgment]:
         """The judgment of every candidate."""
         columns = examples.require_labels(), examples.query_ids, examples.passage_ids, examples.missing
         return [Judgment(*row) for row in zip(*columns, strict=True)]
@@ -238,18 +239,18 @@ class Reranker(SummaryLearner):
         """The same of pairs of texts."""
         return self.row_outputs(self.reader.encode(queries, passages, max_length=self.length), size, report)
 
-    def remarks(self, examples: Candidates, rows: Sequence[LabelledRow], outputs: Any, per_example: Any) -> list[str]:
+    def remarks(self, examples: JudgedPassages, rows: Sequence[LabelledRow], outputs: Any, per_example: Any) -> list[str]:
         """How BM25 ranks the same candidates, how many relevant passages are none, and how many texts were cut."""
         truth = [row.truth for row in rows]
         by_words = self.compute_metrics(self.task.per_example(truth, bm25(examples.texts, examples.others or ()), ()))
         remarks = [f"BM25 on the same candidates: {', '.join(f'{name} {value:.4f}' for name, value in by_words.items())}"]
         missing = sum(len(truth[numbers[0]].missing) for numbers in groups(examples.query_ids))
         if missing:
-            remarks.append(f"{counted(missing, 'relevant passage')} not among the candidates: never found, by any ranking of them")
+            remarks.append(f"{counted(missing, 'relevant passage')} not among the candidates: no ranking of them can find these")
         return [*remarks, *super().remarks(examples, rows, outputs, per_example)]
 
     def predictions(
-        self, examples: Candidates, rows: Sequence[Framed], outputs: NDArray[np.floating]
+        self, examples: JudgedPassages, rows: Sequence[Framed], outputs: NDArray[np.floating]
     ) -> list[ScoredPassage]:
         """The score of every candidate, and its rank."""
         ranks = np.zeros(len(outputs), np.int64)

@@ -15,7 +15,7 @@ K1, B = 0.9, 0.4  # the defaults of Anserini
 
 
 def bm25(queries: Sequence[str], passages: Sequence[str]) -> NDArray[np.float64]:
-    """The score of each passage for the query next to it, (N,). How rare a term is follows from these passages, each counted once.
+    """The score of each passage for the query next to it, (N,). How rare a term is follows from the different passages.
 
     Terms are words in lower case, in scripts without spaces n-grams of characters. The weight of a term is that of Lucene, which
     is never negative.

@@ -76,7 +76,7 @@ def metrics_by_query(
     ranked; None: every relevant passage is ranked and has the grade 1. All metrics of a query without relevant passages are 0.
 
     The definitions are those of trec_eval (https://github.com/usnistgov/trec_eval): `mrr` is recip_rank, `map` is map, `ndcg@10`
-    is ndcg_cut.10 with the grades as gains, `recall@K` is recall.K, the share of the relevant passages that are among the first K,
+    is ndcg_cut.10 with the grades as gains, `recall@K` is recall.K, the share of relevant passages that are among the first K,
     and `success@K` is success.K, whether any is. `mrr@10` is `mrr` without ranks above 10, the measure of MS MARCO.
     """
     if grades_by_query is None:
