@@ -121,7 +121,7 @@ def table_of(task: Task, path: str | None) -> TextTable | None:
     """The rows of an input file that is a table in which every row is an example of the task; None for others."""
     if not isinstance(task, TableTask) or path is None or Path(path).is_dir() and not is_columnar(path):
         return None
-    return task.table(path)
+    return task.rows_of(path)
 
 
 def joined(table: TextTable, rows: Sequence[Row], task: Task) -> list[Row]:

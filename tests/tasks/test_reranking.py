@@ -14,11 +14,14 @@ import pytest
 import torch
 
 import cloze
+from cloze.batch import Batch
 from cloze.checkpoint.build import load_checkpoint
 from cloze.cli.main import main
-from cloze.corpus.records import RelevanceAnswer
+from cloze.corpus.records import CandidatesAnswer, RelevanceAnswer
 from cloze.corpus.records.answer import Columns
 from cloze.errors import CheckpointError, TaskError
+from cloze.networks import Clock
+from cloze.objectives import listwise
 from cloze.runs.finetuning.finetune import finetune
 from cloze.tasks import task
 from cloze.tasks.evaluation import evaluate
@@ -27,6 +30,7 @@ from cloze.tasks.linear.fit import fit_linear
 from cloze.tasks.measures.bm25 import bm25
 from cloze.tasks.result import load_tuned
 from cloze.tasks.search import Hit, depth_of, rerank, reranker_of
+from cloze.tasks.task import join_examples
 
 COLUMNS = Columns("query", "passage", "label", None, None, "auto")
 TOPICS = ["cat", "dog", "mice", "rain", "river", "night", "garden", "mat"]
@@ -110,6 +114,20 @@ def test_candidates_are_judged_passages_and_some_that_are_drawn_for_the_query(co
     assert fourth[:3] == ["text p", "text q", "text r"] and len(fourth) == 6 and all("x" in text for text in fourth[3:])
 
 
+def test_predictions_on_judgments_are_tables_of_their_own(collection: Path) -> None:
+    kind = task("reranking")
+    assert kind.rows_of(collection / "qrels" / "test.tsv") is None
+    assert task("retrieval").rows_of(collection / "qrels" / "test.tsv").columns == ("query", "passage", "label")
+
+
+def test_queries_of_several_files_stay_apart(tmp_path: Path) -> None:
+    kind = task("reranking")
+    for name in "ab":
+        (tmp_path / name).write_text(f"query\tpassage\tlabel\nask {name}\tx\t1\nask {name}\ty\t0\n")
+    examples = join_examples([kind.for_files(columns=None, format="tsv", quoting="auto").read(tmp_path / name) for name in "ab"])
+    assert examples.by_query() == [[0, 1], [2, 3]] and len(kind.per_example(kind.truth(examples, ()), np.arange(4.0), ())) == 2
+
+
 def test_retrieval_reads_the_relevant_pairs_of_judgments(collection: Path) -> None:
     examples = task("retrieval").read(collection / "qrels" / "test.tsv")
     assert list(zip(examples.texts, examples.others or (), strict=True)) == [
@@ -145,7 +163,9 @@ def test_tables_grade_pairs_or_name_wrong_passages_or_only_relevant_ones(tmp_pat
     kind = task("reranking", negatives=1)
     graded = tmp_path / "graded.tsv"
     graded.write_text("query\tpassage\tlabel\nq\ta\t2\nr\tb\t0\nq\tc\t0\n")
-    assert kind.truth(kind.read(graded), ()) == [Judgment(2, "2", "2"), Judgment(0, "3", "3"), Judgment(0, "2", "4")]
+    assert kind.truth(kind.read(graded), ()) == [
+        Judgment(2, "q", "2", "2"), Judgment(0, "r", "3", "3"), Judgment(0, "q", "2", "4"),
+    ]  # fmt: skip
     assert [record.answer for record in RelevanceAnswer().read(graded, COLUMNS)] == [1.0, 0.0, 0.0]
     wrong = tmp_path / "wrong.jsonl"
     wrong.write_text('{"query": "q", "passage": "a", "wrong": ["b", "c"]}\n{"query": "r", "passage": "d", "wrong": "e"}\n')
@@ -227,6 +247,54 @@ def test_transformers_and_sentence_transformers_give_the_same_scores(tuned: Any,
     cross_encoder = pytest.importorskip("sentence_transformers").CrossEncoder(str(tuned.folder), device="cpu")
     probabilities = cross_encoder.predict(list(zip(examples.texts, examples.others or (), strict=True)), show_progress_bar=False)
     assert [one.probability for one in predictions] == pytest.approx(probabilities.tolist(), abs=1e-4)
+
+
+def test_two_classes_are_scored_by_the_odds_of_the_second(tuned: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    learner, _ = load_tuned(load_checkpoint(tuned.folder))
+    monkeypatch.setattr(learner, "all_scores", lambda rows, size, report: np.array([[1.0, 3.0], [2.0, 0.5]], np.float32))
+    assert learner.scores_of(["the cat"] * 2, ["the mat"] * 2).tolist() == [2.0, -1.5]
+
+
+def test_a_group_is_a_relevant_passage_and_others_of_its_query(tmp_path: Path) -> None:
+    path = tmp_path / "rows.tsv"
+    rows = [("q", "a", 1), ("q", "b", 0), ("r", "c", 1), ("q", "d", 2), ("q", "e", 0), ("q", "f", 0)]
+    path.write_text("query\tpassage\tlabel\n" + "".join(f"{q}\t{p}\t{grade}\n" for q, p, grade in rows))
+    (first, second) = CandidatesAnswer(negatives=2).read(path, COLUMNS)
+    assert (first.line, first.texts[:2], first.answer) == (2, ("q", "a"), 0)
+    assert (second.line, second.texts[:2], second.answer) == (5, ("q", "d"), 0)
+    for record in (first, second):
+        assert len(record.texts) == 4 and set(record.texts[2:]) < {"b", "e", "f"}
+    path.write_text("query\tpassage\tlabel\nq\ta\t1\nr\tb\t0\n")
+    with pytest.raises(TaskError, match="no query has a relevant passage and another one"):
+        list(CandidatesAnswer().read(path, COLUMNS))
+
+
+def test_a_softmax_over_the_passages_of_a_query_trains_a_classifier_with_one_label(
+    folder: Callable[[str], Path], pairs: Path, tmp_path: Path
+) -> None:
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    result = finetune(
+        folder("bert"), recipe="lce", task="lce", train=[str(pairs)], dev=[str(pairs)], out=tmp_path / "out",
+        overrides=["training.epochs=2", "training.rate.peak=5e-3", "length=24"], report=quiet,
+    )  # fmt: skip
+    learner, _ = load_tuned(load_checkpoint(result.folder))
+    assert learner.task.negatives == 7
+    examples = learner.task.read(pairs)
+    assert evaluate(learner, examples).metrics == pytest.approx(result.outcomes[1].standing.metrics)
+    model = AutoModelForSequenceClassification.from_pretrained(result.folder).eval()
+    tokens = AutoTokenizer.from_pretrained(result.folder)(examples.texts, examples.others, padding=True, return_tensors="pt")
+    with torch.inference_mode():
+        logits = model(**tokens).logits[:, 0].tolist()
+    assert [prediction.score for prediction in learner.predict(examples)] == pytest.approx(logits, abs=1e-4)
+
+
+def test_listwise_is_the_softmax_of_choose() -> None:
+    objective = listwise(width=4, clock=Clock())
+    states = {"summary": torch.randn(3, 4, generator=torch.Generator().manual_seed(0))}
+    batch = Batch({"targets/label": torch.tensor([1, 0, 0]), "owner": torch.tensor([0, 0, 0])})
+    scores = objective.head(states["summary"])[:, 0]
+    assert objective(states, batch).total.item() == pytest.approx(-scores.log_softmax(0)[0].item(), abs=1e-6)
 
 
 def test_predictions_are_runs_of_trec_too(

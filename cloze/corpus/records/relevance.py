@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,9 +13,10 @@ from cloze.bounds import Natural
 from cloze.corpus.readers.judgments import JudgedPassage, candidates, drawn_numbers, grade_of, is_qrels, require_no_folder
 from cloze.corpus.readers.labelled import members, names_of
 from cloze.corpus.readers.unusable import Fault, unusable
-from cloze.corpus.records.answer import Columns, Record
+from cloze.corpus.records.answer import Columns, Record, RecordEncoder
 from cloze.corpus.records.number import NumberAnswer
 from cloze.corpus.records.table import table_rows, wanted_columns
+from cloze.corpus.records.windows import TextParts
 from cloze.errors import Parameter, TaskError
 from cloze.registry import register
 
@@ -67,6 +68,52 @@ class RelevanceAnswer(NumberAnswer):
         """How many pairs are relevant, and the constant answer, by which no passage is before another."""
         relevant = int(np.asarray(stored["label"]).sum())
         return {"usual": "equal scores", "label_counts": {"0": len(stored["label"]) - relevant, "1": relevant}}
+
+
+class _FirstEncoder(RecordEncoder):
+    def answers(self, records: Sequence[Record], path: str) -> tuple[Mapping[str, NDArray[Any]], None]:
+        return {"label": np.zeros(len(records), np.int32)}, None
+
+
+@register("answer", "candidates")
+class CandidatesAnswer(RelevanceAnswer):
+    """As `relevance`, but a record is a query with a relevant passage, which is the first, and at most `negatives` others of the
+    query, drawn at random. A query without a relevant passage or without others has no record."""
+
+    columns: ClassVar[Mapping[str, Any]] = {"label": np.int32}
+    encodes = _FirstEncoder
+    gives: ClassVar[frozenset[str]] = frozenset({"column/label"})
+    lists: ClassVar[bool] = True
+
+    def read(self, path: Path | str, columns: Columns, fault: Fault | None = None) -> Iterator[Record]:
+        """The groups of a file; one without any is a `TaskError`."""
+        pairs: dict[str, tuple[list[tuple[int, str]], list[str]]] = {}
+        for record in super().read(path, columns, fault):
+            query, passage = record.texts
+            relevant, others = pairs.setdefault(query, ([], []))
+            if record.answer:
+                relevant.append((record.line, passage))
+            else:
+                others.append(passage)
+        groups = [(query, *group) for query, group in pairs.items() if all(group)]
+        if not groups and fault is None:
+            raise TaskError(f"{path}: no query has a relevant passage and another one; expected both for at least one query.")
+        for query, relevant, others in groups:
+            for line, passage in relevant:
+                numbers = drawn_numbers(len(others), (), self.negatives, query, passage)
+                yield Record(line, (query, passage, *(others[number] for number in numbers)), 0)
+
+    def fields(self, stored: Mapping[str, NDArray[Any]], parts: TextParts, classes: int) -> Mapping[str, NDArray[Any]]:
+        """`column/label` (B,)."""
+        return {"column/label": stored["label"]}
+
+    def head_arguments(self, stored: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+        """None."""
+        return {}
+
+    def description(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:
+        """The constant answer."""
+        return {"usual": "equal scores"}
 
 
 def answer_column(names: Collection[str], label: str, wrong: str) -> str | None:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from cloze import rng
 from cloze.corpus.readers.judgments import JudgedPassage, candidates, is_qrels, require_no_folder
-from cloze.corpus.readers.labelled import OPTION
+from cloze.corpus.readers.labelled import OPTION, TextTable
 from cloze.corpus.records.relevance import answer_column, table_candidates
 from cloze.decoding.layout import Framed
 from cloze.decoding.reader import Checkpoint, Reader
@@ -38,10 +38,11 @@ _ORDERS = 16  # random orders that stand for equal scores
 
 
 class Judgment(NamedTuple):
-    """How relevant a candidate is, the ids of its query and of itself, and the grades of the relevant passages of the query that
+    """How relevant a candidate is, its query with its id, its own id, and the grades of the relevant passages of the query that
     are no candidates."""
 
     grade: int
+    query: str
     query_id: str
     passage_id: str
     missing: tuple[int, ...] = ()
@@ -62,12 +63,16 @@ class JudgedPassages(LabelledTexts[int]):
         lines, queries, passages, grades, *ids = columns
         return cls(queries, passages, grades if labelled else None, str(path), tuple(lines), None, *ids)
 
+    def by_query(self) -> list[list[int]]:
+        """The numbers of the candidates of every query."""
+        return groups(zip(self.query_ids, self.texts, strict=True))
 
-def groups(query_ids: Sequence[str]) -> list[list[int]]:
-    """The numbers of the candidates of every query."""
-    numbers: dict[str, list[int]] = {}
-    for number, query_id in enumerate(query_ids):
-        numbers.setdefault(query_id, []).append(number)
+
+def groups(queries: Iterable[tuple[str, str]]) -> list[list[int]]:
+    """The numbers of the candidates of every query, which is an id and a text: lines of several files may be the same."""
+    numbers: dict[tuple[str, str], list[int]] = {}
+    for number, query in enumerate(queries):
+        numbers.setdefault(query, []).append(number)
     return list(numbers.values())
 
 
@@ -109,6 +114,10 @@ class Reranking(TextTask):
         pairs = table_candidates(path, rows, graded=has_grades or not labelled, negatives=self.negatives)
         return JudgedPassages.of(pairs, table.path, labelled=labelled or has_grades)
 
+    def rows_of(self, path: Path | str) -> TextTable | None:
+        """The rows of a table; None for judgments."""
+        return None if is_qrels(path) else self.table(path)
+
     def load(self, loaded: Checkpoint, task_json: Mapping[str, Any], precision: torch.dtype | None) -> Reranker:
         """The reranker of a fine-tuned folder."""
         reader = Reader.of(loaded, precision=precision)
@@ -116,7 +125,7 @@ class Reranking(TextTask):
 
     def truth(self, examples: JudgedPassages, labels: Sequence[str], *, numbered: bool = False) -> list[Judgment]:
         """The judgment of every candidate."""
-        columns = examples.require_labels(), examples.query_ids, examples.passage_ids, examples.missing
+        columns = examples.require_labels(), examples.texts, examples.query_ids, examples.passage_ids, examples.missing
         return [Judgment(*row) for row in zip(*columns, strict=True)]
 
     def per_example(self, truth: Any, outputs: NDArray[np.floating], labels: Sequence[str]) -> NDArray[np.float64]:
@@ -127,7 +136,7 @@ class Reranking(TextTask):
         """
         ranks_by_query, grades_by_query = [], []
         passage_ids = [judgment.passage_id for judgment in truth]
-        for numbers in groups([judgment.query_id for judgment in truth]):
+        for numbers in groups([(judgment.query_id, judgment.query) for judgment in truth]):
             grades = np.array([truth[number].grade for number in ranked(numbers, outputs, passage_ids)], np.int64)
             ranks_by_query.append(1 + np.flatnonzero(grades >= 1))
             grades_by_query.append(np.concatenate([grades[grades >= 1], np.array(truth[numbers[0]].missing, np.int64)]))
@@ -244,7 +253,7 @@ class Reranker(SummaryLearner):
         truth = [row.truth for row in rows]
         by_words = self.compute_metrics(self.task.per_example(truth, bm25(examples.texts, examples.others or ()), ()))
         remarks = [f"BM25 on the same candidates: {', '.join(f'{name} {value:.4f}' for name, value in by_words.items())}"]
-        missing = sum(len(truth[numbers[0]].missing) for numbers in groups(examples.query_ids))
+        missing = sum(len(truth[numbers[0]].missing) for numbers in examples.by_query())
         if missing:
             remarks.append(f"{counted(missing, 'relevant passage')} not among the candidates: no ranking of them can find these")
         return [*remarks, *super().remarks(examples, rows, outputs, per_example)]
@@ -254,7 +263,7 @@ class Reranker(SummaryLearner):
     ) -> list[ScoredPassage]:
         """The score of every candidate, and its rank."""
         ranks = np.zeros(len(outputs), np.int64)
-        for numbers in groups(examples.query_ids):
+        for numbers in examples.by_query():
             ranks[ranked(numbers, outputs, examples.passage_ids)] = 1 + np.arange(len(numbers))
         probabilities = 0.5 * (1.0 + np.tanh(0.5 * outputs))
         columns = outputs.tolist(), probabilities.tolist(), ranks.tolist(), examples.query_ids, examples.passage_ids, rows
