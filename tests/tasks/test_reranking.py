@@ -92,6 +92,13 @@ def test_the_metrics_of_a_run_are_those_of_trec_eval(collection: Path) -> None:
         kind.compute_metrics([], ())
 
 
+def test_an_evaluation_says_how_the_run_ranks_its_candidates(tuned: Any, collection: Path) -> None:
+    learner, _ = load_tuned(load_checkpoint(tuned.folder))
+    first, second = evaluate(learner, learner.task.read(collection / "qrels" / "test.tsv")).remarks[-2:]
+    assert first.startswith("the run on the same candidates: ndcg@10 0.2452, mrr@10 0.2083, map 0.2402, recall@10 0.4375")
+    assert second == "1 relevant passage not among the candidates: no ranking of them can find these"
+
+
 def test_candidates_are_judged_passages_and_some_that_are_drawn_for_the_query(collection: Path) -> None:
     kind = task("reranking", negatives=3)
     examples = kind.read(collection / "qrels" / "dev.txt")
@@ -143,7 +150,7 @@ def test_retrieval_reads_the_relevant_pairs_of_judgments(collection: Path) -> No
     ("qrels/test.tsv", "query-id\tcorpus-id\tscore\n", "test.tsv: no judgments; expected at least one"),
     ("qrels/dev.txt", "q1 0 nowhere 1\n", "dev.txt:1: the passage 'nowhere' is not in .*corpus.jsonl"),
     ("runs/test.run", "q1 Q0 nowhere 1 0.5 x\n", "test.run: names the passage 'nowhere' for the query 'q1', which is not in"),
-    ("runs/test.run", "q1 a 0.5\n", "test.run:1: 3 cells; expected six: query, Q0, passage, rank, score, name"),
+    ("runs/test.run", "q1 a 0.5\n", "test.run:1: 'q1 a 0.5'; expected six cells: query, Q0, passage, rank, score"),
     ("runs/test.txt", "", "test.tsv: has several runs: .*test.run, .*test.txt. Keep one of them"),
 ])  # fmt: skip
 def test_what_is_wrong_with_judgments_is_said(collection: Path, file: str, text: str, said: str) -> None:

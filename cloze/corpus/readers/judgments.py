@@ -30,7 +30,7 @@ _PACKED = ("", ".gz", ".xz")
 
 class JudgedPassage(NamedTuple):
     """A passage that may be relevant to a query: texts, grade and ids. `missing` holds the grades of the relevant passages of the
-    query that are no candidates."""
+    query that are no candidates, `run_score` is that of the run."""
 
     line: int
     query: str
@@ -39,6 +39,7 @@ class JudgedPassage(NamedTuple):
     query_id: str
     passage_id: str
     missing: tuple[int, ...] = ()
+    run_score: float = 0.0
 
 
 class _Judged(NamedTuple):
@@ -111,7 +112,7 @@ def candidates(
             drawn[query] = drawn_numbers(count, excluded, negatives, query)
     chosen: dict[str, list[str]] = {}
     for query, passages in judged.items():
-        retrieved = [] if run is None else list(dict.fromkeys(run.get(query, ())))
+        retrieved = [] if run is None else list(run.get(query, ()))
         others = [passage for passage in retrieved if passage not in passages]
         numbers = drawn_numbers(len(others), (), negatives, query)
         chosen[query] = retrieved if run is not None and whole_run else [*passages, *(others[number] for number in numbers)]
@@ -129,7 +130,8 @@ def candidates(
         for name in names:
             row = passages.get(name, _Judged(line, 0))
             if name in texts:
-                yield JudgedPassage(row.line, queries[query], texts[name], row.grade, query, name, missing)
+                score = 0.0 if run is None else run.get(query, {}).get(name, 0.0)
+                yield JudgedPassage(row.line, queries[query], texts[name], row.grade, query, name, missing, score)
             elif name in passages:
                 unusable(path, row.line, f"the passage {name!r} is not in {corpus}.", fault=fault)
             else:
@@ -189,15 +191,20 @@ def _judgments(path: Path | str, fault: Fault | None) -> dict[str, dict[str, _Ju
     return judged
 
 
-def _read_run(path: Path) -> dict[str, list[str]]:
-    """The passages that a run names for every query, in the order of the file."""
-    run: dict[str, list[str]] = {}
+def _read_run(path: Path) -> dict[str, dict[str, float]]:
+    """The passages that a run names for every query, in the order of the file, with their scores."""
+    run: dict[str, dict[str, float]] = {}
     for line in lines(path):
         cells = line.text.split()
-        if len(cells) == 6:
-            run.setdefault(cells[0], []).append(cells[2])
-        elif cells:
-            raise TaskError(f"{path}:{line.number}: {len(cells)} cells; expected six: query, Q0, passage, rank, score, name.")
+        if not cells:
+            continue
+        try:
+            query, _, passage, _, score, _ = cells
+            run.setdefault(query, {})[passage] = float(score)
+        except ValueError:
+            raise TaskError(
+                f"{path}:{line.number}: {line.text[:60]!r}; expected six cells: query, Q0, passage, rank, score, name."
+            ) from None
     return run
 
 

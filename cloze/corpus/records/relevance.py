@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,9 @@ from cloze.corpus.records.table import table_rows, wanted_columns
 from cloze.corpus.records.windows import TextParts
 from cloze.errors import Parameter, TaskError
 from cloze.registry import register
+
+if TYPE_CHECKING:
+    from cloze.text.tokenizer import Tokenizer
 
 Cells = tuple[int, tuple[str, ...]]  # a row of a table: its line, the query, the passage, and perhaps what answers
 
@@ -81,9 +84,12 @@ class CandidatesAnswer(RelevanceAnswer):
     query, drawn at random. A query without a relevant passage or without others has no record."""
 
     columns: ClassVar[Mapping[str, Any]] = {"label": np.int32}
-    encodes = _FirstEncoder
     gives: ClassVar[frozenset[str]] = frozenset({"column/label"})
     lists: ClassVar[bool] = True
+
+    def encoder(self, tokenizer: Tokenizer, classes: Sequence[str] | None) -> _FirstEncoder:
+        """The encoder of records."""
+        return _FirstEncoder(tokenizer)
 
     def read(self, path: Path | str, columns: Columns, fault: Fault | None = None) -> Iterator[Record]:
         """The groups of a file; one without any is a `TaskError`."""

@@ -50,11 +50,13 @@ class Judgment(NamedTuple):
 
 @dataclass(frozen=True)
 class JudgedPassages(LabelledTexts[int]):
-    """Pairs of a query and a passage with their grades, and the further fields of their `Judgment`s."""
+    """Pairs of a query and a passage with their grades, the further fields of their `Judgment`s, and their scores in the run, 0
+    without one."""
 
     query_ids: list[str] = field(default_factory=list)
     passage_ids: list[str] = field(default_factory=list)
     missing: list[tuple[int, ...]] = field(default_factory=list)
+    run_scores: list[float] = field(default_factory=list)
 
     @classmethod
     def of(cls, pairs: Iterable[JudgedPassage], path: Path | str, *, labelled: bool = True) -> JudgedPassages:
@@ -76,7 +78,7 @@ def groups(queries: Iterable[tuple[str, str]]) -> list[list[int]]:
     return list(numbers.values())
 
 
-def ranked(numbers: Sequence[int], scores: NDArray[np.floating], passage_ids: Sequence[str]) -> list[int]:
+def ranked(numbers: Sequence[int], scores: NDArray[Any], passage_ids: Sequence[str]) -> list[int]:
     """The candidates of a query, the highest score first; of equal scores the alphabetically last id, as in trec_eval."""
     by_name = sorted(numbers, key=lambda number: passage_ids[number], reverse=True)
     return sorted(by_name, key=lambda number: -scores[number])
@@ -128,7 +130,7 @@ class Reranking(TextTask):
         columns = examples.require_labels(), examples.texts, examples.query_ids, examples.passage_ids, examples.missing
         return [Judgment(*row) for row in zip(*columns, strict=True)]
 
-    def per_example(self, truth: Any, outputs: NDArray[np.floating], labels: Sequence[str]) -> NDArray[np.float64]:
+    def per_example(self, truth: Any, outputs: NDArray[Any], labels: Sequence[str]) -> NDArray[np.float64]:
         """What the ranking of the candidates of every query is worth by each metric, (Q, M), from judgments and scores (N,).
 
         As in trec_eval, a passage with a grade of 1 or more is relevant, grades are the gains of nDCG, candidates with equal
@@ -249,10 +251,13 @@ class Reranker(SummaryLearner):
         return self.row_outputs(self.reader.encode(queries, passages, max_length=self.length), size, report)
 
     def remarks(self, examples: JudgedPassages, rows: Sequence[LabelledRow], outputs: Any, per_example: Any) -> list[str]:
-        """How BM25 ranks the same candidates, how many relevant passages are none, and how many texts were cut."""
+        """How the run or BM25 ranks the same candidates, how many relevant passages are none, and how many texts were cut."""
         truth = [row.truth for row in rows]
-        by_words = self.compute_metrics(self.task.per_example(truth, bm25(examples.texts, examples.others or ()), ()))
-        remarks = [f"BM25 on the same candidates: {', '.join(f'{name} {value:.4f}' for name, value in by_words.items())}"]
+        whose, scores = "the run", np.array(examples.run_scores)
+        if not scores.any():
+            whose, scores = "BM25", bm25(examples.texts, examples.others or ())
+        simple = self.compute_metrics(self.task.per_example(truth, scores, ()))
+        remarks = [f"{whose} on the same candidates: {', '.join(f'{name} {value:.4f}' for name, value in simple.items())}"]
         missing = sum(len(truth[numbers[0]].missing) for numbers in examples.by_query())
         if missing:
             remarks.append(f"{counted(missing, 'relevant passage')} not among the candidates: no ranking of them can find these")
@@ -268,8 +273,8 @@ class Reranker(SummaryLearner):
         probabilities = 0.5 * (1.0 + np.tanh(0.5 * outputs))
         columns = outputs.tolist(), probabilities.tolist(), ranks.tolist(), examples.query_ids, examples.passage_ids, rows
         return [
-            ScoredPassage(line, query, passage, round(score, 6), round(probability, 6), rank, *ids, self.lost(row))
-            for (line, query, passage), (score, probability, rank, *ids, row) in zip(
+            ScoredPassage(*about, round(score, 6), round(probability, 6), rank, query_id, passage_id, self.lost(row))
+            for about, (score, probability, rank, query_id, passage_id, row) in zip(
                 examples.with_lines(), zip(*columns, strict=True), strict=True
             )
         ]
