@@ -17,7 +17,7 @@ import cloze
 from cloze.batch import Batch
 from cloze.checkpoint.build import load_checkpoint
 from cloze.cli.main import main
-from cloze.corpus.records import CandidatesAnswer, RelevanceAnswer
+from cloze.corpus.records import CandidatesAnswer, MatchAnswer, RelevanceAnswer
 from cloze.corpus.records.answer import Columns
 from cloze.errors import CheckpointError, TaskError
 from cloze.networks import Clock
@@ -137,7 +137,9 @@ def test_queries_of_several_files_stay_apart(tmp_path: Path) -> None:
 
 def test_retrieval_reads_the_relevant_pairs_of_judgments(collection: Path) -> None:
     examples = task("retrieval").read(collection / "qrels" / "test.tsv")
-    assert list(zip(examples.texts, examples.others or (), strict=True)) == [
+    pairs = list(zip(examples.texts, examples.others or (), strict=True))
+    assert [record.texts for record in MatchAnswer().read(collection / "qrels" / "test.tsv", COLUMNS)] == pairs
+    assert pairs == [
         (f"ask {query}", ("T " if name == "a" else "") + f"text {name}")
         for query, grades in QRELS.items() for name, grade in grades.items() if grade >= 1
     ]  # fmt: skip
