@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from cloze.api.compare import Comparison, compare
     from cloze.api.frames import frame
     from cloze.api.model import Model, load
+    from cloze.api.search import retrieve
     from cloze.api.sweep import Swept, sweep
     from cloze.api.train import finetune, pretrain
     from cloze.errors import ClozeError
@@ -40,6 +41,7 @@ _PUBLIC: dict[str, tuple[str, str]] = {
     "best": ("cloze.api.best", "best"),
     "Best": ("cloze.api.best", "Best"),
     "Comparison": ("cloze.api.compare", "Comparison"),
+    "retrieve": ("cloze.api.search", "retrieve"),
     "sweep": ("cloze.api.sweep", "sweep"),
     "Swept": ("cloze.api.sweep", "Swept"),
     "frame": ("cloze.api.frames", "frame"),
@@ -74,6 +76,7 @@ __all__ = [
     "pretrain",
     "register",
     "report",
+    "retrieve",
     "sweep",
 ]
 

@@ -29,7 +29,7 @@ PIPELINES = {
     "sentence_classification": "text-classification", "pair_classification": "text-classification",
     "multi_label": "text-classification", "regression": "text-classification", "token_labelling": "token-classification",
     "question_answering": "question-answering", "multiple_choice": "multiple-choice", "retrieval": "sentence-similarity",
-    "text_to_text": "text2text-generation",
+    "reranking": "text-ranking", "text_to_text": "text2text-generation",
 }  # fmt: skip
 OF_FILES = ("question_answering", "multiple_choice", "span_classification", "retrieval")  # whose examples are no single text
 

@@ -56,7 +56,7 @@ class PortableHead:
 #: Objectives that share the head of a classifier but learn something else or say more → transformers' `problem_type`.
 PROBLEMS: Mapping[str, str | None] = MappingProxyType({
     "regress": "regression", "several": "multi_label_classification", "soft_classification": None,
-    "relation_classification": None,
+    "relation_classification": None, "listwise": None,
 })
 
 

@@ -34,6 +34,7 @@ from cloze.objectives.labels.head_from_checkpoint import (
     WordLabelling,
 )
 from cloze.objectives.labels.layer_heads import LanguageModel, LayerClassification, LayerLabelling, TextPrediction
+from cloze.objectives.labels.listwise import TextListwise, listwise
 from cloze.objectives.labels.mixed import MixedClassification, mixed_classification
 from cloze.objectives.labels.multi_label import Several, several
 from cloze.objectives.labels.regress import Regress, regress
@@ -71,9 +72,9 @@ __all__ = [
     "MixedClassification", "NegativeSampling", "Objective", "PooledClassification", "Pull", "Regress",
     "RelationClassification", "Rewriter", "Sample", "SensePrediction", "SequenceLabelling", "Several",
     "SoftClassification", "SpanBoundary", "SpanExtraction", "StepObjective", "StochasticAnswer", "TextChoice",
-    "TextClassification", "TextPrediction", "TextRegression", "TextSeveral", "Transport", "TripleContrast",
+    "TextClassification", "TextListwise", "TextPrediction", "TextRegression", "TextSeveral", "Transport", "TripleContrast",
     "WordLabelling", "adaptive_prediction", "arcs", "choose", "classify", "crf_labelling", "joined_prediction",
-    "label_prediction", "mixed_classification", "outside", "pooled_classification", "regress",
+    "label_prediction", "listwise", "mixed_classification", "outside", "pooled_classification", "regress",
     "relation_classification", "relation_prediction", "sampled_prediction", "sense_prediction",
     "sequence_labelling", "several", "soft_classification", "span_boundary", "token_labelling", "token_prediction",
 ]

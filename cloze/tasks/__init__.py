@@ -10,6 +10,7 @@ from cloze.tasks.kinds.multi_label import MultiLabel, multi_label
 from cloze.tasks.kinds.multiple_choice import MultipleChoice, multiple_choice
 from cloze.tasks.kinds.question_answering import QuestionAnswering, question_answering
 from cloze.tasks.kinds.regression import Regression, regression
+from cloze.tasks.kinds.reranking import Reranking, reranking
 from cloze.tasks.kinds.retrieval import Retrieval, retrieval
 from cloze.tasks.kinds.span_classification import SpanClassification, span_classification
 from cloze.tasks.kinds.text_to_text import TextToText, text_to_text
@@ -26,6 +27,7 @@ __all__ = [
     "MultipleChoice",
     "QuestionAnswering",
     "Regression",
+    "Reranking",
     "Retrieval",
     "SpanClassification",
     "Task",
@@ -38,6 +40,7 @@ __all__ = [
     "pair_classification",
     "question_answering",
     "regression",
+    "reranking",
     "retrieval",
     "sentence_classification",
     "span_classification",

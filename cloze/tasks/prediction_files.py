@@ -1,4 +1,4 @@
-"""Predictions as files: JSON lines, JSON, CSV, TSV, Parquet, CoNLL and CoNLL-U."""
+"""Predictions as files: JSON lines, JSON, CSV, TSV, Parquet, CoNLL, CoNLL-U and runs of TREC."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ Row = dict[str, Any]
 #: The formats of predictions by the ending of their files.
 ENDINGS = {
     ".jsonl": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet", ".conll": "conll",
-    ".conllu": "conllu",
+    ".conllu": "conllu", ".run": "trec",
 }  # fmt: skip
+_OF_TASKS = ("conll", "conllu", "trec")  # which only tasks have that write them
 TABLES = ("csv", "tsv", "parquet")  # a row per text, or per word
 
 
@@ -31,7 +32,7 @@ def format_of(path: Path | None, name: str | None, task: Task) -> str | None:
 
     A name and an ending that disagree, an unknown ending, and a format that the task's predictions do not have are `TaskError`s.
     """
-    formats = [format for format in ENDINGS.values() if format not in ("conll", "conllu") or format in task.writes]
+    formats = [format for format in ENDINGS.values() if format not in _OF_TASKS or format in task.writes]
     if name is not None and name not in formats:
         raise TaskError(f"--as {name}: {task.name} has no predictions of this format. {propose(name, formats)}")
     ending = "" if path is None else path.suffix.lower()
@@ -120,7 +121,7 @@ def table_of(task: Task, path: str | None) -> TextTable | None:
     """The rows of an input file that is a table in which every row is an example of the task; None for others."""
     if not isinstance(task, TableTask) or path is None or Path(path).is_dir() and not is_columnar(path):
         return None
-    return task.table(path)
+    return task.rows_of(path)
 
 
 def joined(table: TextTable, rows: Sequence[Row], task: Task) -> list[Row]:

@@ -90,6 +90,10 @@ class TableTask(Task):
             path, format=self.format, columns=self.columns, quoting=self.quoting, trained=self.trained, lists=self.lists
         )
 
+    def rows_of(self, path: Path | str) -> TextTable | None:
+        """The rows of a file in which each is an example; None for other files."""
+        return self.table(path)
+
     def description(self) -> dict[str, Any]:
         """The columns."""
         return {"columns": {"text": self.text, "text_b": self.text_b, "label": self.label}}

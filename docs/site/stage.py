@@ -42,7 +42,7 @@ API: dict[str, tuple[str, str, tuple[str, ...]]] = {
         "[cloze from Python](../../python.md) shows them in use.",
         (
             "cloze.pretrain", "cloze.finetune", "cloze.best", "cloze.compare", "cloze.sweep", "cloze.load",
-            "cloze.plan", "cloze.load_recipe", "cloze.report", "cloze.frame",
+            "cloze.plan", "cloze.load_recipe", "cloze.report", "cloze.frame", "cloze.retrieve",
         ),
     ),
     "comparison": (
@@ -56,7 +56,7 @@ API: dict[str, tuple[str, str, tuple[str, ...]]] = {
         (
             "cloze.decoding.filling.Filled", "cloze.decoding.filling.Candidate", "cloze.decoding.generating.generation.Generated",
             "cloze.decoding.scores.scoring.Score", "cloze.tasks.kinds.classification.PredictedClass",
-            "cloze.tasks.task.Evaluation",
+            "cloze.tasks.task.Evaluation", "cloze.tasks.search.Hit",
             "cloze.decoding.vectors.neighbours.Neighbour", "cloze.interop.vectors.vectors.Vectors", "cloze.training.run.Outcome",
         ),
     ),

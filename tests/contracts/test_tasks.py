@@ -48,7 +48,7 @@ OF_ITEMS = "vilbert lxmert cbt"
 #: What is refused: tasks, systems, what is said, and a value that is a way out, where there is one.
 REFUSED: tuple[tuple[str, str, str, str | None], ...] = (
     (
-        "pair_classification multiple_choice question_answering mt-dnn", BAGS,
+        "pair_classification multiple_choice question_answering reranking lce mt-dnn", BAGS,
         r"reads two texts in one row. In word_vectors a word sees nothing but itself.*\n  Use a checkpoint whose network reads",
         'reading.pair="{A} {B}"',
     ),
@@ -119,6 +119,10 @@ ROWS: dict[str, list[dict[str, Any]]] = {
     ],
     "text_to_text": [{"text": pair["text"], "target": pair["text_b"]} for pair in PAIRS],
     "retrieval": [{"query": pair["text"], "passage": pair["text_b"], "wrong": "the mat"} for pair in PAIRS],
+    "reranking": [
+        {"query": pair["text"], "passage": passage, "label": grade}
+        for pair in PAIRS[:2] for passage, grade in ((pair["text_b"], 1), ("the mat", 0))
+    ],
     "token_labelling": WORDS,
 }  # fmt: skip
 ROWS["multi_label"] = [{**row, "label": list(row["label"])} for row in ROWS["multi_label"]]

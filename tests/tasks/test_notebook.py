@@ -248,7 +248,8 @@ EVERY: dict[str, tuple[Any, Any, str | None]] = {
     "multi_label": ("a", ("a", ["x", "y"]), "a"), "multiple_choice": (("q", ["a", "b"]), ("q", ["a", "b"], 1), None),
     "pair_classification": (("a", "b"), ("a", "b", "x"), "a\tb"), "regression": ("a", ("a", 1.5), "a"),
     "question_answering": (("Who?", "Ann."), ("Who?", "Ann.", {"text": ["Ann"], "answer_start": [0]}), "Who?\tAnn."),
-    "retrieval": (("q", "p"), ("q", "p"), "q\tp"), "sentence_classification": ("a", ("a", "x"), "a"),
+    "reranking": (("q", "p"), ("q", "p", 1), "q\tp"), "retrieval": (("q", "p"), ("q", "p"), "q\tp"),
+    "sentence_classification": ("a", ("a", "x"), "a"),
     "span_classification": ({"text": "a b", "spans": [[0, 1]]}, {"text": "a b", "spans": [[0, 1]], "label": "x"}, None),
     "text_to_text": ("a", ("a", "b"), "a"), "token_labelling": (["It", "rains"], (["It", "rains"], ["X", "O"]), "It rains"),
 }  # fmt: skip

@@ -25,7 +25,7 @@ def command(
         typer.Argument(help="Texts, or a file: TSV, CSV, JSON lines, Parquet, CoNLL, .txt (a text per line); - or none: stdin."),
     ] = None,
     out: Annotated[Path | None, typer.Option(
-        help="The file: .jsonl, .json, .csv, .tsv, .parquet; for words .conll, for trees .conllu. Default: standard output."
+        help="The file: .jsonl, .json, .csv, .tsv, .parquet; words .conll, trees .conllu, runs .run. Default: standard output."
     )] = None,
     written_as: Annotated[str | None, typer.Option("--as", help="The format to write: jsonl, json, csv, tsv, …")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing --out.")] = False,

@@ -18,7 +18,9 @@ def command(
         list[str] | None, typer.Argument(help="Queries, or a file: one per line, TSV, CSV, JSON lines or Parquet; none: stdin.")
     ] = None,
     passages: Annotated[str, typer.Option(help="The file to search: one passage per line, TSV, CSV, JSON lines, Parquet.")] = "",
-    top: Annotated[int, typer.Option(min=1, help="Passages for each query.")] = 100,
+    top: Annotated[int | None, typer.Option(min=1, help="Passages for each query; default: 100.")] = None,
+    rerank: Annotated[Path | None, typer.Option(help="A folder fine-tuned for reranking, which ranks what is found.")] = None,
+    rerank_top: Annotated[int | None, typer.Option(min=1, help="Passages that it ranks; default: 100 or --top.")] = None,
     out: Annotated[Path | None, typer.Option(help="A JSON-lines file; default: standard output.")] = None,
     task: Annotated[str | None, typer.Option(help="The task to use, if the folder has several.")] = None,
     query_column: Annotated[str, typer.Option("--text", help="In tables, the column with the query.")] = "query",
@@ -34,7 +36,8 @@ def command(
     Example: cloze retrieve FINDER "who wrote it?" --passages P.txt
 
     Memory use grows with the number of queries and --top, not with the number of passages. A checkpoint that was not fine-tuned
-    for retrieval compares texts by the mean of their token vectors.
+    for retrieval compares texts by the mean of their token vectors. With --rerank, the best passages are read again, each
+    with its query, and ranked by the log-odds that they are relevant.
     """
     import json
 
@@ -42,7 +45,6 @@ def command(
     from cloze.corpus.readers.text_files import require_files
     from cloze.decoding.texts import gather, named_file
     from cloze.errors import TaskError
-    from cloze.tasks.result import TASK_FILE
 
     if not passages:
         raise TaskError("--passages FILE is missing: name the file to search.")
@@ -56,24 +58,21 @@ def command(
 
     from cloze.checkpoint.build import load_checkpoint
     from cloze.decoding.progress import DecodingProgress
-    from cloze.tasks.kinds.retrieval import Retriever, untuned
-    from cloze.tasks.result import load_tuned
+    from cloze.tasks.search import depth_of, reranker_of, retriever_of, search
+    from cloze.tasks.search import rerank as ranked_again
 
-    loaded = load_checkpoint(checkpoint, device)
-    learner = load_tuned(loaded, name=task)[0] if (checkpoint / TASK_FILE).is_file() else untuned(loaded)
-    if not isinstance(learner, Retriever):
-        raise TaskError(
-            f"{checkpoint}: was fine-tuned for {learner.task.name}, not for retrieval.\n"
-            "  Give a folder of cloze finetune --task retrieval, or a checkpoint that was not fine-tuned."
-        )
+    shown, depth = depth_of(top, rerank_top, again=rerank is not None)
+    learner = retriever_of(load_checkpoint(checkpoint, device), task)
+    second = None if rerank is None else reranker_of(load_checkpoint(rerank, device))
     read = partial(_texts, passages, passage_column, "text_b")
     with DecodingProgress(sum(1 for _ in read()), "passages") as progress:
-        rankings = learner.retrieve(query_texts, read(), most=top, size=batch, report=progress)
-    line_numbers = {hit.passage for ranking in rankings for hit in ranking}
-    texts = {line: text for line, text in read() if line in line_numbers}
+        rankings = search(learner, query_texts, read, top=depth, size=batch, report=progress)
+    if second is not None:
+        with DecodingProgress(sum(map(len, rankings)), "pairs") as progress:
+            rankings = ranked_again(second, query_texts, rankings, top=shown, size=batch, report=progress)
     lines = (
         json.dumps({"query": query, "passages": [
-            {"line": hit.passage, "score": round(hit.score, 6), "text": texts[hit.passage]} for hit in ranking
+            {"line": hit.passage, "score": round(hit.score, 6), "text": hit.text} for hit in ranking
         ]}, ensure_ascii=False) + "\n"
         for query, ranking in zip(query_texts, rankings, strict=True)
     )  # fmt: skip

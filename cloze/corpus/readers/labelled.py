@@ -14,12 +14,14 @@ from cloze.corpus.readers.columnar import is_columnar
 from cloze.corpus.readers.fasttext import COLUMNS as FASTTEXT
 from cloze.corpus.readers.fasttext import fasttext_rows, is_fasttext
 from cloze.corpus.readers.formats import Separator, separator_of
+from cloze.corpus.readers.judgments import COLUMNS as JUDGED
+from cloze.corpus.readers.judgments import is_qrels, relevant_rows
 from cloze.corpus.readers.objects import OBJECTS, fields_of, objects
 from cloze.corpus.readers.text_files import is_json_lines, lines, open_text
 from cloze.corpus.readers.unusable import Fault, FaultCounter, unusable
 from cloze.errors import Parameter, Phrase, TaskError, counted, did_you_mean, nearest, propose
 
-Format = Literal["tsv", "csv", "jsonl", "parquet", "fasttext"]  # parquet: Arrow, too
+Format = Literal["tsv", "csv", "jsonl", "parquet", "fasttext", "qrels"]  # parquet: Arrow, too
 Quoting = Literal["auto", "none", "standard"]
 OPTION = Parameter("corpus.text", "NAME", "option")  # messages name other options of a verb as they name this one
 
@@ -115,6 +117,8 @@ def _format(path: Path | str, like: Parameter = OPTION, usual: Format | None = N
     """The format by the name of a file; `usual` where the name does not tell it."""
     if is_columnar(path):
         return "parquet"
+    if is_qrels(path):
+        return "qrels"
     if Path(path).is_dir():
         raise TaskError(f"{path}: is a folder, expected a file. A folder per class is read by --task sentence_classification.")
     suffixes = [s for s in Path(path).suffixes if s not in (".gz", ".xz")]
@@ -311,6 +315,8 @@ def _separated(
     """The names of the columns, and the rows; each is as wide as the header."""
     if format == "fasttext":
         return FASTTEXT, _fasttext_cells(path)
+    if format == "qrels":
+        return JUDGED, relevant_rows(path)
     separator = Separator("\t", False) if format == "tsv" else separator_of(next((line.text for line in lines(path)), ""))
     chosen = quoting if quoting != "auto" else "none" if format == "tsv" else "standard"
     unquoting = False

@@ -16,6 +16,7 @@ from cloze.corpus.records.no_answer import NoAnswer
 from cloze.corpus.records.number import NumberAnswer
 from cloze.corpus.records.record_source import BoundRecords, Records
 from cloze.corpus.records.record_store import RecordStore
+from cloze.corpus.records.relevance import CandidatesAnswer, RelevanceAnswer
 from cloze.corpus.records.scores import ScoresAnswer
 from cloze.corpus.records.several import ClassesAnswer
 from cloze.corpus.records.spans import SpanAnswer
@@ -24,7 +25,7 @@ from cloze.corpus.records.tree import TreeAnswers
 from cloze.corpus.records.words import WordAnswers
 
 __all__ = [
-    "Answer", "BoundRecords", "ChoiceAnswer", "ClassAnswer", "ClassOfSpans", "ClassOrNone", "ClassesAnswer", "MatchAnswer",
-    "NoAnswer", "NumberAnswer", "Record", "RecordFindings", "RecordStore", "Records", "ScoresAnswer", "SpanAnswer", "TextAnswer",
-    "TreeAnswers", "WordAnswers", "build_records", "check_records",
+    "Answer", "BoundRecords", "CandidatesAnswer", "ChoiceAnswer", "ClassAnswer", "ClassOfSpans", "ClassOrNone", "ClassesAnswer",
+    "MatchAnswer", "NoAnswer", "NumberAnswer", "Record", "RecordFindings", "RecordStore", "Records", "RelevanceAnswer",
+    "ScoresAnswer", "SpanAnswer", "TextAnswer", "TreeAnswers", "WordAnswers", "build_records", "check_records",
 ]

@@ -1,8 +1,8 @@
-"""Ranks and nearest vectors by exact products, block by block, so that memory does not grow with the number of passages."""
+"""Ranks, what they are worth, and nearest vectors by exact products, block by block: memory does not grow with the passages."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -50,6 +50,8 @@ def ranks(queries: Vectors, passages: Vectors, right: Sequence[Sequence[int]]) -
     """The ranks of all right passages of each query among all passages (N, D), ascending, from 1.
 
     Of equal products the wrong passage comes first, so that identical vectors, and those that are not numbers, find nothing.
+
+    Differs: trec_eval puts passages with equal scores into the order of their names.
     """
     counts = [len(ids) for ids in right]
     query, passage = np.repeat(np.arange(len(right)), counts), np.array([p for ids in right for p in ids], np.int64)
@@ -65,26 +67,45 @@ def ranks(queries: Vectors, passages: Vectors, right: Sequence[Sequence[int]]) -
     return np.split(places, begins[1:])
 
 
-def metrics_by_query(ranks_by_query: Sequence[Int64]) -> NDArray[np.float64]:
-    """What the ranks of the right passages of each query are worth by each of the `METRICS`, (Q, M).
+def metrics_by_query(
+    ranks_by_query: Sequence[Int64], grades_by_query: Sequence[Int64] | None = None, metrics: Collection[str] = METRICS
+) -> NDArray[np.float64]:
+    """What the ranks of the relevant passages of each query are worth by each of the `metrics`, (Q, M).
+
+    The ranks of a query ascend. Its grades are those of the ranked passages, and then those of relevant passages that are not
+    ranked; None: every relevant passage is ranked and has the grade 1. All metrics of a query without relevant passages are 0.
 
     The definitions are those of trec_eval (https://github.com/usnistgov/trec_eval): `mrr` is recip_rank, `map` is map, `ndcg@10`
-    is ndcg_cut.10 with a gain of 1, `recall@K` is recall.K, the share of the right passages that are among the first K, and
-    `success@K` is success.K, whether any is.
-
-    Differs: trec_eval puts passages with equal scores into the order of their names.
+    is ndcg_cut.10 with the grades as gains, `recall@K` is recall.K, the share of relevant passages that are among the first K,
+    and `success@K` is success.K, whether any is. `mrr@10` is `mrr` without ranks above 10, the measure of MS MARCO.
     """
+    if grades_by_query is None:
+        grades_by_query = [np.ones(len(ranks), np.int64) for ranks in ranks_by_query]
     rows = []
-    for ranks in ranks_by_query:
-        gains = 1 / np.log2(1 + ranks)
-        rows.append([
-            1 / ranks[0], float((np.arange(1, len(ranks) + 1) / ranks).mean()),
-            gains[ranks <= _CUT].sum() / (1 / np.log2(2 + np.arange(min(len(ranks), _CUT)))).sum(),
-            *(float((ranks <= depth).mean()) for depth in DEPTHS), *(float(ranks[0] <= depth) for depth in DEPTHS),
-        ])
-    return np.array(rows, np.float64).reshape(-1, len(METRICS))
+    for ranks, grades in zip(ranks_by_query, grades_by_query, strict=True):
+        if not len(ranks):
+            rows.append([0.0] * len(metrics))
+            continue
+        first, within = float(1 / ranks[0]), ranks <= _CUT
+        ideal = np.sort(grades)[::-1][:_CUT]
+        values = {
+            "mrr": first, f"mrr@{_CUT}": first * float(within[0]),
+            "map": float((np.arange(1, len(ranks) + 1) / ranks).sum() / len(grades)),
+            f"ndcg@{_CUT}": float(_gain(grades[: len(ranks)][within], ranks[within]) / _gain(ideal, 1 + np.arange(len(ideal)))),
+            **{f"recall@{depth}": float((ranks <= depth).sum() / len(grades)) for depth in DEPTHS},
+            **{f"success@{depth}": float(ranks[0] <= depth) for depth in DEPTHS},
+        }
+        rows.append([values[name] for name in metrics])
+    return np.array(rows, np.float64).reshape(len(rows), len(metrics))
 
 
-def mean_metrics(worth: NDArray[np.float64], weights: NDArray[np.float64] | None = None) -> dict[str, float]:
+def _gain(grades: Int64, ranks: Int64) -> float:
+    """The discounted cumulative gain."""
+    return float((grades * (1 / np.log2(1 + ranks))).sum())
+
+
+def mean_metrics(
+    worth: NDArray[np.float64], weights: NDArray[np.float64] | None = None, metrics: Collection[str] = METRICS
+) -> dict[str, float]:
     """The means of the metrics over queries, from their worth (Q, M); `weights` (Q,) count some queries more than others."""
-    return dict(zip(METRICS, np.average(worth, axis=0, weights=weights).tolist(), strict=True))
+    return dict(zip(metrics, np.average(worth, axis=0, weights=weights).tolist(), strict=True))
