@@ -52,7 +52,6 @@ def command(
     fasttext-supervised as fastText's .bin, --to fasttext-quantised as its .ftz. --to onnx writes a Transformer and its
     classifier or labeller for onnxruntime.
     """
-    from cloze.cli.hints import suggest
     from cloze.errors import UserError
 
     if public and to != "hub":
@@ -79,36 +78,49 @@ def command(
     if to not in ("huggingface", "hub", "merged"):
         if any(value is not None for value in (language, licence, data, task)):
             raise UserError(f"--task, --language, --licence and --data are for --to huggingface, not for --to {to}.")
-        from cloze.errors import propose
-        from cloze.interop.vectors import FORMATS, write_vectors
+        _write_vectors(model, out, to, overwrite=overwrite)
+        return
+    if overwrite:
+        raise UserError(f"--overwrite replaces a file of vectors; for --to {to} choose a new or empty folder.")
+    codes = [code.strip() for code in (language or "").split(",") if code.strip()]
+    _share(model, out, to, {"languages": codes, "licence": licence, "data": data, "task": task}, public=public)
 
-        if to not in FORMATS:
-            formats = ("huggingface", "hub", "merged", "peft", "change", "onnx", *FORMATS)
-            raise UserError(f"unknown format {to!r}. {propose(to, formats)}")
-        count, width, remarks = write_vectors(model, to, out, overwrite=overwrite)
-        print(f"{out}: {count:,} vectors of width {width}")
-        following: tuple[object, ...] = ("cloze", "neighbours", out, "WORD")
+
+def _share(model: Path, out: Path, to: str, card: Mapping[str, Any], *, public: bool) -> None:
+    """Write a folder to publish, or upload it; `card` holds what the model card says."""
+    from cloze.checkpoint.share import require_merged, share
+    from cloze.cli.hints import suggest
+
+    if to == "merged":
+        require_merged(model)
+    if to == "hub":
+        remarks = _upload(model, str(out), card, public=public)
     else:
-        if overwrite:
-            raise UserError("--overwrite replaces a file of vectors; for --to huggingface choose a new or empty folder.")
-        from cloze.checkpoint.share import require_merged, share
-
-        if to == "merged":
-            require_merged(model)
-        codes = [code.strip() for code in (language or "").split(",") if code.strip()]
-        card = {"languages": codes, "licence": licence, "data": data, "task": task}
-        if to == "hub":
-            remarks = _upload(model, str(out), card, public=public)
-        else:
-            remarks = share(model, out, **card)
-            print(f"{out}: ready to publish")
-        following = ("cloze", "show", out)
-        missing = [name for name, value in (("--language", codes), ("--licence", licence), ("--data", data)) if not value]
-        if missing:
-            print(f"  the model card is incomplete; to complete it, add {', '.join(missing)}")
+        remarks = share(model, out, **card)
+        print(f"{out}: ready to publish")
+    options = {"languages": "--language", "licence": "--licence", "data": "--data"}
+    missing = [option for key, option in options.items() if not card[key]]
+    if missing:
+        print(f"  the model card is incomplete; to complete it, add {', '.join(missing)}")
     for remark in remarks:
         print(f"  {remark}")
-    suggest(*following)
+    suggest("cloze", "show", out)
+
+
+def _write_vectors(model: Path, out: Path, to: str, *, overwrite: bool) -> None:
+    """Write the vectors of words to a file."""
+    from cloze.cli.hints import suggest
+    from cloze.errors import UserError, propose
+    from cloze.interop.vectors import FORMATS, write_vectors
+
+    if to not in FORMATS:
+        formats = ("huggingface", "hub", "merged", "peft", "change", "onnx", *FORMATS)
+        raise UserError(f"unknown format {to!r}. {propose(to, formats)}")
+    count, width, remarks = write_vectors(model, to, out, overwrite=overwrite)
+    print(f"{out}: {count:,} vectors of width {width}")
+    for remark in remarks:
+        print(f"  {remark}")
+    suggest("cloze", "neighbours", out, "WORD")
 
 
 def _upload(model: Path, name: str, card: Mapping[str, Any], *, public: bool) -> list[str]:
