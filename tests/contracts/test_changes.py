@@ -31,7 +31,7 @@ from cloze.training.step import StepModule
 #: A recipe for every kind of network.
 SYSTEMS = [
     "bert", "t5-small", "transformer-xl", "xlnet-base", "lstm", "skip-thought", "nnlm", "elmo", "context2vec", "cove", "zen",
-    "ernie-thu", "knowbert", "word2vec-cbow", "ib-bert", "uniter", "vilbert", "lxmert", "cbt", "speechbert",
+    "ernie-thu", "knowbert", "word2vec-cbow", "ib-bert", "uniter", "vilbert", "lxmert", "cbt", "speechbert", "mamba",
 ]  # fmt: skip
 #: A table next to a network, one that reads triples and no text, and two that a task or a text trains without a checkpoint.
 HELPERS = {"pair_attention", "graph_vectors", "bag_of_ngrams", "paragraph_vectors"}

@@ -44,6 +44,19 @@ def _further(arguments: Mapping[str, Any]) -> tuple[MappingLine, ...]:
     )
 
 
+def _read(config: Mapping[str, Any]) -> dict[str, Any]:
+    rank = config.get("time_step_rank", "auto")
+    if rank != "auto" and (not isinstance(rank, int) or isinstance(rank, bool) or rank < 1):
+        raise ValueError(f"time_step_rank is {rank!r}; expected 'auto' or a number of 1 or more.")
+    return {"dt_rank": None if rank == "auto" else rank}
+
+
+def _write(arguments: Mapping[str, Any], order: str) -> dict[str, Any]:
+    rank = arguments["dt_rank"]
+    # Where `rescale_prenorm_residual` is true, as it was when the weights were drawn, transformers 5 divides those that it loads.
+    return {"time_step_rank": "auto" if rank is None else rank, "residual_in_fp32": True, "rescale_prenorm_residual": False}
+
+
 _LAYER = "{base}layers.{i}."
 _MIXER = _LAYER + "mixer."
 _OURS = "layers.{i}.forwards."
@@ -57,10 +70,6 @@ MAMBA = add(Architecture(
         Setting("state", "state_size", 16),
         Setting("expand", "expand", 2),
         Setting("kernel", "conv_kernel", 4),
-        Setting(
-            "dt_rank", "time_step_rank", "auto", lambda rank: "auto" if rank is None else rank,
-            lambda rank: None if rank == "auto" else rank,
-        ),
         Setting("dt_min", "time_step_min", 0.001),
         Setting("dt_max", "time_step_max", 0.1),
         Setting("dt_floor", "time_step_floor", 1e-4),
@@ -98,7 +107,8 @@ MAMBA = add(Architecture(
     recipe=lambda model: "mamba",
     part="mamba",
     orders=("left_to_right",),
-    write=lambda arguments, order: {"rescale_prenorm_residual": True, "residual_in_fp32": True},
+    read=_read,
+    write=_write,
     tokens={"bos_token_id": ("[BOS]", "[CLS]", "[EOS]"), "eos_token_id": ("[EOS]", "[SEP]", "[BOS]")},
     sizes=_sizes,
     generates=True,
