@@ -53,7 +53,7 @@ REFUSED: tuple[tuple[str, str, str, str | None], ...] = (
         'reading.pair="{A} {B}"',
     ),
     (
-        "text_to_text", f"{READERS} uniter {OF_ITEMS} speechbert",
+        "text_to_text", f"{READERS} uniter {OF_ITEMS} speechbert mamba-bidirectional",
         r"needs a network that writes; this one only reads \(open\)\.\n  Use a checkpoint", None,
     ),
     ("text_to_text", "skip-thought", r"needs a head that predicts tokens, which .* does not have\.\n  Use a checkpoint", None),

@@ -84,7 +84,8 @@ def test_a_run_folder_opens_in_transformers_with_the_same_scores(
     systems: ModuleType, foreign: ModuleType, tmp_path: Path, values: dict[str, Any]
 ) -> None:
     pieces = systems.tokenizer("gpt2")
-    recipe = load_recipe("mamba", size="tiny", overrides=[f"network.{name}={json.dumps(value)}" for name, value in values.items()])
+    overrides = [f"network.{name}={json.dumps(value)}" for name, value in values.items()]
+    recipe = load_recipe("mamba", size="tiny", overrides=overrides)
     assert Publisher(recipe, pieces)(tmp_path, build_step(recipe, vocab_size=pieces.size).state_dict(), 3) == []
     model, info = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, output_loading_info=True)
     assert type(model).__name__ == "MambaForCausalLM"

@@ -1,7 +1,7 @@
 """Mamba ↔ transformers' `Mamba*`.
 
-Source: Mamba: Linear-Time Sequence Modeling with Selective State Spaces (Gu and Dao, 2023). The decay rates are a matrix (channels,
-state) there, here one dimension with the channels innermost. transformers has no bidirectional network of this kind.
+Source: Mamba: Linear-Time Sequence Modeling with Selective State Spaces (Gu and Dao, 2023). The decay rates are a matrix
+(channels, state) there, here one dimension with the channels innermost. transformers has no bidirectional network of this kind.
 """
 
 from __future__ import annotations

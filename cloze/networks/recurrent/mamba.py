@@ -255,8 +255,8 @@ class Mamba(Network):
         summaries: Tensor | None = None, vectors: Tensor | None = None, cache: StateCache | None = None,
     ) -> dict[str, Any]:
         """The wanted states of tokens (B, L): `hidden` (B, L, D), `layers` (N+1, B, L, D), and `summary` (E, D), the last token
-        of each row unless `summaries` says otherwise. `vectors` (B, L, D) replace those of the table. `cache` remembers the tokens
-        read with it, from left to right.
+        of each row unless `summaries` says otherwise. `vectors` (B, L, D) replace those of the table. `cache` remembers the
+        tokens read with it, from left to right.
         """
         require_order("mamba", self.order if order is None else order, self.order)
         x = self.embeddings(tokens, vectors=vectors)
