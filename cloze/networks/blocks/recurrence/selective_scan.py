@@ -41,19 +41,44 @@ def selective_scan(
     return outputs
 
 
-def _chunks(x: Tensor) -> Iterator[slice]:
+class _Chunk:
+    """Some steps of the rows, and the room that the chunks of a call share: fresh memory costs more than what is computed in it."""
+
+    def __init__(
+        self, at: slice, x: Tensor, steps: Tensor, rates: Tensor, write: Tensor, read: Tensor, restarts: Tensor | None
+    ) -> None:
+        self.at, self.rates = at, rates
+        self.x, self.steps, self.write, self.read = (tensor[:, at].contiguous() for tensor in (x, steps, write, read))
+        self.restarts = None if restarts is None else restarts[:, at, None]
+
+    def run(self, state: Tensor, decays: Tensor, states: Tensor) -> None:
+        """Fill the decays and the states of all steps, (B, Q, N, E) both, after the state (B, N, E)."""
+        lengths = self.steps if self.restarts is None else self.steps.masked_fill(self.restarts, _FORGET)
+        torch.mul(lengths[:, :, None], self.rates, out=decays).exp_()
+        torch.mul((self.steps * self.x)[:, :, None], self.write[..., None], out=states)
+        for t in range(states.shape[1]):
+            state = states[:, t].addcmul_(decays[:, t], state)
+
+
+def _chunks(x: Tensor, *tensors: Tensor | None) -> Iterator[_Chunk]:
     size = _CHUNK if x.device.type == "cpu" else _CHUNK_OFF_CPU
-    return (slice(first, first + size) for first in range(0, x.shape[1], size))
+    return (_Chunk(slice(first, first + size), x, *tensors) for first in range(0, x.shape[1], size))  # type: ignore[arg-type]
 
 
-def _run(x: Tensor, steps: Tensor, rates: Tensor, write: Tensor, restarts: Tensor | None, state: Tensor) -> tuple[Tensor, Tensor]:
-    """The decays and the states of a chunk, (B, Q, N, E) both, after the state (B, N, E)."""
-    lengths = steps if restarts is None else steps.masked_fill(restarts[:, :, None], _FORGET)
-    decays = (lengths[:, :, None] * rates).exp_()
-    states = (steps * x)[:, :, None] * write[..., None]
-    for t in range(x.shape[1]):
-        state = states[:, t].addcmul_(decays[:, t], state)
-    return decays, states
+def _room(room: list[Tensor], count: int, chunk: _Chunk) -> list[Tensor]:
+    """So many tensors (B, Q, N, E) for a chunk: those of the chunk before, if they fit."""
+    shape = (*chunk.x.shape[:2], *chunk.rates.shape)
+    return room if room and room[0].shape == shape else [chunk.x.new_empty(shape) for _ in range(count)]
+
+
+def _over_state(weights: Tensor, of_states: Tensor) -> Tensor:
+    """Weights (B, Q, N) and (B, Q, N, E) to the sums (B, Q, E) over the state."""
+    return torch.bmm(weights.flatten(0, 1)[:, None], of_states.flatten(0, 1)).view(*of_states.shape[:2], -1)
+
+
+def _over_channels(of_states: Tensor, weights: Tensor) -> Tensor:
+    """(B, Q, N, E) and weights (B, Q, E) to the sums (B, Q, N) over the channels."""
+    return torch.bmm(of_states.flatten(0, 1), weights.flatten(0, 1)[..., None]).view(*of_states.shape[:2], -1)
 
 
 class _Scan(torch.autograd.Function):
@@ -61,39 +86,49 @@ class _Scan(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, steps: Tensor, rates: Tensor, write: Tensor, read: Tensor, restarts: Tensor | None, start: Tensor
     ) -> tuple[Tensor, Tensor]:
-        before, outputs, state = [], [], start
-        for at in _chunks(x):
+        before, outputs, state = [], torch.empty_like(x), start
+        room: list[Tensor] = []
+        for chunk in _chunks(x, steps, rates, write, read, restarts):
             before.append(state)
-            of_chunk = None if restarts is None else restarts[:, at]
-            _, states = _run(x[:, at], steps[:, at], rates, write[:, at], of_chunk, state)
+            decays, states = room = _room(room, 2, chunk)
+            chunk.run(state, decays, states)
+            outputs[:, chunk.at] = _over_state(chunk.read, states)
             state = states[:, -1].clone()
-            outputs.append(states.mul_(read[:, at, :, None]).sum(2))
         ctx.save_for_backward(x, steps, rates, write, read, restarts, *before)
         ctx.mark_non_differentiable(state)
-        return torch.cat(outputs, 1), state
+        return outputs, state
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_output: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        x, steps, rates, write, read, restarts, *before = ctx.saved_tensors
-        d_x, d_steps, d_write, d_read = (torch.empty_like(tensor) for tensor in (x, steps, write, read))
-        d_rates, carried = torch.zeros_like(rates), torch.zeros_like(before[0])
-        for at, start in reversed(list(zip(_chunks(x), before, strict=True))):
-            xs, lengths, d_out = x[:, at], steps[:, at], d_output[:, at, None]
-            of_chunk = None if restarts is None else restarts[:, at]
-            decays, states = _run(xs, lengths, rates, write[:, at], of_chunk, start)
-            gradient = read[:, at, :, None] * d_out  # of the states
-            gradient[:, -1] += carried
-            for t in range(gradient.shape[1] - 2, -1, -1):
-                gradient[:, t].addcmul_(decays[:, t + 1], gradient[:, t + 1])
-            carried = decays[:, 0] * gradient[:, 0]
-            d_read[:, at] = (states * d_out).sum(3)
-            d_write[:, at] = (gradient * (lengths * xs)[:, :, None]).sum(3)
-            d_product = (gradient * write[:, at, :, None]).sum(2)  # of Δ x
-            d_x[:, at] = d_product * lengths
-            gradient.mul_(decays)  # from here on that of Δ A
-            gradient[:, 1:].mul_(states[:, :-1])
-            gradient[:, 0].mul_(start)
-            d_rates += (gradient * lengths[:, :, None]).sum((0, 1))
-            d_steps[:, at] = gradient.mul_(rates).sum(2).addcmul_(d_product, xs)
-        return d_x, d_steps, d_rates, d_write, d_read, None, None
+        with torch.autocast(d_output.device.type, enabled=False):
+            return _gradients(d_output, *ctx.saved_tensors)
+
+
+def _gradients(
+    d_output: Tensor, x: Tensor, steps: Tensor, rates: Tensor, write: Tensor, read: Tensor, restarts: Tensor | None,
+    *before: Tensor,
+) -> tuple[Tensor | None, ...]:
+    """The gradients of the inputs of `_Scan`; `before` are the states before each chunk."""
+    d_x, d_steps, d_write, d_read = (torch.empty_like(tensor) for tensor in (x, steps, write, read))
+    d_rates, carried = torch.zeros_like(rates), torch.zeros_like(before[0])
+    room: list[Tensor] = []
+    for chunk, start in reversed(list(zip(_chunks(x, steps, rates, write, read, restarts), before, strict=True))):
+        decays, states, gradient = room = _room(room, 3, chunk)
+        chunk.run(start, decays, states)
+        at, d_out = chunk.at, d_output[:, chunk.at].contiguous()
+        torch.mul(chunk.read[..., None], d_out[:, :, None], out=gradient)  # of the states
+        gradient[:, -1] += carried
+        for t in range(gradient.shape[1] - 2, -1, -1):
+            gradient[:, t].addcmul_(decays[:, t + 1], gradient[:, t + 1])
+        carried = decays[:, 0] * gradient[:, 0]
+        d_read[:, at] = _over_channels(states, d_out)
+        d_write[:, at] = _over_channels(gradient, chunk.steps * chunk.x)
+        d_product = _over_state(chunk.write, gradient)  # of Δ x
+        d_x[:, at] = d_product * chunk.steps
+        gradient.mul_(decays)  # from here on that of Δ A
+        gradient[:, 1:].mul_(states[:, :-1])
+        gradient[:, 0].mul_(start)
+        d_rates += torch.mul(gradient, chunk.steps[:, :, None], out=states).sum((0, 1))
+        d_steps[:, at] = gradient.mul_(rates).sum(2).addcmul_(d_product, chunk.x)
+    return d_x, d_steps, d_rates, d_write, d_read, None, None
