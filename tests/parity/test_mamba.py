@@ -79,7 +79,7 @@ def test_greedy_texts_are_those_of_transformers(
     assert loaded.tokenizer.decode(out[0].tolist()).strip() in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("values", [{}, {"bias": True, "conv_bias": False, "dt_rank": 3, "kernel": 3}])
+@pytest.mark.parametrize("values", [{}, {"bias": True, "conv_bias": False, "dt.rank": 3, "kernel": 3}])
 def test_a_run_folder_opens_in_transformers_with_the_same_scores(
     systems: ModuleType, foreign: ModuleType, tmp_path: Path, values: dict[str, Any]
 ) -> None:

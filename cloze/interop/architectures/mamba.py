@@ -30,7 +30,7 @@ class Rates(Move):
 
 def _sizes(arguments: Mapping[str, Any]) -> dict[str, int]:
     inner, state = arguments["expand"] * arguments["width"], arguments["state"]
-    rank = arguments["dt_rank"] or math.ceil(arguments["width"] / 16)
+    rank = arguments["dt.rank"] or math.ceil(arguments["width"] / 16)
     return {"I": inner, "N": state, "NI": state * inner, "T": rank, "X": rank + 2 * state, "K": arguments["kernel"]}
 
 
@@ -48,11 +48,11 @@ def _read(config: Mapping[str, Any]) -> dict[str, Any]:
     rank = config.get("time_step_rank", "auto")
     if rank != "auto" and (not isinstance(rank, int) or isinstance(rank, bool) or rank < 1):
         raise ValueError(f"time_step_rank is {rank!r}; expected 'auto' or a number of 1 or more.")
-    return {"dt_rank": None if rank == "auto" else rank}
+    return {"dt.rank": None if rank == "auto" else rank}
 
 
 def _write(arguments: Mapping[str, Any], order: str) -> dict[str, Any]:
-    rank = arguments["dt_rank"]
+    rank = arguments["dt.rank"]
     # Where `rescale_prenorm_residual` is true, as it was when the weights were drawn, transformers 5 divides those that it loads.
     return {"time_step_rank": "auto" if rank is None else rank, "residual_in_fp32": True, "rescale_prenorm_residual": False}
 
@@ -70,11 +70,11 @@ MAMBA = add(Architecture(
         Setting("state", "state_size", 16),
         Setting("expand", "expand", 2),
         Setting("kernel", "conv_kernel", 4),
-        Setting("dt_min", "time_step_min", 0.001),
-        Setting("dt_max", "time_step_max", 0.1),
-        Setting("dt_floor", "time_step_floor", 1e-4),
-        Setting("dt_scale", "time_step_scale", 1.0),
-        Setting("dt_init", "time_step_init_scheme", "random"),
+        Setting("dt.min", "time_step_min", 0.001),
+        Setting("dt.max", "time_step_max", 0.1),
+        Setting("dt.floor", "time_step_floor", 1e-4),
+        Setting("dt.scale", "time_step_scale", 1.0),
+        Setting("dt.init", "time_step_init_scheme", "random"),
         Setting("bias", "use_bias", False),
         Setting("conv_bias", "use_conv_bias", True),
         Setting("norm_epsilon", "layer_norm_epsilon", 1e-5),

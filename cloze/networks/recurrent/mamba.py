@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -23,22 +24,30 @@ from cloze.networks.network import Network, last_positions, named_sizes, reading
 from cloze.registry import Given, register
 
 
-class Steps:
-    """How the steps Δ begin: log-uniform between `least` and `most`, at least `floor`, for an input of zero; the weights of
-    `dt_proj` are ±`scale` / √T (`random`), or all equal to it (`constant`)."""
+@dataclass(frozen=True, kw_only=True)
+class TimeSteps:
+    """The steps Δ of Mamba: the `rank` of the map that gives them, by default a sixteenth of the width, and how they begin.
 
-    def __init__(self, *, least: float, most: float, floor: float, scale: float, weights: Literal["random", "constant"]) -> None:
-        self.least, self.most, self.floor, self.scale, self.weights = least, most, floor, scale, weights
+    For an input of zero they are drawn between `min` and `max`, log-uniformly, and are at least `floor`. The weights of the map
+    begin within ±`scale` / √rank (`random`), or all at that bound (`constant`).
+    """
+
+    rank: Width | None = None
+    min: Positive = 0.001
+    max: Positive = 0.1
+    floor: Positive = 1e-4
+    scale: NonNegative = 1.0
+    init: Literal["random", "constant"] = "random"
 
     @torch.no_grad()
     def start(self, projection: nn.Linear) -> None:
-        """Fill the map from T numbers to steps; its bias is the inverse of softplus of a drawn length."""
+        """Fill the map from `rank` numbers to steps; its bias is the inverse of softplus of a drawn length."""
         bound = self.scale / math.sqrt(projection.in_features)
-        if self.weights == "random":
+        if self.init == "random":
             nn.init.uniform_(projection.weight, -bound, bound)
         else:
             nn.init.constant_(projection.weight, bound)
-        nn.init.uniform_(projection.bias, math.log(self.least), math.log(self.most))
+        nn.init.uniform_(projection.bias, math.log(self.min), math.log(self.max))
         lengths = projection.bias.exp().clamp_(min=self.floor)
         projection.bias.copy_(lengths + torch.log(-torch.expm1(-lengths)))
 
@@ -60,7 +69,7 @@ class Direction(nn.Module):
         self.A_log = nn.Parameter(torch.empty(state * inner))
         self.D = nn.Parameter(torch.empty(inner))
 
-    def reset_parameters(self, steps: Steps) -> None:
+    def reset_parameters(self, steps: TimeSteps) -> None:
         """As in the authors' code: rates 1 … N in every channel, and steps of the lengths that `steps` says."""
         self.conv1d.reset_parameters()
         self.x_proj.reset_parameters()
@@ -129,7 +138,7 @@ class MambaLayer(nn.Module):
         self.out_proj = nn.Linear(inner, width, bias=bias)
         self.dropout = dropout
 
-    def reset_parameters(self, steps: Steps, depth: int) -> None:
+    def reset_parameters(self, steps: TimeSteps, depth: int) -> None:
         """Maps as torch draws them, biases zero, and `out_proj` divided by the root of the number of layers."""
         for projection in (self.in_proj, self.out_proj):
             projection.reset_parameters()
@@ -170,8 +179,7 @@ class Mamba(Network):
     size, so that generation takes constant time for each token.
 
     `expand` times the `width` are the channels, each with a state of `state` numbers; `kernel` is the width of the causal
-    convolution; `dt_rank` is that of the steps, the width divided by 16 if not given. `dt_min`, `dt_max`, `dt_floor`, `dt_scale`
-    and `dt_init` say how steps begin. Names and defaults are those of the authors' code (state-spaces/mamba,
+    convolution, and `dt` says how steps are made and begin. Defaults are those of the authors' code (state-spaces/mamba,
     `modules/mamba_simple.py`), and so are initial weights (`models/mixer_seq_simple.py`). The residual stream is float32 under
     autocast, too. The authors have no dropout; here it falls on what a layer adds.
 
@@ -199,10 +207,7 @@ class Mamba(Network):
         self, *,
         layers: Depth, width: Width,
         state: Width = 16, expand: Width = 2, kernel: Width = 4,
-        dt_rank: Width | None = None,
-        dt_min: Positive = 0.001, dt_max: Positive = 0.1, dt_floor: Positive = 1e-4,
-        dt_scale: NonNegative = 1.0,
-        dt_init: Literal["random", "constant"] = "random",
+        dt: TimeSteps = TimeSteps(),
         bias: bool = False,
         conv_bias: bool = True,
         norm_epsilon: Positive = 1e-5,
@@ -215,12 +220,12 @@ class Mamba(Network):
         both = directions == "both"
         self.width, self.vocab_size, self.init_std = width, vocab_size, init_std
         self.order = "open" if both else "left_to_right"
-        self.steps = Steps(least=dt_min, most=dt_max, floor=dt_floor, scale=dt_scale, weights=dt_init)
+        self.steps = dt
         self.embeddings = Embeddings(vocab_size=vocab_size, width=width)
         self.layers: Sequence[MambaLayer] = nn.ModuleList(  # type: ignore[assignment]
             MambaLayer(
                 width=width, inner=expand * width, both=both, bias=bias, epsilon=norm_epsilon, dropout=Dropout(dropout, clock),
-                state=state, kernel=kernel, dt_rank=dt_rank or math.ceil(width / 16), conv_bias=conv_bias,
+                state=state, kernel=kernel, dt_rank=dt.rank or math.ceil(width / 16), conv_bias=conv_bias,
             )
             for _ in range(layers)
         )
