@@ -155,13 +155,13 @@ class MambaLayer(nn.Module):
     ) -> tuple[Tensor, list[Tensor]]:
         """(B, L, D) to (B, L, D), and what the forward direction needs for the tokens that follow."""
         channels, gate = self.in_proj(self.norm(x)).chunk(2, 2)
-        y, memory = self.forwards(channels, block, memory)
+        y, last = self.forwards(channels, block, memory)
         if self.backwards is not None:
             y = y + self.backwards(channels.flip(1), None if block is None else block.flip(1))[0].flip(1)
-        return x + self.dropout(self.out_proj(y * F.silu(gate))), memory
+        return x + self.dropout(self.out_proj(y * F.silu(gate))), last
 
     def count_operations(self, counted: Operations, tokens: int) -> None:
-        """The products with weights; convolutions and scans multiply number by number."""
+        """The products with weights, and the sums over the state; convolutions and states are computed number by number."""
         counted.pass_through(self.norm)
         counted.add_linear(tokens, self.in_proj)
         sides = [side for side in (self.forwards, self.backwards) if side is not None]
@@ -169,6 +169,7 @@ class MambaLayer(nn.Module):
         for side, branch in zip(sides, branches, strict=True):
             branch.pass_through(side.conv1d)
             branch.add_linear(tokens, side)
+            branch.add_row_products(tokens * side.A_log.numel())
         counted.add_branches(*branches)
         counted.add_linear(tokens, self.out_proj)
 

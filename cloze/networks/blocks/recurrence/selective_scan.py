@@ -76,11 +76,6 @@ def _over_state(weights: Tensor, of_states: Tensor) -> Tensor:
     return torch.bmm(weights.flatten(0, 1)[:, None], of_states.flatten(0, 1)).view(*of_states.shape[:2], -1)
 
 
-def _over_channels(of_states: Tensor, weights: Tensor) -> Tensor:
-    """(B, Q, N, E) and weights (B, Q, E) to the sums (B, Q, N) over the channels."""
-    return torch.bmm(of_states.flatten(0, 1), weights.flatten(0, 1)[..., None]).view(*of_states.shape[:2], -1)
-
-
 class _Scan(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -122,13 +117,14 @@ def _gradients(
         for t in range(gradient.shape[1] - 2, -1, -1):
             gradient[:, t].addcmul_(decays[:, t + 1], gradient[:, t + 1])
         carried = decays[:, 0] * gradient[:, 0]
-        d_read[:, at] = _over_channels(states, d_out)
-        d_write[:, at] = _over_channels(gradient, chunk.steps * chunk.x)
+        product = (chunk.steps * chunk.x).flatten(0, 1)
+        d_write[:, at] = torch.bmm(gradient.flatten(0, 1), product[..., None]).view_as(chunk.write)
         d_product = _over_state(chunk.write, gradient)  # of Δ x
         d_x[:, at] = d_product * chunk.steps
         gradient.mul_(decays)  # from here on that of Δ A
         gradient[:, 1:].mul_(states[:, :-1])
         gradient[:, 0].mul_(start)
-        d_rates += torch.mul(gradient, chunk.steps[:, :, None], out=states).sum((0, 1))
+        d_read[:, at] = states.mul_(d_out[:, :, None]).sum(3)
+        d_rates += torch.mul(gradient, chunk.steps[:, :, None], out=decays).sum((0, 1))
         d_steps[:, at] = gradient.mul_(rates).sum(2).addcmul_(d_product, chunk.x)
     return d_x, d_steps, d_rates, d_write, d_read, None, None
