@@ -42,7 +42,7 @@ def selective_scan(
 
 
 class _Chunk:
-    """Some steps of the rows, and the room that the chunks of a call share: fresh memory costs more than what is computed in it."""
+    """Some steps of all rows. The chunks of a call share their memory: fresh memory costs more than what is computed in it."""
 
     def __init__(
         self, at: slice, x: Tensor, steps: Tensor, rates: Tensor, write: Tensor, read: Tensor, restarts: Tensor | None
