@@ -16,6 +16,7 @@ from cloze.interop.architectures import (  # noqa: F401  the imports make the ar
     gpt,
     gpt2,
     lxmert,
+    mamba,
     mobilebert,
     modernbert,
     modernbert_decoder,

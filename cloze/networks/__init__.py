@@ -24,6 +24,7 @@ from cloze.networks.recurrent.bilstm import BiLSTM
 from cloze.networks.recurrent.gru_encoder_decoder import GRU
 from cloze.networks.recurrent.lstm_encoder_decoder import LSTMEncoderDecoder
 from cloze.networks.recurrent.lstm_language_model import LSTM
+from cloze.networks.recurrent.mamba import Mamba
 from cloze.networks.recurrent.two_sided_lstm import TwoSidedLSTM
 from cloze.networks.static.bag_of_ngrams import BagOfNGrams
 from cloze.networks.static.graph_vectors import GraphVectors
@@ -39,7 +40,7 @@ from cloze.networks.zen import Zen
 __all__ = [
     "BagOfNGrams", "BiLSTM", "Cache", "Clock", "CoAttentionTransformer", "CrossModal", "EncoderDecoder",
     "GRU", "GraphVectors", "JointModal", "KnowledgeFusion", "LSTM", "LSTMEncoderDecoder",
-    "LinkedTransformer", "MobileTransformer", "Network", "PairAttention", "ParagraphVectors", "SequenceCache",
+    "LinkedTransformer", "Mamba", "MobileTransformer", "Network", "PairAttention", "ParagraphVectors", "SequenceCache",
     "Spoken", "StateCache", "StateKind", "States",
     "Transformer", "TransformerXL", "TwoSidedLSTM", "TwoStream", "Visual", "Window", "WordVectors", "Zen",
 ]

@@ -31,7 +31,7 @@ from cloze.training.step import StepModule
 #: A recipe for every kind of network.
 SYSTEMS = [
     "bert", "t5-small", "transformer-xl", "xlnet-base", "lstm", "skip-thought", "nnlm", "elmo", "context2vec", "cove", "zen",
-    "ernie-thu", "knowbert", "word2vec-cbow", "ib-bert", "uniter", "vilbert", "lxmert", "cbt", "speechbert",
+    "ernie-thu", "knowbert", "word2vec-cbow", "ib-bert", "uniter", "vilbert", "lxmert", "cbt", "speechbert", "mamba",
 ]  # fmt: skip
 #: A table next to a network, one that reads triples and no text, and two that a task or a text trains without a checkpoint.
 HELPERS = {"pair_attention", "graph_vectors", "bag_of_ngrams", "paragraph_vectors"}
@@ -65,23 +65,24 @@ CHANGES: dict[str, Mapping[str, Any]] = {
 OTHERS: dict[tuple[str, str], Mapping[str, Any]] = {
     ("keep_layers", "t5-small"): {"layers": [1, 3]}, ("keep_layers", "zen"): {"layers": [0]},
 }  # fmt: skip
+LSTMS = "lstm skip-thought elmo context2vec cove"
 #: What is refused: the change, systems, and what is said.
 REFUSED = (
     ("adapters pfeiffer_adapters", "nnlm context2vec cove word2vec-cbow", r"\w+ has no layers that adapters can follow"),
     (
-        "fuse", "bert transformer-xl xlnet-base lstm skip-thought nnlm elmo context2vec cove zen word2vec-cbow ib-bert "
+        "fuse", "bert transformer-xl xlnet-base lstm mamba skip-thought nnlm elmo context2vec cove zen word2vec-cbow ib-bert "
         "ernie-thu knowbert uniter vilbert lxmert cbt speechbert",
         r"fuse: \w+ is not an encoder-decoder of Transformer layers",
     ),
     (
         "mean_layer",
         "t5-small transformer-xl xlnet-base lstm skip-thought nnlm elmo context2vec cove zen word2vec-cbow ernie-thu knowbert "
-        "ib-bert uniter vilbert lxmert cbt speechbert",
+        "ib-bert mamba uniter vilbert lxmert cbt speechbert",
         r"mean_layer: \w+ is not a plain Transformer encoder",
     ),
     (
         "knowledge_adapter",
-        "t5-small transformer-xl xlnet-base lstm skip-thought nnlm elmo context2vec cove word2vec-cbow ib-bert",
+        "t5-small transformer-xl xlnet-base lstm mamba skip-thought nnlm elmo context2vec cove word2vec-cbow ib-bert",
         r"knowledge_adapter: \w+ is not a Transformer encoder. Use adapters",
     ),
     (
@@ -94,7 +95,7 @@ REFUSED = (
     ("keep_layers", "lstm cove", r"layer 1 cannot become layer 0: it has other parts or widths"),
     (
         "prefix", "t5-small transformer-xl xlnet-base lstm skip-thought nnlm elmo context2vec cove zen word2vec-cbow ib-bert "
-        "ernie-thu knowbert uniter vilbert lxmert cbt speechbert",
+        "mamba ernie-thu knowbert uniter vilbert lxmert cbt speechbert",
         r"prefix: expected a Transformer whose layers have weights of their own and no relative distances, got \w+",
     ),
     (
@@ -103,18 +104,19 @@ REFUSED = (
         r"prompt: \w+ does not read vectors in place of a table's rows",
     ),
     (
-        "replace_layers", "t5-small transformer-xl xlnet-base lstm skip-thought nnlm elmo context2vec cove word2vec-cbow ib-bert",
+        "replace_layers",
+        "t5-small transformer-xl xlnet-base lstm mamba skip-thought nnlm elmo context2vec cove word2vec-cbow ib-bert",
         r"replace_layers: \w+ is not a Transformer whose layers have weights of their own and see the same tokens",
     ),
     (
         "read_vector", "t5-small transformer-xl xlnet-base lstm skip-thought nnlm elmo context2vec cove zen ernie-thu knowbert "
-        "word2vec-cbow ib-bert uniter vilbert lxmert cbt speechbert",
+        "mamba word2vec-cbow ib-bert uniter vilbert lxmert cbt speechbert",
         r"read_vector: \w+ is not a plain stack of Transformer layers",
     ),
-    ("layer_dropout", "lstm skip-thought nnlm elmo context2vec cove word2vec-cbow", r"\w+ has no layers that can be skipped"),
+    ("layer_dropout", f"mamba {LSTMS} nnlm word2vec-cbow", r"\w+ has no layers that can be skipped"),
     ("layer_dropout", "xlnet-base", r"TwoStream computes two streams in each layer"),
-    ("prune_heads", "lstm skip-thought nnlm elmo context2vec cove word2vec-cbow", r"prune_heads: \w+ has no attention heads"),
-    ("quantise_activations", "lstm skip-thought nnlm elmo context2vec cove", r"\w+ is not built of Transformer layers. Use"),
+    ("prune_heads", f"mamba {LSTMS} nnlm word2vec-cbow", r"prune_heads: \w+ has no attention heads"),
+    ("quantise_activations", f"mamba {LSTMS} nnlm", r"\w+ is not built of Transformer layers. Use"),
     ("lora quantise_activations", "word2vec-cbow", r"\w+ has no linear maps above its embeddings"),
 )
 #: Changes that have no plain form, and what is said.

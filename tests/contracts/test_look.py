@@ -20,7 +20,8 @@ KINDS: dict[str, tuple[tuple[str, ...], str | None]] = {
     "t5-small": (("encoder", "decoder", "decoder to encoder"), "next"), "transformer-xl": (("attention",), "next"),
     "xlnet-base": (("attention",), "own"), "zen": (("attention",), "own"), "character-bert": (("attention",), "own"),
     "electra-small": (("attention",), None), "lstm": ((), "next"), "elmo": ((), None), "context2vec": ((), None),
-    "cove": ((), None), "skip-thought": ((), None), "nnlm": ((), "next"),
+    "cove": ((), None), "skip-thought": ((), None), "nnlm": ((), "next"), "mamba": ((), "next"),
+    "mamba-bidirectional": ((), "own"),
 }  # fmt: skip
 
 

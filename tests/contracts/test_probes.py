@@ -92,7 +92,7 @@ def test_every_probe_measures_every_kind_of_network_or_says_why_not(
     assert "first" in as_text(finding) and finding.title in render(finding)
 
 
-@pytest.mark.parametrize("name", ["bert", "gpt2", "t5-small", "xlnet-base", "lstm", "elmo", "cove", "word2vec-cbow"])
+@pytest.mark.parametrize("name", ["bert", "gpt2", "t5-small", "xlnet-base", "lstm", "elmo", "cove", "mamba", "word2vec-cbow"])
 def test_geometry_measures_every_network_that_reads_words(name: str, start: Callable[[str], Path]) -> None:
     found = geometry(load_checkpoint(start(name)), TEXTS, Sampled(least=2))
     own = found.measures["self-similarity"]
@@ -132,7 +132,7 @@ def test_a_network_that_answers_texts_is_told_of_no_option_that_probes_lack(star
         text_examples(load_checkpoint(start("t5-small")), ["no tab"])
 
 
-@pytest.mark.parametrize("name", ["lstm", "elmo", "word2vec-cbow"])
+@pytest.mark.parametrize("name", ["lstm", "elmo", "mamba", "word2vec-cbow"])
 def test_networks_without_attention_have_no_heads(name: str, start: Callable[[str], Path]) -> None:
     with pytest.raises(UserError, match="has no attention, and therefore no heads"):
         families(load_checkpoint(start(name)).network)

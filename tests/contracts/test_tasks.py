@@ -32,7 +32,7 @@ SYSTEMS = [
     "bert", "quick", "modern", "electra-small", "character-bert", "ib-bert", "gpt2", "gpt-bert", "unilm", "t5-small", "bart-base",
     "mass", "xlnet-base", "transformer-xl", "zen", "ernie-thu", "knowbert", "uniter",
     "vilbert", "lxmert", "cbt", "speechbert", "lstm", "siatl", "lstm-char", "elmo", "context2vec",
-    "cove", "skip-thought", "nnlm", "word2vec-cbow", "fasttext", "glove",
+    "cove", "skip-thought", "nnlm", "word2vec-cbow", "fasttext", "glove", "mamba", "mamba-bidirectional",
 ]  # fmt: skip
 #: Values that make a recipe small where it does not follow the size of the network.
 NARROW = ("network.change.0.knowledge_adapter.width=24",)
@@ -53,7 +53,7 @@ REFUSED: tuple[tuple[str, str, str, str | None], ...] = (
         'reading.pair="{A} {B}"',
     ),
     (
-        "text_to_text", f"{READERS} uniter {OF_ITEMS} speechbert",
+        "text_to_text", f"{READERS} uniter {OF_ITEMS} speechbert mamba-bidirectional",
         r"needs a network that writes; this one only reads \(open\)\.\n  Use a checkpoint", None,
     ),
     ("text_to_text", "skip-thought", r"needs a head that predicts tokens, which .* does not have\.\n  Use a checkpoint", None),

@@ -70,6 +70,7 @@ KINDS = {
                                "ModernBertDecoderForSequenceClassification"),
     "openai-gpt": Kind("openai-gpt", "OpenAIGPTLMHeadModel", "gpt2", _GPT, "OpenAIGPTForSequenceClassification"),
     "gpt2": Kind("gpt2", "GPT2LMHeadModel", "gpt2", _GPT, "GPT2ForSequenceClassification"),
+    "mamba": Kind("mamba", "MambaForCausalLM", "gpt2", {"hidden_size": 64, "num_hidden_layers": 2}),
     "t5": Kind("t5", "T5ForConditionalGeneration", "t5", _T5),
     "mt5": Kind("mt5", "MT5ForConditionalGeneration", "t5", _T5),
     "bart": Kind("bart", "BartForConditionalGeneration", "roberta", _BART, "BartForSequenceClassification"),

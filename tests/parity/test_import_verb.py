@@ -15,13 +15,13 @@ pytestmark = pytest.mark.parity
 
 KNOWN = (
     "bert", "distilbert", "mobilebert", "roberta", "xlm-roberta", "camembert", "albert", "electra", "xlm", "flaubert", "xlnet",
-    "modernbert", "openai-gpt", "gpt2", "t5", "mt5", "bart", "ernie", "modernbert-decoder",
+    "modernbert", "openai-gpt", "gpt2", "t5", "mt5", "bart", "ernie", "modernbert-decoder", "mamba",
 )
 FILL = (
     "bert", "distilbert", "mobilebert", "roberta", "xlm-roberta", "camembert", "albert", "xlm", "flaubert", "xlnet", "modernbert",
     "ernie",
 )
-WRITE = ("openai-gpt", "gpt2", "modernbert-decoder", "t5", "mt5", "bart")
+WRITE = ("openai-gpt", "gpt2", "modernbert-decoder", "mamba", "t5", "mt5", "bart")
 ANSWER = ("t5", "mt5", "bart")
 RECIPES = {
     "bert": "BERT:", "distilbert": "BERT:", "mobilebert": "MobileBERT:", "roberta": "RoBERTa:", "albert": "ALBERT:",
@@ -29,7 +29,7 @@ RECIPES = {
     "xlm": "Cross-lingual", "flaubert": "FlauBERT:", "xlnet": "XLNet:", "modernbert": "Smarter",
     "openai-gpt": "Improving Language Understanding", "gpt2": "Language Models are Unsupervised", "t5": "Exploring the Limits",
     "xlm-roberta": "RoBERTa:", "camembert": "CamemBERT:", "mt5": "Exploring the Limits",
-    "bart": "BART:", "ernie": "BERT:", "modernbert-decoder": "cloze's own",
+    "bart": "BART:", "ernie": "BERT:", "modernbert-decoder": "cloze's own", "mamba": "Mamba:",
 }  # fmt: skip
 
 
@@ -58,7 +58,11 @@ def test_an_imported_folder_predicts_as_transformers_does_and_every_verb_reads_i
         assert main(arguments) == 0, (arguments, capsys.readouterr())
 
 
-@pytest.mark.parametrize("name", [name for name in KNOWN if not name.endswith("t5")])
+#: Those without a class that classifies.
+NO_CLASSIFIER = ("t5", "mt5", "mamba")
+
+
+@pytest.mark.parametrize("name", [name for name in KNOWN if name not in NO_CLASSIFIER])
 def test_an_imported_classifier_is_one_again_in_transformers(
     systems: ModuleType, foreign: ModuleType, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -63,6 +63,9 @@ DRAWN: dict[str, dict[str, list[Any]]] = {
     "openai-gpt": {**GPT, "afn": ["gelu", "gelu", "relu"]},
     "gpt2": {**GPT, "n_inner": [None, 24], "activation_function": ["gelu_new", "gelu", "relu"],
              "scale_attn_weights": [True, True, False], "scale_attn_by_inverse_layer_idx": [False, False, True]},
+    "mamba": {"hidden_size": [16, 24], "num_hidden_layers": [1, 3], "state_size": [3, 16], "expand": [1, 2],
+              "conv_kernel": [2, 4], "time_step_rank": ["auto", 5], "use_bias": [False, True], "use_conv_bias": [True, False],
+              "hidden_act": ["silu", "silu", "gelu"], "layer_norm_epsilon": [1e-5, 0.1], "tie_word_embeddings": [True, False]},
     "t5": {"d_model": [16, 32], "num_heads": [1, 3], "d_kv": [4, 8], "num_layers": [1, 2], "num_decoder_layers": [1, 3],
            "feed_forward_proj": ["relu", "gated-gelu", "gated-relu", "gelu_new"], "relative_attention_num_buckets": [8, 32],
            "relative_attention_max_distance": [12, 128], "tie_word_embeddings": [True, False]},
@@ -77,7 +80,7 @@ def configurations(draw: Any, names: tuple[str, ...]) -> tuple[str, bool, dict[s
     """An architecture, whether it classifies, its configuration, and whether buffers hold something."""
     name = draw(st.sampled_from(names))
     values = {key: draw(st.sampled_from(choices)) for key, choices in DRAWN[name].items()}
-    return name, name != "t5" and draw(st.booleans()), values, draw(st.integers(0, 3)) == 0
+    return name, name not in ("t5", "mamba") and draw(st.booleans()), values, draw(st.integers(0, 3)) == 0
 
 
 def judge(systems: ModuleType, foreign: ModuleType, folder: Path, drawn: tuple[str, bool, dict[str, Any], bool]) -> str:
@@ -105,7 +108,7 @@ def judge(systems: ModuleType, foreign: ModuleType, folder: Path, drawn: tuple[s
 
 @pytest.mark.parametrize("names", [
     ("bert", "distilbert", "mobilebert", "roberta", "albert", "electra"),
-    ("xlm", "flaubert", "xlnet", "modernbert"), ("modernbert-decoder",), ("openai-gpt", "gpt2", "t5", "bart"),
+    ("xlm", "flaubert", "xlnet", "modernbert"), ("modernbert-decoder",), ("openai-gpt", "gpt2", "t5", "bart"), ("mamba",),
 ])  # fmt: skip
 def test_models_of_random_configurations_are_read_equal_or_refused_in_words(
     systems: ModuleType, foreign: ModuleType, tmp_path: Path, names: tuple[str, ...]

@@ -55,6 +55,11 @@ def spare_rows(found: Checked) -> int:
     return with_heads(found) + 4 * network_width(found)
 
 
+def padded_rows(found: Checked) -> int:
+    """Mamba's table has as many rows as the next multiple of eight; those beyond the vocabulary are never read."""
+    return with_heads(found) + -50_277 % 8 * network_width(found)
+
+
 def network_width(found: Checked) -> int:
     part = found.recipe.exported.part
     assert part is not None
@@ -133,6 +138,7 @@ Counted = Callable[[Checked], int]
         ("mass-middle", None, with_heads, 208_664_576),  # README: 208M
         ("nnlm", None, with_heads, 11_904_264),  # the paper's formula at |V| = 17,964, n = 6, h = 60, m = 100
         ("awd-lstm", None, with_heads, 24_221_600),
+        ("mamba", None, padded_rows, 129_135_360),  # mamba-130m
         ("elmo", None, network, 93_600_864),
         ("xlnet-base", None, network, 116_718_336),
         ("xlnet-base", None, with_heads, 116_718_336 + 32_000),
