@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -13,13 +13,13 @@ from torch import Tensor, nn
 
 from cloze.bounds import BelowOne, Depth, NonNegative, Positive, Width
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
-from cloze.networks.blocks.hooks import after_layer, count_hooks
+from cloze.networks.blocks.hooks import after_layer
 from cloze.networks.blocks.inputs.embeddings import Embeddings
 from cloze.networks.blocks.norm import make_norm
 from cloze.networks.blocks.recurrence.recurrent_state import StateCache
 from cloze.networks.blocks.recurrence.selective_scan import selective_scan
 from cloze.networks.clock import Clock
-from cloze.networks.cost import Operations, shown
+from cloze.networks.cost import Operations, SequenceSize
 from cloze.networks.network import Network, last_positions, named_sizes, reading_kinds, reading_states, require_order
 from cloze.registry import Given, register
 
@@ -160,18 +160,17 @@ class MambaLayer(nn.Module):
             y = y + self.backwards(channels.flip(1), None if block is None else block.flip(1))[0].flip(1)
         return x + self.dropout(self.out_proj(y * F.silu(gate))), last
 
-    def count_operations(self, counted: Operations, tokens: int) -> None:
+    def count_operations(self, counted: Operations, size: SequenceSize) -> None:
         """The products with weights, and the sums over the state; convolutions and states are computed number by number."""
-        counted.pass_through(self.norm)
-        counted.add_linear(tokens, self.in_proj)
+        counted.add(size, self.norm, self.in_proj)
         sides = [side for side in (self.forwards, self.backwards) if side is not None]
         branches = [counted.branch() for _ in sides]
         for side, branch in zip(sides, branches, strict=True):
             branch.pass_through(side.conv1d)
-            branch.add_linear(tokens, side)
-            branch.add_row_products(tokens * side.A_log.numel())
+            branch.add(size, side, without=[side.conv1d])
+            branch.add_row_products(size.tokens * side.A_log.numel())
         counted.add_branches(*branches)
-        counted.add_linear(tokens, self.out_proj)
+        counted.add(size, self.out_proj)
 
 
 @register("network", "mamba")
@@ -279,14 +278,3 @@ class Mamba(Network):
             summaries = last_positions(tokens, block)
         states: dict[str, Any] = reading_states(want, self.finish(x), passed, summaries)
         return states
-
-    def count_operations(
-        self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None
-    ) -> None:
-        """The tokens' way through the layers."""
-        size = shown(fields)
-        counted.pass_through(self.embeddings)
-        for number, layer in enumerate(self.layers):
-            layer.count_operations(counted, size.tokens)
-            count_hooks(counted, self.around, number, size)
-        counted.pass_through(self.norm)
