@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from cloze.networks.fast.switch import bits, pays
+from cloze.networks.fast.switch import bits, kernel_for
 
 
 def activate(x: Tensor, kind: str) -> Tensor:
@@ -32,21 +32,17 @@ def activate_backward(gradient: Tensor, x: Tensor, kind: str) -> Tensor:
 
 def _gelu_tanh(x: Tensor) -> Tensor:
     """By compiled code, or by a look-up; both in less than half the time of torch's tanh."""
-    if not pays(x):
+    if (kernel := kernel_for("gelu", x)) is None:
         return _look_up(x, _tanh_tables()[0])
-    from cloze.networks.fast.gelu_kernels import gelu_tanh
-
     output = torch.empty_like(x)
-    gelu_tanh(bits(x, x.numel()), bits(output, x.numel()))
+    kernel.gelu_tanh(bits(x).ravel(), bits(output).ravel())
     return output
 
 
 def _gelu_tanh_backward(gradient: Tensor, x: Tensor) -> Tensor:
-    if not pays(x):
+    if (kernel := kernel_for("gelu", x)) is None:
         return gradient.mul_(_look_up(x, _tanh_tables()[1]))
-    from cloze.networks.fast.gelu_kernels import gelu_tanh_back
-
-    gelu_tanh_back(bits(x, x.numel()), bits(gradient, x.numel()))
+    kernel.gelu_tanh_back(bits(x).ravel(), bits(gradient).ravel())
     return gradient
 
 
