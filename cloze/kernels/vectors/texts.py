@@ -13,7 +13,7 @@ import numpy as np
 
 from cloze.kernels.compiling import INNER, OPTIONS, kernel
 from cloze.kernels.floats import exponential, from_order, order
-from cloze.kernels.vectors.arguments import HIERARCHICAL, ONE_VERSUS_ALL, ROW_REGISTER, SOFTMAX
+from cloze.kernels.vectors.arguments import HIERARCHICAL, LINE, ONE_VERSUS_ALL, ROW_REGISTER, SOFTMAX
 from cloze.kernels.vectors.draws import GOLDEN, below, mix
 from cloze.kernels.vectors.lines import fetch_row
 from cloze.kernels.vectors.registers import add_product, load, spread, store
@@ -67,15 +67,17 @@ def take_share(inputs: Any, members: Any, count: Any, share: Any, mean: Any) -> 
 @kernel(**INNER)
 def take_scores(outputs: Any, classes: Any, mean: Any, scores: Any) -> None:
     """scores (1, C) = mean · outputs; those of the padding are very low."""
-    row = scores[0]
-    for c in range(len(row)):
-        row[c] = np.float32(0.0)
-    for d in range(outputs.shape[0]):
-        factor, output = mean[0, d], outputs[d]
-        for c in range(len(row)):
-            row[c] += factor * output[c]
-    for c in range(classes.classes, len(row)):
-        row[c] = np.float32(-1e30)
+    for block in range(outputs.shape[1] // LINE):
+        c = block * LINE
+        low, high = spread(np.float32(0.0)), spread(np.float32(0.0))
+        for d in range(outputs.shape[0]):
+            factor = spread(mean[0, d])
+            low = add_product(low, factor, load(outputs, d, c))
+            high = add_product(high, factor, load(outputs, d, c + ROW_REGISTER))
+        store(scores, 0, c, low)
+        store(scores, 0, c + ROW_REGISTER, high)
+    for c in range(classes.classes, outputs.shape[1]):
+        scores[0, c] = np.float32(-1e30)
 
 
 @kernel(**INNER)
