@@ -185,7 +185,8 @@ def _add_compiled(
     sums = np.empty((2, rows))
     gradients = np.empty((0, classes), dtype=np.int16) if into is None else bits(into)
     arguments = (
-        bits(scores), targets.contiguous().numpy(), weights.contiguous().numpy(), smoothing, z_loss, gradients, *sums,
+        bits(scores), targets.contiguous().numpy(), weights.contiguous().numpy(), smoothing, z_loss, gradients, into is scores,
+        *sums,
     )
     threads = min(torch.get_num_threads(), max(1, scores.numel() // _A_THREAD))
     borders = [rows * number // threads for number in range(threads + 1)]

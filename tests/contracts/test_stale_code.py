@@ -45,7 +45,7 @@ rows = torch.randn(6, 111, generator=torch.Generator().manual_seed(0)).bfloat16(
 bits, into = rows.view(torch.int16).numpy(), np.zeros((6, 111), np.int16)
 gelu, losses, right = bits.ravel().copy(), np.zeros(6), np.zeros(6)
 gelu_tanh(bits.ravel(), gelu)
-take_losses(bits, np.arange(6), np.ones(6, np.float32), 0.0, 0.0, into, losses, right, 0, 6)
+take_losses(bits, np.arange(6), np.ones(6, np.float32), 0.0, 0.0, into, False, losses, right, 0, 6)
 """
 GELU, LOSS, GRADIENT = (HALVES + f"print({what})" for what in ("gelu.tolist()", "losses.tolist()", "into.tolist()"))
 GLOVE = """
