@@ -127,8 +127,8 @@ def parse() -> argparse.Namespace:
 def in_a_process(recipe: str, threads: int, asked: argparse.Namespace, work: str) -> list[dict[str, Any]]:
     """Measure one recipe in a fresh process; prints and returns a record per function."""
     command = [sys.executable, __file__, "--one", recipe, "--threads", str(threads), "--rounds", str(asked.rounds)]
-    command += ["--batch", str(asked.batch), "--size", asked.size, "--clock", asked.clock, "--corpus", asked.corpus, "--work", work]
-    command += ["--only", *asked.only] if asked.only else []
+    command += ["--batch", str(asked.batch), "--size", asked.size, "--clock", asked.clock, "--corpus", asked.corpus]
+    command += ["--work", work, *(["--only", *asked.only] if asked.only else [])]
     done = subprocess.run(command, capture_output=True, text=True)
     lines = [line for line in done.stdout.splitlines() if line.startswith("FOUND")]
     if not lines:

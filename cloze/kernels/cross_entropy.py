@@ -28,8 +28,8 @@ def take_losses(
 ) -> None:
     """Weighted loss, and weight where the target alone is best, of rows first … last - 1 of bfloat16 scores (M, C) as int16.
 
-    `into` receives their gradient: it is the scores if `in_place`, and may be empty. `targets` int64, `weights` float32, `losses` and `right`
-    float64, (M,) all.
+    `into` receives their gradient: it is the scores if `in_place`, and may be empty. `targets` int64, `weights` float32, `losses`
+    and `right` float64, (M,) all.
     """
     classes = scores.shape[1]
     for row in range(first, last):
