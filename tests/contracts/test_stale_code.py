@@ -90,7 +90,7 @@ CHANGES = [
     ("vectors/exact.py", "else pairs\n", "else 2 * pairs\n", EXACT),
     ("vectors/glove.py", "loss += 0.5 * g * diff", "g *= np.float32(0.5)", GLOVE),
     ("vectors/lines.py", "LOSS_EVERY = 64", "LOSS_EVERY = 8", SHARED),
-    ("vectors/registers.py", "quarters = (0, 4)", "quarters = (4, 0)", SHARED),
+    ("vectors/registers.py", 'fcmp_ordered("<"', 'fcmp_ordered(">"', SHARED),
     ("vectors/rows.py", "10395.0", "10399.0", SHARED),
     ("vectors/shared.py", "totals[1] += pairs", "totals[1] += 2 * pairs", SHARED),
     ("vectors/tables.py", "_FULL = float(2**32)", "_FULL = float(2**31)", SHARED),
