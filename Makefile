@@ -10,8 +10,7 @@ INDEX  := https://download.pytorch.org/whl/cpu
 # Test workers: one per core, one thread each.
 JOBS   ?= auto
 
-# Tests that run again with vector registers of eight floats, and tests that run again without the compiler.
-SIMD   := tests/networks/test_simd.py tests/networks/test_fast_layer.py tests/objectives/test_cross_entropy.py
+# Tests that run again without the compiler.
 PLAIN  := tests/training/test_engine.py tests/networks/test_fast_layer.py tests/networks/test_blocks_dropout.py \
 	tests/objectives/test_cross_entropy.py tests/corpus/test_cooccurrences.py tests/text/test_words.py tests/text/test_apart.py
 
@@ -21,7 +20,6 @@ demo: $(VENV)/.core
 
 test: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
-	OMP_NUM_THREADS=1 CLOZE_SIMD=8 $(BIN)/python -m pytest -n $(JOBS) $(SIMD)
 	OMP_NUM_THREADS=1 CLOZE_NUMBA=off $(BIN)/python -m pytest -n $(JOBS) $(PLAIN)
 
 slow: $(VENV)/.dev

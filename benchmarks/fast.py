@@ -1,8 +1,8 @@
 """What each fast CPU function buys: the share of a training step that it saves, recipe by recipe.
 
-    python benchmarks/fast.py [--recipes bert gpt2 t5-small] [--threads 1 2] [--rounds 15] [--only gelu] [--clock cpu]
+    python benchmarks/fast.py [--recipes bert gpt2] [--size tiny] [--threads 1 2] [--rounds 15] [--only gelu] [--clock cpu]
 
-A process trains a recipe (size `mini`, rows of 128 tokens) on one batch, again and again. Every round takes a step with all fast
+A process trains a recipe (`--size`, rows of 128 tokens) on one batch, again and again. Every round takes a step with all fast
 functions and one without each of them, in random order. A function saves (time without it - time with all) / time with all. The
 output gives, in per cent, the median over rounds with its quartiles, and `best`, which compares the fastest step of each kind.
 The row `noise` compares two steps with all functions: smaller figures mean nothing. A dash: the recipe does not use the function.
@@ -50,15 +50,26 @@ class Switch:
         return self.no if self.off else decided
 
 
+class KernelSwitch(Switch):
+    """A kernel of `cloze.kernels`, which is not found while the switch is off."""
+
+    def __init__(self, kernel: str) -> None:
+        from cloze import kernels
+
+        super().__init__(f"{kernel} kernel", kernels, "find", None)
+        self.kernel = kernel
+
+    def __call__(self, *given: Any, **named: Any) -> Any:
+        return super().__call__(*given, **named) if given[0] == self.kernel else self.decide(*given, **named)
+
+
 def switches() -> list[Switch]:
-    """The fast functions, each by the decision that selects it."""
+    """The fast functions, each by the decision that selects it. Undo them in reverse order."""
+    from cloze.kernels import KERNELS
     from cloze.networks import encoder_decoder
-    from cloze.networks.blocks import dropout
     from cloze.networks.blocks.attention import AttentionCall
     from cloze.networks.blocks.feed_forward import FeedForwardCall
-    from cloze.networks.fast import activation
     from cloze.networks.fast.choose import FAST
-    from cloze.objectives import cross_entropy
     from cloze.training import step
 
     class Fits:
@@ -74,9 +85,7 @@ def switches() -> list[Switch]:
     return [
         Switch("attention", Fits(), "attention"),
         Switch("feed-forward", Fits(), "feed_forward"),
-        Switch("gelu kernel", activation, "pays"),
-        Switch("dropout kernel", dropout, "has_numba"),
-        Switch("cross-entropy kernel", cross_entropy, "can_be_handed"),
+        *(KernelSwitch(name) for name, kernel in KERNELS.items() if kernel.least),  # those that a step may call
         Switch("padding left out", encoder_decoder, "_real", None),
         Switch("read positions only", step, "worth_selecting"),
     ]
@@ -106,6 +115,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--size", default="mini", help="size of the networks, such as tiny")
     parser.add_argument("--only", nargs="+", help="names of functions, such as gelu")
     parser.add_argument("--clock", choices=["wall", "cpu"], default="wall")
     parser.add_argument("--corpus", default="python-docs", help="text or a folder of texts")
@@ -117,8 +127,8 @@ def parse() -> argparse.Namespace:
 def in_a_process(recipe: str, threads: int, asked: argparse.Namespace, work: str) -> list[dict[str, Any]]:
     """Measure one recipe in a fresh process; prints and returns a record per function."""
     command = [sys.executable, __file__, "--one", recipe, "--threads", str(threads), "--rounds", str(asked.rounds)]
-    command += ["--batch", str(asked.batch), "--clock", asked.clock, "--corpus", asked.corpus, "--work", work]
-    command += ["--only", *asked.only] if asked.only else []
+    command += ["--batch", str(asked.batch), "--size", asked.size, "--clock", asked.clock, "--corpus", asked.corpus]
+    command += ["--work", work, *(["--only", *asked.only] if asked.only else [])]
     done = subprocess.run(command, capture_output=True, text=True)
     lines = [line for line in done.stdout.splitlines() if line.startswith("FOUND")]
     if not lines:
@@ -146,7 +156,7 @@ def one(asked: argparse.Namespace) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as out:
         pretrain(
             asked.one, corpus=store, out=out, budget=f"{(asked.rounds + WARM_UP) * steps.steps_per_round}steps",
-            overrides=values_of(asked.one, asked.batch), size="mini", device="cpu", report=lambda line: None, fit=False,
+            overrides=values_of(asked.one, asked.batch), size=asked.size, device="cpu", report=lambda line: None, fit=False,
         )
     return steps.records(asked.one, asked.threads[0])
 

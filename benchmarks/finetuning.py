@@ -118,7 +118,7 @@ def weights() -> Path:
 def ours(precision: str, work: Path) -> dict[str, Any]:
     """`cloze finetune` with the peer's numbers."""
     import_module("torch._dynamo")  # by torch's optimizers at their first use; the peer has it before its clock starts
-    from cloze.compiled import has_numba
+    from cloze.kernels import has_numba
     from cloze.runs.finetuning.finetune import finetune
 
     has_numba()

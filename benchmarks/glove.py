@@ -39,7 +39,7 @@ from cloze.corpus.counting.cooccurrences import count_cells
 from cloze.corpus.stores.build import build_store, train_tokenizer_from
 from cloze.corpus.stores.writer import StoreWriter
 from cloze.engines.glove import _jobs
-from cloze.engines.kernels.glove_kernels import glove
+from cloze.kernels.vectors.glove import glove
 from cloze.text import Normalise, TextSpec, Words
 
 ROLES = {"[PAD]": 0, "[UNK]": 1, "[BOS]": 2, "[EOS]": 3}

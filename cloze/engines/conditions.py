@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from cloze import kernels
 from cloze.batching import Feed
-from cloze.compiled import has_numba
-from cloze.errors import MissingExtra
 from cloze.networks.static.word_vectors import WordVectors
 from cloze.training.engine import on_cpu
 from cloze.training.optimizers.static_optimizers import Sgd
@@ -72,12 +71,8 @@ def unlike_sgd(run: Run) -> str:
     return "" if on_cpu(run) else "the device is not the CPU"
 
 
-def require_numba(purpose: str, kernels: Callable[[], tuple[Any, ...]]) -> str:
-    """A hint if `kernels` must be compiled first. Raises `MissingExtra` if numba is missing."""
-    if not has_numba():
-        raise MissingExtra("numba", "fast", purpose)
-    from cloze.kernel import is_kept
-
-    if is_kept(*kernels()):
+def require_kernel(name: str, purpose: str, functions: Callable[[Any], tuple[Any, ...]]) -> str:
+    """A hint if `functions` of a kernel's module must be compiled first. Raises `MissingExtra` if numba is missing."""
+    if kernels.are_compiled(*functions(kernels.require(name, purpose))):
         return ""
     return "hint: the first run compiles this engine's code, which takes a minute or two; later runs start at once."

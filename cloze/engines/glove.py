@@ -11,9 +11,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from cloze import kernels
 from cloze.corpus.counting.cells import CellPlan
 from cloze.corpus.counting.cooccurrences import BoundCooccurrences
-from cloze.engines.conditions import Single, is_for, require_numba, single, unlike
+from cloze.engines.conditions import Single, is_for, require_kernel, single, unlike
 from cloze.objectives import Loss
 from cloze.objectives.static.cooccurrence_regression import CooccurrenceRegression
 from cloze.registry import register
@@ -54,18 +55,17 @@ class GloveEngine:
 
     def require(self, run: Run) -> str:
         """A hint if the kernel must be compiled first. Raises `MissingExtra` without numba."""
-        return require_numba("training GloVe in compiled code", lambda: _kernels(run))
+        return require_kernel("glove", "training GloVe in compiled code", lambda module: (module.glove(_width(run)),))
 
     def begin(self, steps: Steps) -> GloveTrainer:
         """Start training."""
         return GloveTrainer(steps, threads=torch.get_num_threads())
 
 
-def _kernels(run: Run) -> tuple[Any, ...]:
-    from cloze.engines.kernels.glove_kernels import glove
-
+def _width(run: Run) -> int:
     network: Any = next(iter(run.step.networks.values()))
-    return (glove(network.width),)
+    width: int = network.width
+    return width
 
 
 class GloveTrainer:
@@ -74,8 +74,6 @@ class GloveTrainer:
     unit = ProgressUnit("cells", 2.0)
 
     def __init__(self, steps: Steps, *, threads: int) -> None:
-        from cloze.engines.kernels.glove_kernels import glove
-
         setup = single(steps.run)
         assert isinstance(setup, Single)  # or the engine would not fit
         self.steps, self.threads, self.feed = steps, threads, setup.feed
@@ -90,7 +88,7 @@ class GloveTrainer:
         self.settings = np.array([objective.limit, objective.power, 0.0, optimizer.clip])
         self.words = self._side(network.embeddings.weight, network.bias)
         self.contexts = self._side(network.contexts.weight, network.context_bias)
-        self.kernel = glove(network.width)
+        self.kernel = kernels.find("glove").glove(network.width)
         self.pool = ThreadPoolExecutor(threads) if threads > 1 else None
         self.plan = lru_cache(maxsize=2)(self._plan)
 

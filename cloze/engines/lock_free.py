@@ -10,17 +10,17 @@ bit; with more threads the order of updates varies. Tokens are counted before su
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cloze import rng
+from cloze import kernels, rng
 from cloze.batching import Feed
 from cloze.corpus.sources.lines import BoundLines
 from cloze.corpus.sources.plan import Cut, RowPlan
-from cloze.engines.conditions import is_for, require_numba, single, unlike_sgd
+from cloze.engines.conditions import is_for, require_kernel, single, unlike_sgd
 from cloze.engines.tables import AlignedTable
 from cloze.engines.threads import NO_KEYS, Arrays, Threads
 from cloze.errors import CorpusError
@@ -28,6 +28,8 @@ from cloze.exercises.noise.subsample import Subsample
 from cloze.exercises.paragraph import Paragraph
 from cloze.exercises.targets.predict import Predict
 from cloze.exercises.targets.windows import WindowPairs
+from cloze.kernels.vectors import arguments
+from cloze.kernels.vectors.arguments import TrainingLines
 from cloze.networks.static.paragraph_vectors import ParagraphVectors
 from cloze.networks.static.word_vectors import WordVectors
 from cloze.objectives.static.hierarchical_softmax import HierarchicalSoftmax
@@ -35,9 +37,6 @@ from cloze.objectives.static.negative_sampling import NegativeSampling
 from cloze.registry import register
 from cloze.training.engine import Steps
 from cloze.training.run import Run
-
-if TYPE_CHECKING:
-    from cloze.engines.kernels.parts import TrainingLines
 
 
 class _Shape(NamedTuple):
@@ -73,7 +72,9 @@ class LockFree:
         """A hint if the kernel must be compiled first. Raises `MissingExtra` without numba."""
         shape = shape_of(run)
         assert not isinstance(shape, str)
-        return require_numba("training word vectors in compiled code", lambda: (_kernel_of(shape),))
+        return require_kernel(
+            _kernel_name(shape), "training word vectors in compiled code", lambda module: (module.train_lines,)
+        )
 
     def begin(self, steps: Steps) -> LockFreeTrainer:
         """Compile the kernel and start."""
@@ -126,32 +127,28 @@ class LockFreeTrainer(Threads):
     """Word vectors at work: all threads take jobs of several steps until something is due."""
 
     def __init__(self, steps: Steps, *, threads: int) -> None:
-        from cloze.engines.kernels import parts
-
         shape = shape_of(steps.run)
         assert not isinstance(shape, str)
         super().__init__(steps, shape.entry, shape.feed, threads=threads)
         self.shape = shape
         source: Any = shape.feed.source
         self.source: BoundLines = source
-        self.shared = _is_shared(shape)
+        self.shared, self.kernel = _is_shared(shape), kernels.find(_kernel_name(shape))
         self.windows, self.targets, self.subwords = described(shape.asked, shape.keep, shape.network, shape.objective)
         self.owned = isinstance(shape.network, ParagraphVectors)
         # A word that fills its own window is moved by the whole gradient many times; without a bound its vector diverges.
-        bounded = self.owned or (self.windows.full and self.windows.predicts == parts.PREDICT_FROM_MEAN)
-        self.curve = parts.Sigmoid.fine(skip=bounded or not self.targets.negatives)
+        bounded = self.owned or (self.windows.full and self.windows.predicts == arguments.PREDICT_FROM_MEAN)
+        self.curve = arguments.Sigmoid.fine(skip=bounded or not self.targets.negatives)
         self.inputs = AlignedTable(shape.network.embeddings.weight)
         self.outputs = AlignedTable(shape.objective.head.weight)
         self.works = [
-            parts.ThreadBuffers.of(self.windows, self.targets, self.inputs.padded, self.subwords)
+            arguments.ThreadBuffers.of(self.windows, self.targets, self.inputs.padded, self.subwords)
             for _ in range(threads)
         ]
         self.compile(NO_KEYS)
 
     def train_rows(self, rows: Arrays, rates: NDArray[np.float32], number: int, totals: NDArray[np.float64]) -> None:
         """Train on lines: first token, length and random key of each."""
-        from cloze.engines.kernels.parts import TrainingLines
-
         starts, lengths, keys = rows
         self._train(TrainingLines(self.tokens, starts, lengths, rates, keys, self._owners(starts)), number, totals)
 
@@ -166,13 +163,11 @@ class LockFreeTrainer(Threads):
         return document + network.first
 
     def _train(self, job: TrainingLines, number: int, totals: NDArray[np.float64]) -> None:
-        from cloze.engines.kernels import exact, shared
-
         inputs, outputs, work = self.inputs.rows, self.outputs.rows, self.works[number]
         if self.shared:
-            shared.train_shared(job, self.windows, self.targets, inputs, outputs, work, self.curve, totals)
+            self.kernel.train_shared(job, self.windows, self.targets, inputs, outputs, work, self.curve, totals)
         else:
-            exact.train_exact(
+            self.kernel.train_exact(
                 job, self.windows, self.targets, self.subwords, inputs, outputs, work, self.curve, totals
             )
 
@@ -199,10 +194,8 @@ def _is_shared(shape: _Shape) -> bool:
     return drawn and centred and network.subwords is None
 
 
-def _kernel_of(shape: _Shape) -> Any:
-    from cloze.engines.kernels import exact, shared
-
-    return shared.train_lines if _is_shared(shape) else exact.train_lines
+def _kernel_name(shape: _Shape) -> str:
+    return "skipgram" if _is_shared(shape) else "windows"
 
 
 def described(
@@ -211,26 +204,24 @@ def described(
     frozen: bool = False,
 ) -> tuple[Any, Any, Any]:
     """The parts of a run in the form that kernels take: windows, targets, subwords."""
-    from cloze.engines.kernels import parts
-
     chances = np.ones(network.vocab_size) if keep is None else keep.keep
     full = network.gradient == "full"
     if isinstance(edit, WindowPairs):
-        predicts = {"centre": parts.PREDICT_CENTRE, "context": parts.PREDICT_CONTEXT}[edit.ask]
-        cut = parts.WindowSampling.of(
+        predicts = {"centre": arguments.PREDICT_CENTRE, "context": arguments.PREDICT_CONTEXT}[edit.ask]
+        cut = arguments.WindowSampling.of(
             chances, radius=edit.radius, shrinks=edit.shrink == "uniform",
-            predicts=parts.PREDICT_FROM_MEAN if edit.together else predicts, full=full,
+            predicts=arguments.PREDICT_FROM_MEAN if edit.together else predicts, full=full,
             shares=isinstance(objective, NegativeSampling) and objective.share, frozen=frozen,
         )
     else:
-        cut = parts.WindowSampling.of(chances, radius=1, predicts=parts.PREDICT_FROM_OWNER, full=full, frozen=frozen)
+        cut = arguments.WindowSampling.of(chances, radius=1, predicts=arguments.PREDICT_FROM_OWNER, full=full, frozen=frozen)
     if isinstance(objective, NegativeSampling):
-        targets = parts.Targets.sampled(
+        targets = arguments.Targets.sampled(
             objective.noise.numpy(), negatives=objective.negatives, redraws=objective.redraw
         )
     else:
-        targets = parts.Targets.coded(*objective.codes)
-    subwords = parts.SubwordRows.none()
+        targets = arguments.Targets.coded(*objective.codes)
+    subwords = arguments.SubwordRows.none()
     if network.subwords is not None:
-        subwords = parts.SubwordRows(network._buffer("starts").numpy(), network._buffer("rows").numpy())
+        subwords = arguments.SubwordRows(network._buffer("starts").numpy(), network._buffer("rows").numpy())
     return cut, targets, subwords

@@ -18,14 +18,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cloze import rng
+from cloze import kernels, rng
 from cloze.batch import Batch
 from cloze.batching.collate import collate, one_per_row
-from cloze.compiled import has_numba
 from cloze.engines.lock_free import described
 from cloze.exercises.noise.subsample import Subsample
 from cloze.exercises.targets.predict import Predict
 from cloze.exercises.targets.windows import WindowPairs
+from cloze.kernels.vectors.arguments import Sigmoid, ThreadBuffers, TrainingLines, aligned, padded
 from cloze.networks.static.paragraph_vectors import ParagraphVectors
 from cloze.objectives.static.hierarchical_softmax import HierarchicalSoftmax
 from cloze.objectives.static.negative_sampling import NegativeSampling
@@ -59,7 +59,7 @@ class Inferred:
         keys = rng.row_keys("paragraph", items=np.array(hashes, np.int64))
         width = self.network.width
         begin = (2.0 * rng.Draw(keys).uniform("start", width) - 1.0) * self.network.spread / width
-        train = self._compiled if has_numba() else self._plain
+        train = self._plain if kernels.find("windows") is None else self._compiled
         vectors = train(texts, keys, begin.astype(np.float32))
         return torch.from_numpy(vectors).to(tokens.device)
 
@@ -99,8 +99,6 @@ class Inferred:
 
     def _train(self, texts: Sequence[NDArray[Any]], keys: NDArray[np.uint64], number: int) -> None:
         """Train the vectors of texts, of which the first has the row `number` of those for texts."""
-        from cloze.engines.kernels import exact, parts
-
         if not texts:
             return
         (windows, targets, subwords), outputs, passes = self._described, self._outputs, len(self.rates)
@@ -111,13 +109,14 @@ class Inferred:
         tokens.flags.writeable = False  # as those of a store, so that code compiled for training serves
         # One call for all passes, text by text, so that the rows of its words stay in the cache.
         drawn = np.stack([rng.mix_keys(keys, rng.fold("pass", number)) for number in range(passes)], axis=1)
-        job = parts.TrainingLines(
+        job = TrainingLines(
             tokens, (np.cumsum(lengths) - lengths).repeat(passes), lengths.repeat(passes),
             np.tile(np.array(self.rates, np.float32), len(texts)), drawn.ravel(),
             (self.network.first + number + np.arange(len(texts))).repeat(passes),
         )
-        work, curve = parts.ThreadBuffers.of(windows, targets, outputs.shape[1], subwords), parts.Sigmoid.fine(skip=True)
-        exact.train_exact(job, windows, targets, subwords, self._inputs, outputs, work, curve, np.zeros(4))
+        work, curve = ThreadBuffers.of(windows, targets, outputs.shape[1], subwords), Sigmoid.fine(skip=True)
+        train_exact = kernels.find("windows").train_exact
+        train_exact(job, windows, targets, subwords, self._inputs, outputs, work, curve, np.zeros(4))
 
     # --- in the loop's way ------------------------------------------------------------------------------------------------
 
@@ -155,8 +154,6 @@ class Inferred:
 
 def _wide(table: Tensor, more: int = 0) -> NDArray[np.float32]:
     """A copy of a table as kernels read it, rows of whole registers, and `more` rows of zeros."""
-    from cloze.engines.kernels.parts import aligned, padded
-
     rows = aligned(len(table) + more, padded(table.shape[1]))
     rows[: len(table), : table.shape[1]] = table.detach().float().cpu().numpy()
     return rows

@@ -7,6 +7,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from cloze.kernels.vectors.arguments import LINE, aligned, padded
+
 
 class AlignedTable:
     """A parameter (rows, width) whose memory a kernel may read by whole registers.
@@ -16,8 +18,6 @@ class AlignedTable:
     """
 
     def __init__(self, parameter: Tensor) -> None:
-        from cloze.engines.kernels.parts import padded
-
         self.parameter = parameter
         self.width = parameter.shape[1]
         self.padded = padded(self.width)
@@ -28,13 +28,11 @@ class AlignedTable:
         """Make the parameter a view of `rows`; the columns beyond its width are 0 and stay so."""
         if self.taken:
             return
-        from cloze.engines.kernels.parts import aligned
-
         held = self.parameter.data
         self.rows, self.taken = aligned(len(held), self.padded), True
-        padded = torch.from_numpy(self.rows)
-        padded[:, : self.width] = held
-        self.parameter.data = padded[:, : self.width]
+        table = torch.from_numpy(self.rows)
+        table[:, : self.width] = held
+        self.parameter.data = table[:, : self.width]
 
     def give_back(self) -> None:
         """Make the parameter contiguous again."""
@@ -45,23 +43,19 @@ class AlignedTable:
 
 
 class TurnedTable:
-    """A parameter (C, width) that a kernel reads turned, (width, C), with C padded to whole registers.
+    """A parameter (C, width) that a kernel reads turned, (width, C), with C padded to whole cache lines.
 
     `take` copies it into `rows`, and `give_back` copies it back; between them the parameter is not up to date.
     """
 
     def __init__(self, parameter: Tensor) -> None:
-        from cloze.kernel import SIMD_WIDTH
-
         self.parameter, self.taken = parameter, False
-        self.padded = -(-parameter.shape[0] // SIMD_WIDTH) * SIMD_WIDTH
+        self.padded = -(-parameter.shape[0] // LINE) * LINE
         self.rows: NDArray[np.float32] = np.zeros((parameter.shape[1], 0), np.float32)
 
     def take(self) -> None:
         """Copy the parameter into `rows`; the columns of the padding are 0 and stay so."""
         if not self.taken:
-            from cloze.engines.kernels.parts import aligned
-
             self.rows, self.taken = aligned(self.parameter.shape[1], self.padded), True
             self.rows[:, : self.parameter.shape[0]] = self.parameter.data.numpy().T
 

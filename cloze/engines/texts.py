@@ -1,8 +1,8 @@
 """The engine `lock_free_texts`: fastText's classifier in compiled code, by threads that change the same rows without locks.
 
-A step is `training.batch` texts, each of which is an update of its own (`kernels/text_kernels.py`). The kernel reads ids from the
-memory-mapped store and finds the rows of their n-grams itself. The loop, which is the reference, sums the gradients of a step
-and updates once; with a batch of one text both do the same. With one thread a run can be repeated, and resumed, bit for bit.
+A step is `training.batch` texts, each of which is an update of its own (`cloze/kernels/vectors/texts.py`). The kernel reads ids
+from the memory-mapped store and finds the rows of their n-grams itself. The loop, which is the reference, sums the gradients of a
+step and updates once; with a batch of one text both do the same. With one thread a run can be repeated, and resumed, bit for bit.
 """
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cloze import rng
+from cloze import kernels, rng
 from cloze.batching import Feed
 from cloze.corpus import BoundRecords
-from cloze.engines.conditions import is_for, require_numba, single, unlike_sgd
+from cloze.engines.conditions import is_for, require_kernel, single, unlike_sgd
 from cloze.engines.tables import AlignedTable, TurnedTable
 from cloze.engines.threads import NO_KEYS, Arrays, Threads
 from cloze.exercises.frame import Frame, split_template
 from cloze.exercises.targets.label import Label
 from cloze.exercises.targets.value import Value
+from cloze.kernels.vectors.arguments import HIERARCHICAL, ONE_VERSUS_ALL, SOFTMAX, RecordClasses, Terms, TextJob, TextWork
 from cloze.networks.static.bag_of_ngrams import BagOfNGrams
 from cloze.objectives.static.linear_classification import LinearClassification
 from cloze.registry import register
@@ -62,7 +63,7 @@ class LockFreeTexts:
 
     def require(self, run: Run) -> str:
         """A hint if the kernel must be compiled first. Raises `MissingExtra` without numba."""
-        return require_numba("training the classifier in compiled code", _kernels)
+        return require_kernel("texts", "training the classifier in compiled code", lambda module: (module.train_texts,))
 
     def begin(self, steps: Steps) -> TextTrainer:
         """Compile the kernel and start."""
@@ -97,8 +98,6 @@ class TextTrainer(Threads):
     """The classifier at work: all threads take jobs of several steps until something is due."""
 
     def __init__(self, steps: Steps, *, threads: int) -> None:
-        from cloze.engines.kernels.text_kernels import HIERARCHICAL, Terms, TextWork
-
         shape = shape_of(steps.run)
         assert not isinstance(shape, str) and shape.network.bag is not None
         super().__init__(steps, shape.entry, shape.feed, threads=threads)
@@ -111,17 +110,16 @@ class TextTrainer(Threads):
         self.outputs = AlignedTable(output) if self.classes.formula == HIERARCHICAL else TurnedTable(output)
         most = self.terms.most(min(int(shape.source.store.lengths.max(initial=1)), shape.feed.length))
         self.works = [TextWork.of(most, self.inputs.padded, self.outputs.padded) for _ in range(threads)]
+        self.kernel = kernels.find("texts").train_texts
         self.compile(np.zeros(0, np.int64), NO_KEYS)
 
     def train_rows(self, rows: Arrays, rates: NDArray[np.float32], number: int, totals: NDArray[np.float64]) -> None:
         """Train on texts: first token, length, record and random key of each."""
-        from cloze.engines.kernels.text_kernels import TextJob, train_texts
-
         starts, lengths, records, keys = rows
         if (weights := self.shape.objective.class_weights) is not None:  # of a text's loss, and so of its step
             rates = rates * weights.numpy()[self.classes.labels[self.classes.begins[records]]]
         job = TextJob(self.tokens, starts, lengths, records, rates, keys)
-        train_texts(job, self.terms, self.classes, self.inputs.rows, self.outputs.rows, self.works[number], totals)
+        self.kernel(job, self.terms, self.classes, self.inputs.rows, self.outputs.rows, self.works[number], totals)
 
     def gather(self, runs: Any) -> Arrays:
         """First token, length, record and random key of each row in `runs`."""
@@ -136,16 +134,8 @@ class TextTrainer(Threads):
         return tuple(np.concatenate(part) for part in zip(*pieces, strict=True))
 
 
-def _kernels() -> tuple[Any, ...]:
-    from cloze.engines.kernels.text_kernels import train_texts
-
-    return (train_texts,)
-
-
-def _classes(shape: _Shape) -> Any:
+def _classes(shape: _Shape) -> RecordClasses:
     """The classes of all records, and the loss, in the form that the kernel takes."""
-    from cloze.engines.kernels.text_kernels import HIERARCHICAL, ONE_VERSUS_ALL, SOFTMAX, RecordClasses
-
     store, objective = shape.source.store, shape.objective
     labels = np.asarray(store.columns["label"]).astype(np.int64)
     begins = np.arange(store.documents + 1) if store.bounds is None else np.asarray(store.bounds)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cloze import rng
+from cloze import kernels, rng
 from cloze.batching import Cursor, Feed
-from cloze.engines.conditions import is_for, require_numba, single, unlike_sgd
+from cloze.engines.conditions import is_for, require_kernel, single, unlike_sgd
 from cloze.engines.tables import AlignedTable
+from cloze.kernels.vectors.arguments import GraphFacts, TranslationBuffers, padded
 from cloze.knowledge.negatives import COIN, ENTITY, SIDE, Corruption
 from cloze.knowledge.triples import BoundTriples
 from cloze.networks.static.graph_vectors import GraphVectors
@@ -21,9 +22,6 @@ from cloze.objectives.distances.margin import Margin
 from cloze.registry import register
 from cloze.training.engine import ProgressUnit, Steps
 from cloze.training.run import Run
-
-if TYPE_CHECKING:
-    from cloze.engines.kernels.translation_kernels import GraphFacts
 
 _FACTS_AT_ONCE = 20_000  # long compared with handing out the work, short compared with an epoch
 
@@ -63,7 +61,9 @@ class TranslationEngine:
         """A hint if the kernel must be compiled first. Raises `MissingExtra` without numba."""
         shape = _shape_of(run)
         assert not isinstance(shape, str)
-        return require_numba("training vectors of a graph in compiled code", lambda: (_kernel_of(shape.network),))
+        return require_kernel(
+            "translation", "training vectors of a graph in compiled code", lambda module: (_kernel_of(shape.network),)
+        )
 
     def begin(self, steps: Steps) -> TranslationTrainer:
         """Compile the kernel and start."""
@@ -87,18 +87,13 @@ def _shape_of(run: Run) -> _Shape | str:
 
 
 def _kernel_of(network: GraphVectors) -> Any:
-    from cloze.engines.kernels.parts import padded
-    from cloze.engines.kernels.translation_kernels import translation
-
-    return translation(padded(network.width), int(network.norm), network.unit == "updated")
+    return kernels.find("translation").translation(padded(network.width), int(network.norm), network.unit == "updated")
 
 
 class TranslationTrainer:
     """TransE at work on the rows of the table, which it changes in place."""
 
     def __init__(self, steps: Steps, *, threads: int) -> None:
-        from cloze.engines.kernels.translation_kernels import TranslationBuffers
-
         shape = _shape_of(steps.run)
         assert not isinstance(shape, str)  # or the engine would not fit
         self.steps, self.threads, self.feed = steps, threads, shape.feed
@@ -178,8 +173,6 @@ def _nothing() -> tuple[NDArray[np.int64], NDArray[np.uint64], NDArray[np.float3
 
 def facts_of(source: BoundTriples) -> GraphFacts:
     """The facts of a source as the kernel takes them. Its numbers are in range: a store is checked when it is opened."""
-    from cloze.engines.kernels.translation_kernels import GraphFacts
-
     corruption: Corruption = source.corruption
     n = corruption.negatives
     tokens = np.ascontiguousarray(source.store.triples[source.facts] + np.int32(1), np.int32)

@@ -18,7 +18,7 @@ from torch.autograd.function import once_differentiable
 
 from cloze.networks.blocks.selected import rows_to_add
 from cloze.networks.fast.residual import linear
-from cloze.networks.fast.switch import bits, can_be_handed
+from cloze.networks.fast.switch import bits, kernel_for
 
 _SCORES_HELD = 1 << 25  # scores held at once in the dtype of the product
 _SCORES_WIDE = 1 << 18  # scores held at once in float32: 1 MB, which fits a core's cache
@@ -150,8 +150,8 @@ def _add_losses(
     z_loss: float,
 ) -> None:
     """Add the loss and the correct predictions to the sums; `into` receives the gradient of the scores, and may be the scores."""
-    if can_be_handed(scores):
-        _add_compiled(scores, targets, weights, total, right, into, smoothing, z_loss)
+    if (kernel := kernel_for("cross_entropy", scores)) is not None:
+        _add_compiled(kernel.take_losses, scores, targets, weights, total, right, into, smoothing, z_loss)
         return
     step = max(1, _SCORES_WIDE // max(1, scores.shape[1]))
     for start in range(0, len(scores), step):
@@ -177,17 +177,16 @@ def _add_losses(
 
 
 def _add_compiled(
-    scores: Tensor, targets: Tensor, weights: Tensor, total: Tensor, right: Tensor, into: Tensor | None, smoothing: float,
-    z_loss: float,
+    take_losses: Any, scores: Tensor, targets: Tensor, weights: Tensor, total: Tensor, right: Tensor, into: Tensor | None,
+    smoothing: float, z_loss: float,
 ) -> None:
     """The same by compiled code that visits each row once, with as many threads as torch has."""
-    from cloze.objectives.cross_entropy_kernels import take_losses
-
     rows, classes = scores.shape
     sums = np.empty((2, rows))
-    gradients = np.empty((0, classes), dtype=np.int16) if into is None else bits(into, classes)
+    gradients = np.empty((0, classes), dtype=np.int16) if into is None else bits(into)
     arguments = (
-        bits(scores, classes), targets.contiguous().numpy(), weights.contiguous().numpy(), smoothing, z_loss, gradients, *sums,
+        bits(scores), targets.contiguous().numpy(), weights.contiguous().numpy(), smoothing, z_loss, gradients, into is scores,
+        *sums,
     )
     threads = min(torch.get_num_threads(), max(1, scores.numel() // _A_THREAD))
     borders = [rows * number // threads for number in range(threads + 1)]

@@ -15,7 +15,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cloze.compiled import has_numba
 from cloze.corpus import Store
 from cloze.corpus.counting.cells import CellPlan, CooccurrenceCells, shuffled
 from cloze.corpus.counting.cooccurrences import Cooccurrences, count_cells
@@ -24,6 +23,7 @@ from cloze.corpus.counting.spill import Keys, Runs, Sums
 from cloze.corpus.counting.word_chunks import chunks
 from cloze.corpus.stores.writer import StoreWriter
 from cloze.errors import CorpusError, RecipeError
+from cloze.kernels import has_numba
 
 WORDS = {"the": 4, "cat": 5, "sat": 6, "on": 7, "mat": 8}
 SENTENCE = ["the", "cat", "sat", "on", "the", "mat"]

@@ -21,7 +21,9 @@ from cloze.objectives.static.negative_sampling import NegativeSampling
 
 pytest.importorskip("numba")
 
-from cloze.engines.kernels import exact, parts
+from cloze import kernels
+from cloze.kernels.vectors import arguments as parts
+from cloze.kernels.vectors import exact
 
 LINES = [[1, 2, 3, 2, 4], [5, 1, 2], [3, 4, 5, 6, 1, 2]]
 RADIUS = 2
@@ -83,7 +85,8 @@ def test_a_kernel_moves_along_the_gradient_of_the_loop(words: bool, gradient: st
 def test_a_new_text_moves_its_own_vector_along_the_gradient_and_nothing_else(
     words: bool, plain: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cloze.engines.paragraphs.has_numba", lambda: not plain)
+    if plain:
+        monkeypatch.setattr(kernels, "find", lambda name: None)
     network, objective = system(words)
     network.spread = 0.0  # the vector starts at zero
     asked = WindowPairs(radius=RADIUS, shrink="none", together=True) if words else Predict("all")

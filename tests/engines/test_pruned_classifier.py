@@ -14,7 +14,7 @@ import torch
 
 from cloze.checkpoint.build import load_checkpoint
 from cloze.cli.main import main
-from cloze.compiled import has_numba
+from cloze.kernels import has_numba
 from cloze.tasks.given import given_examples
 from cloze.tasks.result import load_tuned
 

@@ -13,9 +13,9 @@ import pytest
 
 from cloze.checkpoint.build import load_checkpoint
 from cloze.cli.main import main
-from cloze.compiled import has_numba
 from cloze.errors import CheckpointError, TaskError
 from cloze.interop.vectors.opening import width_of
+from cloze.kernels import has_numba
 
 ROWS = [("good film", "yes"), ("bad film", "no"), ("a good one", "yes"), ("a bad one", "no")] * 3
 WORDS = ["</s>", "good", "bad", "splendid", "Paris", "don't"]

@@ -141,21 +141,3 @@ def test_uniform_numbers_follow_the_row_not_the_micro_batch() -> None:
 def test_an_impossible_rate_is_refused() -> None:
     with pytest.raises(ValueError, match="not in"):
         Dropout(1.0, Clock())
-
-
-def test_masks_made_by_compiled_code_are_the_plain_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("numba")
-    part, cpu = Dropout(0.3, Clock(5)).train(), torch.device("cpu")
-    positions = Positions(torch.arange(6).repeat_interleave(3), torch.tensor([0, 4, 7]).repeat(6))
-    columns = torch.tensor([[0, 3], [1, 5], [2, 2]])
-
-    def made() -> list[torch.Tensor]:
-        return [
-            part.keep_hidden((5, 8, 18), cpu), part.keep_hidden((18, 10), cpu, positions), part.keep_scores(3, 2, 7, 9, cpu),
-            part.keep_scores(3, 2, 7, 8, cpu, columns),
-        ]
-
-    whole = made()
-    monkeypatch.setattr("cloze.networks.blocks.dropout._MANY", 1)
-    for one, compiled in zip(whole, made(), strict=True):
-        assert torch.equal(one, compiled) and one.shape == compiled.shape and compiled.is_contiguous()

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from cloze.kernels import KERNELS
 from cloze.networks import Clock, Transformer
 from cloze.networks.blocks.dropout import Dropout
-from cloze.networks.fast import switch
 from cloze.networks.fast.activation import activate, activate_backward
 from cloze.networks.fast.switch import switched
 from tests.making import network_of
@@ -125,12 +125,9 @@ def test_a_second_backward_gives_the_same_gradients() -> None:
     assert all(torch.equal(a, b) for a, b in zip(once, twice, strict=True) if a is not None)
 
 
-@pytest.mark.parametrize("compiled", [False, True], ids=["looked-up", "compiled"])
-def test_gelu_is_the_tanh_form_for_every_bfloat16(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    if compiled:
-        pytest.importorskip("numba")
-    monkeypatch.setattr(switch, "_MANY", 1 if compiled else 1 << 60)
-    monkeypatch.setattr(switch, "_FEW_THREADS", 1 << 10)
+def test_compiled_gelu_is_the_tanh_form_for_every_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("numba")
+    monkeypatch.setitem(KERNELS, "gelu", KERNELS["gelu"]._replace(least=1, threads=1 << 10))
     x = torch.arange(1 << 16, dtype=torch.int32).to(torch.int16).view(torch.bfloat16)
     x = x[x.isfinite()]
     exact = nn.functional.gelu(x.double(), approximate="tanh")
@@ -144,8 +141,7 @@ def test_gelu_is_the_tanh_form_for_every_bfloat16(compiled: bool, monkeypatch: p
 
 def test_compiled_gelu_hides_nothing_that_is_not_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("numba")
-    monkeypatch.setattr(switch, "_MANY", 1)
-    monkeypatch.setattr(switch, "_FEW_THREADS", 1 << 10)
+    monkeypatch.setitem(KERNELS, "gelu", KERNELS["gelu"]._replace(least=1, threads=1 << 10))
     x = torch.tensor([float("nan"), 1.0, float("nan")]).bfloat16()
     assert activate(x, "gelu_tanh").isnan().tolist() == [True, False, True]
     assert activate_backward(torch.ones_like(x), x, "gelu_tanh").isnan().tolist() == [True, False, True]

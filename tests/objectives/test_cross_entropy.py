@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from cloze.networks.fast import switch
+from cloze.kernels import KERNELS
 from cloze.objectives import cross_entropy
 
 
@@ -18,7 +18,7 @@ def both(
     pytest.importorskip("numba")
     found = []
     for many, given, apart in ((1 << 60, scores.double(), True), (1, scores.clone(), False), (1, scores, True)):
-        monkeypatch.setattr(switch, "_MANY", many)
+        monkeypatch.setitem(KERNELS, "cross_entropy", KERNELS["cross_entropy"]._replace(least=many))
         total, right = torch.zeros((), dtype=torch.float64), torch.zeros(())
         into = torch.empty_like(given) if apart else given
         shares = weights.double() if given.dtype == torch.float64 else weights
@@ -44,7 +44,7 @@ def test_compiled_losses_are_the_losses(
     for loss, hits, made in compiled:
         torch.testing.assert_close(loss, total, rtol=1e-6, atol=1e-6)
         assert hits == right
-        torch.testing.assert_close(made, gradient, rtol=2**-8, atol=1e-6)
+        torch.testing.assert_close(made, gradient, rtol=KERNELS["cross_entropy"].tolerance, atol=1e-6)
 
 
 def test_compiled_losses_add_up_in_the_same_order_whatever_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,7 +68,7 @@ def test_scores_of_minus_infinity_have_no_share(monkeypatch: pytest.MonkeyPatch)
 
 def test_scores_that_do_not_stand_one_behind_the_other_are_read_right(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("numba")
-    monkeypatch.setattr(switch, "_MANY", 1)
+    monkeypatch.setitem(KERNELS, "cross_entropy", KERNELS["cross_entropy"]._replace(least=1))
     torch.manual_seed(0)
     whole, targets = torch.randn(40, 9).bfloat16(), torch.randint(0, 40, (9,))
     total, _ = cross_entropy.cross_entropy_sum(whole.t(), targets, None)
@@ -93,7 +93,7 @@ def test_z_loss_is_the_squared_log_sum_of_dense_scores_times_its_weight(monkeypa
     (gradient,) = torch.autograd.grad(wanted, dense)
     ways = [(torch.float64, 1 << 60, True), (torch.float64, 1 << 60, False), (torch.bfloat16, 1 << 60, False)]
     for dtype, many, other_device in (*ways, (torch.bfloat16, 1, False)):
-        monkeypatch.setattr(switch, "_MANY", many)
+        monkeypatch.setitem(KERNELS, "cross_entropy", KERNELS["cross_entropy"]._replace(least=many))
         monkeypatch.setattr(torch.compiler, "is_compiling", lambda other=other_device: other)
         scores = given.clone().to(dtype).requires_grad_()
         loss, _ = cross_entropy.cross_entropy_sum(scores, targets, weights, z_loss=0.3)

@@ -12,7 +12,8 @@ from cloze.objectives.static.huffman import huffman
 pytest.importorskip("numba")
 gensim = pytest.importorskip("gensim")
 
-from cloze.engines.kernels import exact, parts  # noqa: E402
+from cloze.kernels.vectors import arguments as parts  # noqa: E402
+from cloze.kernels.vectors import exact  # noqa: E402
 
 pytestmark = pytest.mark.parity
 WIDTH = 32

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloze.compiled import has_numba
 from cloze.errors import CheckpointError, RecipeError
+from cloze.kernels import has_numba
 from cloze.text import (
     Annotations,
     ChunkEncoder,

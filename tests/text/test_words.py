@@ -118,7 +118,8 @@ def test_the_library_default_reads_special_spellings_only_in_templates() -> None
 def test_the_counter_counts_all_chunks_whatever_their_length(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if compiled:
         pytest.importorskip("numba")
-    monkeypatch.setattr("cloze.text.encoding.counting.has_numba", lambda: compiled)
+    else:
+        monkeypatch.setattr("cloze.kernels.find", lambda name: None)
     monkeypatch.setattr("cloze.text.encoding.counting._PLAIN_BYTES", 0)
     counter = ChunkCounter(marks=True, lower=True)
     counter.add(["The cat, the CAT.", "pneumonoultramicroscopic " * 2, "猫 the exactlyfifteen"])
@@ -136,7 +137,8 @@ def test_the_counter_counts_all_chunks_whatever_their_length(compiled: bool, mon
 def test_a_full_dictionary_forgets_rare_words_and_says_so(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if compiled:
         pytest.importorskip("numba")
-    monkeypatch.setattr("cloze.text.encoding.counting.has_numba", lambda: compiled)
+    else:
+        monkeypatch.setattr("cloze.kernels.find", lambda name: None)
     monkeypatch.setattr("cloze.text.encoding.counting._PLAIN_BYTES", 0)
     counter = ChunkCounter(marks=True, lower=False, most=100)
     for round in range(20):

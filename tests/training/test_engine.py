@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import torch
 
-from cloze.compiled import has_numba
 from cloze.errors import ClozeError, MissingExtra, RecipeError
+from cloze.kernels import has_numba
 
 COMPILED = "training.engine=compiled"
 Pretrain = Callable[..., Any]
@@ -83,15 +83,15 @@ def test_a_first_run_says_that_it_compiles_and_a_later_one_does_not(
     pretrain: Pretrain, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     pytest.importorskip("numba")
-    from cloze import kernel
-    from cloze.engines.kernels import shared
+    from cloze import kernels
+    from cloze.kernels.vectors import shared
 
     said: list[str] = []
     asked: list[Any] = []
-    monkeypatch.setattr(kernel, "is_kept", lambda *made: asked.extend(made))
+    monkeypatch.setattr(kernels, "are_compiled", lambda *made: asked.extend(made))
     pretrain("objectives.0.share=true", report=said.append)
     assert asked[0] is shared.train_lines and any("compiles this engine" in line for line in said)
-    monkeypatch.setattr(kernel, "is_kept", lambda *made: True)
+    monkeypatch.setattr(kernels, "are_compiled", lambda *made: True)
     later: list[str] = []
     shutil.rmtree(tmp_path / "run")
     pretrain(report=later.append)

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze import rng
+from cloze import kernels, rng
 from cloze.array_files import write_values
 from cloze.corpus.sources.plan import ranges
 from cloze.errors import CorpusError
@@ -155,7 +155,7 @@ def shuffled(index: Int64, size: Int64, key: NDArray[np.uint64]) -> Int64:
     """The position of each index in a random permutation of `size` given by `key`, computed without storing it.
 
     Two rounds of multiplication and xor-shift on as many bits as the size needs, repeated while the result is out of range.
-    `cloze/engines/kernels/glove_kernels.py` computes the same one index at a time.
+    `cloze/kernels/vectors/glove.py` computes the same one index at a time.
     """
     bits = _bits(size)
     mask = (np.uint64(1) << bits) - np.uint64(1)
@@ -198,9 +198,7 @@ class CellWriter:
     def tally(self, keys: NDArray[np.uint64]) -> None:
         """Count a block of pairs by tile."""
         if self.compiled:
-            from cloze.corpus.counting.pair_kernels import tally
-
-            tally(keys, self.vocab_size, TILE, self.across, self.symmetric, self.sizes)
+            kernels.find("pairs").tally(keys, self.vocab_size, TILE, self.across, self.symmetric, self.sizes)
             return
         rows, columns, _ = self._cells(keys, np.zeros(len(keys)))
         self.sizes += np.bincount(self._tile(rows, columns), minlength=len(self.sizes))
@@ -217,8 +215,7 @@ class CellWriter:
                 for name, dtype in list(_FILES.items())[:3]
             ]
         if self.compiled:
-            from cloze.corpus.counting.pair_kernels import place
-
+            place = kernels.find("pairs").place
             place(keys, sums, self.vocab_size, TILE, self.across, self.symmetric, self._next, *self._arrays)
             return
         # Cells (N,), sorted by tile. Of each tile that has one, (tiles,): `first` and `sizes`. A cell goes to

@@ -15,8 +15,8 @@ from typing import Any, Literal, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
+from cloze import kernels
 from cloze.bounds import Count
-from cloze.compiled import has_numba
 from cloze.corpus.counting.cells import VERSION, CellPlan, CellWriter, CooccurrenceCells
 from cloze.corpus.counting.pair_counting import counted, threads_here
 from cloze.corpus.counting.word_chunks import Unit, chunks, number_of_words
@@ -189,7 +189,7 @@ def count_cells(
     The cells do not depend on threads, memory or method, except for rounding of sums in double precision.
     """
     memory = source.memory << 20
-    compiled = has_numba() if compiled is None else compiled
+    compiled = kernels.find("pairs") is not None if compiled is None else compiled
     runs = counted(
         chunks(store, documents, unit=source.unit, radius=source.radius, chunk=max(min(1 << 20, memory // 512), 1 << 10)),
         source.weights, vocab_size=store.vocab_size, symmetric=source.symmetric, memory=memory * 3 // 4, folder=folder,

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cloze import kernels
 from cloze.corpus.counting.spill import Keys, Runs, Sums, added
 from cloze.corpus.counting.word_chunks import WordChunk
 from cloze.jobs import cores
@@ -62,20 +63,16 @@ class _Table:
 
     def grow(self) -> bool:
         """Grow to four times the slots, or as many as memory allows; false if it allows no more."""
-        from cloze.corpus.counting.pair_kernels import rehash
-
         if len(self.keys) >= self.longest:
             return False
         keys, sums = self.keys, self.sums
         self._make(min(4 * len(keys), self.longest))
-        rehash(keys, sums, self.keys, self.sums, self.used)
+        kernels.find("pairs").rehash(keys, sums, self.keys, self.sums, self.used)
         return True
 
     def taken(self) -> tuple[Keys, Sums]:
         """Keys and sums of all entries, keys ascending; the table is empty then."""
-        from cloze.corpus.counting.pair_kernels import taken
-
-        entries: tuple[Keys, Sums] = taken(self.keys, self.sums, int(self.used[0]))
+        entries: tuple[Keys, Sums] = kernels.find("pairs").taken(self.keys, self.sums, int(self.used[0]))
         self._make(len(self.keys))
         return entries
 
@@ -84,8 +81,7 @@ def _by_tables(
     chunks: Iterable[WordChunk], weights: NDArray[np.float64], vocab_size: int, symmetric: bool, memory: int, folder: Path,
     threads: int,
 ) -> Runs:
-    from cloze.corpus.counting.pair_kernels import count
-
+    count = kernels.find("pairs").count
     # Sorting needs two more copies of the entries, which fill 0.7 of a table.
     longest = max(int(memory / (_ENTRY * (threads + 2 * _FULL))), 1 << 12, 16 * len(weights))
     tables = [_Table(longest) for _ in range(threads)]

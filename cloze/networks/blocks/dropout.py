@@ -19,15 +19,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from cloze import rng
-from cloze.compiled import has_numba
+from cloze import kernels, rng
 from cloze.networks.clock import Clock
 from cloze.networks.fast.switch import near
 
 FIELDS = 4  # 16-bit fields in a 64-bit word
 LEVELS = 1 << 15  # a field decides with 15 bits: rates are multiples of 1/32768
 _KEYS_ACROSS = 1 << 14  # room for one row of attention scores in the address of a place
-_MANY = 1 << 14  # words from which on compiled code pays
 _SMALL_TABLE = 1 << 22  # words; larger tables are computed on each use, not cached
 
 
@@ -172,14 +170,15 @@ class Dropout(nn.Module):
         The table is that of every row, has a row for each, or has those that are `picked` for each.
         """
         row_size = prod(table.shape if first.dim() > table.dim() else table.shape[1:])
-        if near(first) and len(first) * row_size >= _MANY and has_numba():
-            return self._compiled(table, first, second, numbers, picked)
+        kernel = kernels.find("dropout", size=len(first) * row_size * FIELDS) if near(first) else None
+        if kernel is not None:
+            return self._compiled(kernel.decide, table, first, second, numbers, picked)
         return self._decide((table if picked is None else table[picked]) ^ first, second, numbers)
 
-    def _compiled(self, table: Tensor, first: Tensor, second: Tensor, numbers: int, picked: Tensor | None) -> Tensor:
+    def _compiled(
+        self, decide: Any, table: Tensor, first: Tensor, second: Tensor, numbers: int, picked: Tensor | None
+    ) -> Tensor:
         """The same numbers as `_decide`, in one pass on one core."""
-        from cloze.networks.fast.dropout_kernels import decide
-
         rows, shared = len(first), first.dim() > table.dim()
         words = torch.empty((rows, *(table.shape if shared else table.shape[1:])), dtype=torch.int64)
         if picked is None:

@@ -1,4 +1,4 @@
-"""When fast functions are used (`CLOZE_FAST=0` in the environment turns them off), and when compiled code pays."""
+"""When fast functions are used (`CLOZE_FAST=0` in the environment turns them off), and which kernel takes a tensor."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cloze.compiled import has_numba
+from cloze import kernels
 
 _on = os.environ.get("CLOZE_FAST", "1") != "0"
 
@@ -43,20 +43,13 @@ def switched(on: bool) -> Iterator[None]:
         _on = before
 
 
-_MANY = 1 << 16  # numbers from which on the cost of the call is negligible
-_FEW_THREADS = 2  # with more of them torch's own passes are faster than one in compiled code
+def kernel_for(name: str, x: Tensor) -> Any:
+    """The kernel of this name if it takes `x`, contiguous bfloat16 numbers, and is faster than torch; else None."""
+    if not _on or x.dtype != torch.bfloat16 or not x.is_contiguous():
+        return None
+    return kernels.find(name, size=x.numel(), threads=torch.get_num_threads())
 
 
-def can_be_handed(x: Tensor) -> bool:
-    """Whether compiled code is available for `x`: many bfloat16 numbers, contiguous."""
-    return x.dtype == torch.bfloat16 and x.numel() >= _MANY and x.is_contiguous() and has_numba() and enabled()
-
-
-def pays(x: Tensor) -> bool:
-    """Whether a pass of compiled code over `x` on one core is faster than torch's passes on all."""
-    return torch.get_num_threads() <= _FEW_THREADS and can_be_handed(x)
-
-
-def bits(x: Tensor, width: int) -> Any:
-    """The bits of a contiguous tensor as rows of `width` int16, in its memory; a mask of int16 unchanged."""
-    return x.view(torch.int16).view(-1, width).numpy()
+def bits(x: Tensor) -> Any:
+    """The bits of a contiguous tensor of bfloat16 as int16 of the same shape, in its memory."""
+    return x.view(torch.int16).numpy()

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from cloze.compiled import has_numba
+from cloze import kernels
 from cloze.text.encoding import numbering
 from cloze.text.encoding.cuts import LINE_END
 from cloze.text.tokenizer import readable
@@ -31,7 +31,7 @@ class ChunkCounter:
         self._lower = lower
         self._pattern = re.compile(_MARKS if marks else _SPACES)
         self._plain: Counter[bytes] = Counter()
-        self._left = _PLAIN_BYTES if has_numba() else None
+        self._left = _PLAIN_BYTES
         self._numbers = numbering.ChunkNumbers(marks=marks, fold=lower, most=most)
 
     def add(self, lines: list[str]) -> None:
@@ -39,9 +39,9 @@ class ChunkCounter:
         block = "\n".join(readable(lines)).encode()
         if self._lower:
             block = block.lower()
-        if self._left is None or self._left > 0:
+        if self._left > 0 or kernels.find("chunks") is None:
             self._plain.update(self._pattern.findall(block))
-            self._left = None if self._left is None else self._left - len(block)
+            self._left -= len(block)
         else:
             at = 0
             while at < len(block):

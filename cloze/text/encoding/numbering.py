@@ -6,14 +6,12 @@ The cuts are those of `cuts.BertCutter` without ideographs and of `cuts.cut_whit
 from __future__ import annotations
 
 import string
-from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.compiled import has_numba
-from cloze.errors import MissingExtra
+from cloze import kernels
 from cloze.text.encoding.table import LONGEST
 
 Int64 = NDArray[np.int64]
@@ -59,7 +57,7 @@ class ChunkNumbers:
 
     def scan(self, block: bytes, start: int, separator: int) -> Scanned:
         """Number the chunks of a block from `start` on while there is room for new ones; `separator` ends a line."""
-        kernels = _kernels()
+        scan = _kernel().scan
         classes = self._classes.copy()
         classes[separator] = _END
         raw = np.frombuffer(block, dtype=np.uint8)
@@ -68,7 +66,7 @@ class ChunkNumbers:
         lines = np.empty(block.count(separator, start), dtype=np.int64)
         at, done, longs, ended = start, 0, 0, 0
         while True:
-            at, done, longs, ended, self.used = kernels.scan(
+            at, done, longs, ended, self.used = scan(
                 raw, at, classes, self._fold, self._keys, self.counts, self._slots, self.used,
                 numbers, done, long, longs, lines, ended,
             )
@@ -97,7 +95,7 @@ class ChunkNumbers:
         self._keys[: self.used], self.counts[: self.used] = keys, counts
         self.counts[self.used :] = 0
         self._slots.fill(-1)
-        _kernels().place(self._keys, self._slots, self.used)
+        _kernel().place(self._keys, self._slots, self.used)
 
     def _grow(self) -> None:
         room = max(self.used + 1, min(2 * len(self._keys), self.most))
@@ -108,15 +106,15 @@ class ChunkNumbers:
         while slots < 2 * room:
             slots *= 2
         self._slots = np.full(slots, -1, dtype=np.int32)
-        _kernels().place(self._keys, self._slots, self.used)
+        _kernel().place(self._keys, self._slots, self.used)
 
 
 def expand(numbers: NDArray[np.int32], starts: Int64, count: Int64, pool: NDArray[np.int32]) -> tuple[NDArray[np.int32], Int64]:
     """The ids of every number, concatenated, and the number of ids before each chunk (n + 1,)."""
     before = np.empty(len(numbers) + 1, dtype=np.int64)
-    kernels = _kernels()
-    ids = np.empty(kernels.measure(numbers, count, before), dtype=np.int32)
-    kernels.gather(numbers, starts, before, pool, ids)
+    kernel = _kernel()
+    ids = np.empty(kernel.measure(numbers, count, before), dtype=np.int32)
+    kernel.gather(numbers, starts, before, pool, ids)
     return ids, before
 
 
@@ -133,17 +131,5 @@ def _folding(fold: bool) -> NDArray[np.uint8]:
     return np.frombuffer(every.lower() if fold else every, dtype=np.uint8)
 
 
-class _Kernels(NamedTuple):
-    scan: Any
-    place: Any
-    measure: Any
-    gather: Any
-
-
-@cache
-def _kernels() -> _Kernels:
-    if not has_numba():
-        raise MissingExtra("numba", "fast", "scanning words with compiled code")
-    from cloze.text.encoding import numbering_kernels as made
-
-    return _Kernels(made.scan, made.place, made.measure, made.gather)
+def _kernel() -> Any:
+    return kernels.require("chunks", "scanning words with compiled code")

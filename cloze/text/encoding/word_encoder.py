@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.compiled import has_numba
+from cloze import kernels
 from cloze.text.encoding import numbering
 from cloze.text.encoding.chunks import ChunkEncoder, EncodedLines, blocks_of_lines, joined
 from cloze.text.encoding.cuts import BertCutter, cut_white_space, cutter_for
@@ -23,7 +23,7 @@ _BYTES_PER_LONG = 200
 
 def encoder_for(tokenizer: Tokenizer, *, memory_mb: int, compiled: bool) -> ChunkEncoder | WordEncoder:
     """The fastest encoder for a tokenizer; `compiled` if the text is large enough to justify loading the compiler."""
-    if compiled and has_numba() and WordEncoder.fits(tokenizer):
+    if compiled and WordEncoder.fits(tokenizer) and kernels.find("chunks") is not None:
         return WordEncoder(tokenizer, memory_mb)
     return ChunkEncoder(tokenizer, memory_mb=memory_mb)
 

@@ -1,109 +1,26 @@
 """fastText's classifier, text by text: the mean of a text's rows, a loss over its classes, all updates at once.
 
 As `model.cc` (`update`) and `loss.cc` of facebookresearch/fastText. The output of `SOFTMAX` and `ONE_VERSUS_ALL` is kept turned,
-(D, C): a register then holds the scores of several classes, and none must be summed up across. That of `HIERARCHICAL` has one
+(D, C): loops over classes are then vectorised, and nothing must be summed up across. That of `HIERARCHICAL` has one
 row per inner node.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from cloze.engines.kernels.draws import GOLDEN, below, mix
-from cloze.engines.kernels.lines import fetch_row
-from cloze.engines.kernels.parts import ROW_REGISTER, aligned
-from cloze.engines.kernels.rows import move_rows
-from cloze.kernel import SIMD_WIDTH, kernel
-from cloze.simd import (
-    INNER,
-    OPTIONS,
-    add,
-    add_product,
-    divide,
-    exponential,
-    larger,
-    largest_of,
-    load,
-    load_eight,
-    multiply,
-    spread,
-    spread_eight,
-    store,
-    subtract,
-    total_of,
-)
-
-SOFTMAX, ONE_VERSUS_ALL, HIERARCHICAL = 0, 1, 2
+from cloze.kernels.compiling import INNER, OPTIONS, kernel
+from cloze.kernels.floats import exponential, from_order, order
+from cloze.kernels.vectors.arguments import HIERARCHICAL, LINE, ONE_VERSUS_ALL, ROW_REGISTER, SOFTMAX
+from cloze.kernels.vectors.draws import GOLDEN, below, mix
+from cloze.kernels.vectors.lines import fetch_row
+from cloze.kernels.vectors.registers import add_product, load, spread, store
+from cloze.kernels.vectors.rows import move_rows
 
 _RUN = np.uint64(116049371)
 _LOSS_EVERY = 8  # texts: often enough for the log
-
-
-class Terms(NamedTuple):
-    """Which rows a text has: the arrays of `cloze.hashed.Bag`; `end` is an id behind every text, or -1."""
-
-    starts: NDArray[np.int64]   # (V + 1,)
-    rows: NDArray[np.int64]
-    sizes: NDArray[np.int64]    # (V,)
-    hashes: NDArray[np.uint64]  # (V,)
-    places: NDArray[np.int32]   # (buckets,)
-    longest: int
-    buckets: np.uint64
-    skips: bool
-    end: int
-
-    @classmethod
-    def of(cls, bag: Any, end: int) -> Terms:
-        """Of a vocabulary with its n-grams."""
-        hashing = bag.hashing
-        return cls(
-            bag.starts, bag.rows, bag.sizes, bag.hashes.astype(np.uint64), bag.places, hashing.words,
-            np.uint64(max(hashing.buckets, 1)), hashing.skips, end,
-        )
-
-    def most(self, longest: int) -> int:
-        """The largest number of rows of a text with up to `longest` words."""
-        return (longest + 1) * (int(np.diff(self.starts).max(initial=1)) + self.longest - 1)
-
-
-class RecordClasses(NamedTuple):
-    """The classes of every record, `labels[begins[i] : begins[i + 1]]`, the loss, and for `HIERARCHICAL` the paths of classes."""
-
-    begins: NDArray[np.int64]   # (R + 1,)
-    labels: NDArray[np.int64]
-    formula: int
-    classes: int
-    points: NDArray[np.int32]   # (C, depth)
-    bits: NDArray[np.int8]      # (C, depth)
-    depths: NDArray[np.int32]   # (C,)
-
-
-class TextJob(NamedTuple):
-    """Texts in an array of ids, which may be memory-mapped; each has its record, a learning rate and a random key."""
-
-    tokens: NDArray[Any]
-    starts: NDArray[np.int64]
-    lengths: NDArray[np.int64]
-    records: NDArray[np.int64]
-    rates: NDArray[np.float32]
-    keys: NDArray[np.uint64]
-
-
-class TextWork(NamedTuple):
-    """The buffers of one thread; `members` has two slots, for a text and the next one."""
-
-    members: NDArray[np.int64]   # (2, rows of a text)
-    mean: NDArray[np.float32]    # (1, width)
-    gained: NDArray[np.float32]  # (1, width)
-    scores: NDArray[np.float32]  # (1, classes)
-
-    @classmethod
-    def of(cls, most: int, width: int, classes: int) -> TextWork:
-        """Buffers for texts with up to `most` rows."""
-        return cls(np.zeros((2, most), np.int64), aligned(1, width), aligned(1, width), aligned(1, classes))
 
 
 @kernel(**OPTIONS)
@@ -135,27 +52,30 @@ def collect_rows(tokens: Any, start: Any, length: Any, terms: Any, inputs: Any, 
 @kernel(**INNER)
 def take_share(inputs: Any, members: Any, count: Any, share: Any, mean: Any) -> None:
     """mean (1, width) = share · the sum of inputs[members[:found]]."""
-    factor = spread_eight(share)
+    factor = spread(share)
     for block in range(inputs.shape[1] // ROW_REGISTER):
         d = block * ROW_REGISTER
-        even_sum, odd_sum = spread_eight(np.float32(0.0)), spread_eight(np.float32(0.0))
+        even_sum, odd_sum = spread(np.float32(0.0)), spread(np.float32(0.0))
         for j in range(0, count - 1, 2):
-            even_sum = add_product(even_sum, factor, load_eight(inputs, members[j], d))
-            odd_sum = add_product(odd_sum, factor, load_eight(inputs, members[j + 1], d))
+            even_sum = add_product(even_sum, factor, load(inputs, members[j], d))
+            odd_sum = add_product(odd_sum, factor, load(inputs, members[j + 1], d))
         if count % 2:
-            even_sum = add_product(even_sum, factor, load_eight(inputs, members[count - 1], d))
-        store(mean, 0, d, add_product(even_sum, spread_eight(np.float32(1.0)), odd_sum))
+            even_sum = add_product(even_sum, factor, load(inputs, members[count - 1], d))
+        store(mean, 0, d, add_product(even_sum, spread(np.float32(1.0)), odd_sum))
 
 
 @kernel(**INNER)
 def take_scores(outputs: Any, classes: Any, mean: Any, scores: Any) -> None:
     """scores (1, C) = mean · outputs; those of the padding are very low."""
-    for block in range(outputs.shape[1] // SIMD_WIDTH):
-        c = block * SIMD_WIDTH
-        sums = spread(np.float32(0.0))
+    for block in range(outputs.shape[1] // LINE):
+        c = block * LINE
+        low, high = spread(np.float32(0.0)), spread(np.float32(0.0))
         for d in range(outputs.shape[0]):
-            sums = add_product(sums, spread(mean[0, d]), load(outputs, d, c))
-        store(scores, 0, c, sums)
+            factor = spread(mean[0, d])
+            low = add_product(low, factor, load(outputs, d, c))
+            high = add_product(high, factor, load(outputs, d, c + ROW_REGISTER))
+        store(scores, 0, c, low)
+        store(scores, 0, c + ROW_REGISTER, high)
     for c in range(classes.classes, outputs.shape[1]):
         scores[0, c] = np.float32(-1e30)
 
@@ -163,41 +83,39 @@ def take_scores(outputs: Any, classes: Any, mean: Any, scores: Any) -> None:
 @kernel(**INNER)
 def to_softmax(scores: Any) -> None:
     """Replace scores by probabilities."""
-    blocks = scores.shape[1] // SIMD_WIDTH
-    most = load(scores, 0, 0)
-    for block in range(1, blocks):
-        most = larger(most, load(scores, 0, block * SIMD_WIDTH))
-    top = spread(largest_of(most))
-    total = spread(np.float32(0.0))
-    for block in range(blocks):
-        raised = exponential(subtract(load(scores, 0, block * SIMD_WIDTH), top))
-        store(scores, 0, block * SIMD_WIDTH, raised)
-        total = add(total, raised)
-    share = spread(np.float32(1.0) / total_of(total))
-    for block in range(blocks):
-        store(scores, 0, block * SIMD_WIDTH, multiply(share, load(scores, 0, block * SIMD_WIDTH)))
+    row = scores[0]
+    highest = order(row[0])
+    for c in range(len(row)):
+        highest = max(highest, order(row[c]))
+    top, total = from_order(highest), np.float32(0.0)
+    for c in range(len(row)):
+        raised = exponential(row[c] - top)
+        row[c] = raised
+        total += raised
+    share = np.float32(1.0) / total
+    for c in range(len(row)):
+        row[c] *= share
 
 
 @kernel(**INNER)
 def to_sigmoids(scores: Any) -> None:
     """Replace scores by the probability of each class alone."""
-    unit, lowest, minus = spread(np.float32(1.0)), spread(np.float32(-80.0)), spread(np.float32(-1.0))
-    for block in range(scores.shape[1] // SIMD_WIDTH):
-        against = exponential(multiply(minus, larger(load(scores, 0, block * SIMD_WIDTH), lowest)))
-        store(scores, 0, block * SIMD_WIDTH, divide(unit, add(unit, against)))
+    row = scores[0]
+    for c in range(len(row)):
+        row[c] = np.float32(1.0) / (np.float32(1.0) + exponential(-max(row[c], np.float32(-80.0))))
 
 
 @kernel(**INNER)
 def move_outputs(outputs: Any, mean: Any, steps: Any, gained: Any) -> None:
     """gained[d] = Σ_c steps[c] · outputs[d, c], then outputs[d, c] += steps[c] · mean[d]."""
+    step = steps[0]
     for d in range(outputs.shape[0]):
-        seen, total = spread(mean[0, d]), spread(np.float32(0.0))
-        for block in range(outputs.shape[1] // SIMD_WIDTH):
-            c = block * SIMD_WIDTH
-            row, step = load(outputs, d, c), load(steps, 0, c)
-            total = add_product(total, step, row)
-            store(outputs, d, c, add_product(row, step, seen))
-        gained[0, d] = total_of(total)
+        seen, output, total = mean[0, d], outputs[d], np.float32(0.0)
+        for c in range(len(step)):
+            weight = output[c]
+            total += step[c] * weight
+            output[c] = weight + step[c] * seen
+        gained[0, d] = total
 
 
 @kernel(**OPTIONS)
@@ -212,9 +130,8 @@ def learn_classes(outputs: Any, classes: Any, record: Any, work: Any, rate: Any,
         target = classes.labels[first + below(mix(key), last - first)]
         if with_loss:
             loss = -np.log(max(np.float64(scores[0, target]), 1e-30))
-        for block in range(scores.shape[1] // SIMD_WIDTH):
-            c = block * SIMD_WIDTH
-            store(scores, 0, c, multiply(spread(-rate), load(scores, 0, c)))
+        for c in range(scores.shape[1]):
+            scores[0, c] *= -rate
         scores[0, target] += rate
     else:
         to_sigmoids(scores)
@@ -224,9 +141,8 @@ def learn_classes(outputs: Any, classes: Any, record: Any, work: Any, rate: Any,
             for index in range(first, last):
                 p = np.float64(scores[0, classes.labels[index]])
                 loss += np.log(max(1.0 - p, 1e-30)) - np.log(max(p, 1e-30))
-        for block in range(scores.shape[1] // SIMD_WIDTH):
-            c = block * SIMD_WIDTH
-            store(scores, 0, c, multiply(spread(-rate), load(scores, 0, c)))
+        for c in range(scores.shape[1]):
+            scores[0, c] *= -rate
         for index in range(first, last):
             scores[0, classes.labels[index]] += rate
     move_outputs(outputs, work.mean, scores, work.gained)

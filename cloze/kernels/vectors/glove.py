@@ -13,8 +13,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from cloze.kernel import kernel
-from cloze.simd import OPTIONS
+from cloze.kernels.compiling import OPTIONS, kernel
 
 _FIRST, _SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9)
 _ONE, _HALF = np.uint64(1), np.uint64(32)

@@ -1,4 +1,4 @@
-"""The compiled loops of `numbering`, imported only there because they need numba."""
+"""Numbers for the distinct chunks of a text: one scan over its bytes with a hash table."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from cloze.kernel import kernel
+from cloze.kernels.compiling import kernel
 
 _LONGEST = 15
 _EIGHT = 8

@@ -11,12 +11,10 @@ from typing import Any
 import numba
 import numpy as np
 
-from cloze.engines.kernels.draws import BORDER, squash
-from cloze.engines.kernels.parts import GROUP, ROW_REGISTER
-from cloze.kernel import kernel
-from cloze.simd import INNER, OPTIONS, add_product, divide, multiply, store, totals, where_below
-from cloze.simd import load_eight as load
-from cloze.simd import spread_eight as spread
+from cloze.kernels.compiling import INNER, OPTIONS, kernel
+from cloze.kernels.vectors.arguments import GROUP, ROW_REGISTER
+from cloze.kernels.vectors.draws import BORDER, squash
+from cloze.kernels.vectors.registers import add_product, divide, load, multiply, spread, store, totals, where_below
 
 
 @kernel(**INNER)

@@ -7,50 +7,17 @@ those before the update. Wrong triples are those of `cloze.knowledge.negatives`,
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numba
 import numpy as np
-from numpy.typing import NDArray
 
-from cloze.kernel import kernel
-from cloze.simd import OPTIONS
+from cloze.kernels.compiling import OPTIONS, kernel
 
 _STEP, _M1, _M2 = np.uint64(0x9E3779B9), np.uint64(0x7FEB352D), np.uint64(0x846CA68B)
 _S15, _S16, _S32, _LOW = np.uint64(15), np.uint64(16), np.uint64(32), np.uint64(0xFFFFFFFF)
 _UNIT = 2.0**-32
 _EPSILON = np.float32(1e-12)
-
-
-class GraphFacts(NamedTuple):
-    """The facts of a graph and what is needed to draw wrong triples; N facts."""
-
-    tokens: NDArray[np.int32]        # (N, 3) the ids of head, relation and tail
-    rate: NDArray[np.float64]        # (N,) the probability that a negative replaces the head
-    head_of: NDArray[np.int64]       # (N,) the group of heads that a fact belongs to
-    head_start: NDArray[np.int64]    # (G + 1,)
-    head_less: NDArray[np.int32]     # (N,)
-    tail_of: NDArray[np.int64]       # the same of tails
-    tail_start: NDArray[np.int64]
-    tail_less: NDArray[np.int32]
-    salts: NDArray[np.uint64]        # (3, 2) the salts of side, coin and entity
-    counts: NDArray[np.int64]        # (6,) either, head, tail, one_side; the number of entities; whether known ones are excluded
-
-
-class TranslationBuffers(NamedTuple):
-    """The buffers of one thread; K negatives."""
-
-    entity: NDArray[np.int64]        # (K,)
-    on_head: NDArray[np.bool_]       # (K,)
-    distance: NDArray[np.float32]    # (K,)
-    rows: NDArray[np.float32]        # (6, width): h + r, t - r, h + r - t, and the changes of h, r and t
-
-    @classmethod
-    def of(cls, count: int, width: int) -> TranslationBuffers:
-        """Buffers for facts with so many negatives."""
-        return cls(
-            np.zeros(count, np.int64), np.zeros(count, np.bool_), np.zeros(count, np.float32), np.zeros((6, width), np.float32)
-        )
 
 
 @numba.njit(inline="always")

@@ -11,8 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from cloze.engines.kernels.draws import GOLDEN, mix
-from cloze.engines.kernels.lines import (
+from cloze.kernels.compiling import OPTIONS, kernel
+from cloze.kernels.vectors.arguments import GROUP, PREDICT_CONTEXT, PREDICT_FROM_MEAN, PREDICT_FROM_OWNER, TrainingLines
+from cloze.kernels.vectors.draws import GOLDEN, mix
+from cloze.kernels.vectors.lines import (
     LOSS_EVERY,
     fetch_subwords,
     fetch_words,
@@ -21,8 +23,7 @@ from cloze.engines.kernels.lines import (
     room_for,
     words_around,
 )
-from cloze.engines.kernels.parts import GROUP, PREDICT_CONTEXT, PREDICT_FROM_MEAN, PREDICT_FROM_OWNER, TrainingLines
-from cloze.engines.kernels.rows import (
+from cloze.kernels.vectors.rows import (
     add_gained,
     add_row,
     add_steps,
@@ -34,8 +35,6 @@ from cloze.engines.kernels.rows import (
     take_mean,
     take_products,
 )
-from cloze.kernel import kernel
-from cloze.simd import OPTIONS
 
 
 @kernel(**OPTIONS)

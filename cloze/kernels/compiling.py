@@ -1,13 +1,12 @@
 """Compiles every kernel and caches its machine code for later processes. Importing this imports numba.
 
-numba's own cache checks only the file of the compiled function. But a kernel uses functions and constants from several files,
-and vector registers whose width depends on the processor. After a change in one of them, or on another processor, numba would
-load stale code that computes something else. So the names of our cache files contain `key()`.
+numba's own cache checks only the file of the compiled function. But a kernel uses functions and constants from several files.
+After a change in one of them, numba would load stale code that computes something else. So the names of our cache files contain
+`key()`.
 """
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,41 +18,33 @@ from typing import Any
 import llvmlite
 import numba
 from numba.core.caching import CompileResultCacheImpl, FunctionCache
-from numba.core.registry import cpu_target
-
-from cloze.errors import UserError
 
 _ROOT = Path(__file__).parent
-_SOURCES = ("kernel.py", "simd.py", "**/*_kernels.py", "**/kernels/*.py")
+_NOT_COMPILED = "registry.py"
 _OLD = 30 * 24 * 3600.0  # seconds after which code under another key is deleted
 
 
-def _simd_width() -> int:
-    option = os.environ.get("CLOZE_SIMD", "")
-    if option not in ("", "8", "16"):
-        raise UserError(
-            f"CLOZE_SIMD={option}: expected 8 or 16, the number of floats in a vector register. Unset it to use the default."
-        )
-    features: str = cpu_target.target_context.codegen().magic_tuple()[2]
-    return int(option) if option else 16 if "+avx512f" in features.split(",") else 8
-
-
-#: Floats per vector register in the kernels of networks: CLOZE_SIMD, or else 16 if numba compiles for AVX-512 and 8 if not.
-SIMD_WIDTH = _simd_width()
+#: How kernels of vectors are compiled. `fastmath` allows sums to be reordered; without it no dot product is vectorised. `_nrt`
+#: off disables reference counting, which took half the time of a window; such kernels may neither allocate nor copy slices.
+OPTIONS: dict[str, Any] = {"fastmath": True, "error_model": "numpy", "_nrt": False}
+#: For functions that kernels call: inlined, because a call passes every array field by field, half the time of a small window.
+INNER = {**OPTIONS, "forceinline": True}
+#: For kernels that meet infinities on purpose, such as masked scores.
+STRICT = {**OPTIONS, "fastmath": {"reassoc", "contract"}}
 
 
 def sources() -> list[Path]:
     """The source files of all kernels."""
-    return sorted(path for pattern in _SOURCES for path in _ROOT.glob(pattern))
+    return sorted(path for path in _ROOT.rglob("*.py") if path.name != _NOT_COMPILED)
 
 
 @cache
 def key() -> str:
     """A hex digest of what machine code depends on beyond numba's own key (function, argument types, processor).
 
-    That is the content of `sources()`, the width of vector registers, and the versions of numba and llvmlite.
+    That is the content of `sources()` and the versions of numba and llvmlite.
     """
-    digest = sha256(f"{SIMD_WIDTH} {numba.__version__} {llvmlite.__version__}".encode())
+    digest = sha256(f"{numba.__version__} {llvmlite.__version__}".encode())
     for path in sources():
         content = path.read_bytes()
         digest.update(f"\n{path.relative_to(_ROOT).as_posix()} {len(content)}\n".encode() + content)

@@ -1,4 +1,4 @@
-"""The arguments of the kernels, as named tuples, which compiled code takes directly."""
+"""The arguments of the kernels of vectors, as named tuples, which compiled code takes directly. Plain numpy: needs no numba."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.engines.kernels.draws import alias_table, coarse_table, thresholds
+from cloze.kernels.vectors.tables import alias_table, coarse_table, thresholds
 
 #: Output rows held in registers together; the rows of a target are padded to a multiple of this.
 GROUP = 6
 
-#: Floats per register of the kernels that read rows of tables, on every processor; `cloze.kernel.SIMD_WIDTH` varies. Sixteen
-#: are no faster, since rows come from memory, and would need more padding.
+#: Floats per register of the kernels that read rows of tables.
 ROW_REGISTER = 8
 
 #: Floats per cache line.
@@ -169,3 +168,107 @@ class TrainingLines(NamedTuple):
     rates: NDArray[np.float32]
     keys: NDArray[np.uint64]
     owners: NDArray[np.int64] = np.zeros(0, np.int64)
+
+
+# --- texts ----------------------------------------------------------------------------------------------------------------
+
+#: The losses of the classifier.
+SOFTMAX, ONE_VERSUS_ALL, HIERARCHICAL = 0, 1, 2
+
+
+class Terms(NamedTuple):
+    """Which rows a text has: the arrays of `cloze.hashed.Bag`; `end` is an id behind every text, or -1."""
+
+    starts: NDArray[np.int64]   # (V + 1,)
+    rows: NDArray[np.int64]
+    sizes: NDArray[np.int64]    # (V,)
+    hashes: NDArray[np.uint64]  # (V,)
+    places: NDArray[np.int32]   # (buckets,)
+    longest: int
+    buckets: np.uint64
+    skips: bool
+    end: int
+
+    @classmethod
+    def of(cls, bag: Any, end: int) -> Terms:
+        """Of a vocabulary with its n-grams."""
+        hashing = bag.hashing
+        return cls(
+            bag.starts, bag.rows, bag.sizes, bag.hashes.astype(np.uint64), bag.places, hashing.words,
+            np.uint64(max(hashing.buckets, 1)), hashing.skips, end,
+        )
+
+    def most(self, longest: int) -> int:
+        """The largest number of rows of a text with up to `longest` words."""
+        return (longest + 1) * (int(np.diff(self.starts).max(initial=1)) + self.longest - 1)
+
+
+class RecordClasses(NamedTuple):
+    """The classes of every record, `labels[begins[i] : begins[i + 1]]`, the loss, and for `HIERARCHICAL` the paths of classes."""
+
+    begins: NDArray[np.int64]   # (R + 1,)
+    labels: NDArray[np.int64]
+    formula: int
+    classes: int
+    points: NDArray[np.int32]   # (C, depth)
+    bits: NDArray[np.int8]      # (C, depth)
+    depths: NDArray[np.int32]   # (C,)
+
+
+class TextJob(NamedTuple):
+    """Texts in an array of ids, which may be memory-mapped; each has its record, a learning rate and a random key."""
+
+    tokens: NDArray[Any]
+    starts: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+    records: NDArray[np.int64]
+    rates: NDArray[np.float32]
+    keys: NDArray[np.uint64]
+
+
+class TextWork(NamedTuple):
+    """The buffers of one thread; `members` has two slots, for a text and the next one."""
+
+    members: NDArray[np.int64]   # (2, rows of a text)
+    mean: NDArray[np.float32]    # (1, width)
+    gained: NDArray[np.float32]  # (1, width)
+    scores: NDArray[np.float32]  # (1, classes)
+
+    @classmethod
+    def of(cls, most: int, width: int, classes: int) -> TextWork:
+        """Buffers for texts with up to `most` rows."""
+        return cls(np.zeros((2, most), np.int64), aligned(1, width), aligned(1, width), aligned(1, classes))
+
+
+# --- graphs ---------------------------------------------------------------------------------------------------------------
+
+
+class GraphFacts(NamedTuple):
+    """The facts of a graph and what is needed to draw wrong triples; N facts."""
+
+    tokens: NDArray[np.int32]        # (N, 3) the ids of head, relation and tail
+    rate: NDArray[np.float64]        # (N,) the probability that a negative replaces the head
+    head_of: NDArray[np.int64]       # (N,) the group of heads that a fact belongs to
+    head_start: NDArray[np.int64]    # (G + 1,)
+    head_less: NDArray[np.int32]     # (N,)
+    tail_of: NDArray[np.int64]       # the same of tails
+    tail_start: NDArray[np.int64]
+    tail_less: NDArray[np.int32]
+    salts: NDArray[np.uint64]        # (3, 2) the salts of side, coin and entity
+    counts: NDArray[np.int64]        # (6,) either, head, tail, one_side; the number of entities; whether known ones are excluded
+
+
+class TranslationBuffers(NamedTuple):
+    """The buffers of one thread; K negatives."""
+
+    entity: NDArray[np.int64]        # (K,)
+    on_head: NDArray[np.bool_]       # (K,)
+    distance: NDArray[np.float32]    # (K,)
+    rows: NDArray[np.float32]        # (6, width): h + r, t - r, h + r - t, and the changes of h, r and t
+
+    @classmethod
+    def of(cls, count: int, width: int) -> TranslationBuffers:
+        """Buffers for facts with so many negatives."""
+        return cls(
+            np.zeros(count, np.int64), np.zeros(count, np.bool_), np.zeros(count, np.float32), np.zeros((6, width), np.float32)
+        )

@@ -1,4 +1,4 @@
-"""The compiled form of `Dropout._decide`: all words of a mask in one pass over them. Importing this imports numba."""
+"""The masks of `Dropout`: all words of a mask in one pass over them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from cloze.kernel import kernel
+from cloze.kernels.compiling import kernel
 
 _HALF = np.int64(32)
 _LAST = np.int64(15)

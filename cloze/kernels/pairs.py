@@ -1,4 +1,4 @@
-"""The compiled half of counting pairs: a hash table with linear probing. Importing this imports numba."""
+"""Counting pairs of words: a hash table with linear probing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from cloze.kernel import kernel
+from cloze.kernels.compiling import kernel
 
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 _HALF = np.uint64(32)

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.engines.kernels.draws import GOLDEN, below, draw, high, mix
-from cloze.engines.kernels.parts import GROUP, LINE
-from cloze.kernel import kernel
-from cloze.simd import INNER, OPTIONS, fetch
+from cloze.kernels.compiling import INNER, OPTIONS, kernel
+from cloze.kernels.vectors.arguments import GROUP, LINE
+from cloze.kernels.vectors.draws import GOLDEN, below, draw, high, mix
+from cloze.kernels.vectors.registers import fetch
 
 #: The loss is computed at every 64th centre of a line: often enough for the log, too rarely to cost time.
 LOSS_EVERY = 64

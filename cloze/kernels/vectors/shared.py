@@ -13,12 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from cloze.engines.kernels.draws import GOLDEN, mix
-from cloze.engines.kernels.lines import LOSS_EVERY, fetch_words, keep_words, prepare, room_for, words_around
-from cloze.engines.kernels.parts import TrainingLines
-from cloze.engines.kernels.rows import learn
-from cloze.kernel import kernel
-from cloze.simd import OPTIONS
+from cloze.kernels.compiling import OPTIONS, kernel
+from cloze.kernels.vectors.arguments import TrainingLines
+from cloze.kernels.vectors.draws import GOLDEN, mix
+from cloze.kernels.vectors.lines import LOSS_EVERY, fetch_words, keep_words, prepare, room_for, words_around
+from cloze.kernels.vectors.rows import learn
 
 
 def train_shared(
