@@ -150,8 +150,8 @@ def test_json_lines_hold_words_or_sentences(tmp_path: Path) -> None:
     ({"tokens": ["a", ""], "clusters": []}, r"x.jsonl:1: 'tokens' is not a list of words"),
     ({"tokens": ["a"], "clusters": {}}, r"x.jsonl:1: 'clusters' is no list"),
     ({"tokens": ["a"], "clusters": [[0, 0]]}, r"x.jsonl:1: 0 is no mention; expected a list of chains"),
-    ({"tokens": ["a"], "clusters": [[[0, 1]]]}, r"x.jsonl:1: the mention \[0, 1\]; expected the numbers of its first and of its last "
-     r"word, from 0 to 0.\n  If these are the word after the last one, subtract 1"),
+    ({"tokens": ["a"], "clusters": [[[0, 1]]]}, r"x.jsonl:1: the mention \[0, 1\]; expected the numbers of its first and of its "
+     r"last word, from 0 to 0.\n  If these are the word after the last one, subtract 1"),
 ])  # fmt: skip
 def test_what_is_no_row_of_chains_is_refused_with_its_line(tmp_path: Path, row: Any, said: str) -> None:
     with pytest.raises(TaskError, match=f"(?s){said}"):
@@ -160,8 +160,8 @@ def test_what_is_no_row_of_chains_is_refused_with_its_line(tmp_path: Path, row: 
 
 def test_files_without_chains_are_read_for_predictions(tmp_path: Path) -> None:
     texts = {
-        "a.jsonl": '{"tokens": "it rains"}\n', "b.jsonl": '{"tokens": ["it", "rains"]}\n', "c.conllu": node("1", "it") + node("2", "rains"),
-        "d.txt": "it rains\n",
+        "a.jsonl": '{"tokens": "it rains"}\n', "b.jsonl": '{"tokens": ["it", "rains"]}\n',
+        "c.conllu": node("1", "it") + node("2", "rains"), "d.txt": "it rains\n",
     }  # fmt: skip
     for name, text in texts.items():
         read = read_documents(write(tmp_path / name, text), text="tokens", label="clusters", format=None, labelled=False)

@@ -33,8 +33,8 @@ _ID = re.compile(r"[0-9]{1,9}(?P<kind>[-.][0-9]{1,9})?")
 _ALSO = ("words", "sentences")  # what the words are also called in JSON lines
 _NAMES = ("doc_key", "document_id", "doc_id", "id")
 _FORMATS = (
-    'CoNLL-2012, which begins with "#begin document", CorefUD (CoNLL-U, .conllu), or JSON lines such as {"tokens": ["Anna", "saw", '
-    '"herself"], "clusters": [[[0, 0], [2, 2]]]}'
+    'CoNLL-2012, which begins with "#begin document", CorefUD (CoNLL-U, .conllu), or JSON lines such as '
+    '{"tokens": ["Anna", "saw", "herself"], "clusters": [[[0, 0], [2, 2]]]}'
 )
 
 
@@ -91,11 +91,11 @@ def each_document(
 ) -> Iterator[Document]:
     """The documents of a file one by one.
 
-    In JSON lines, `text` is a list of words, or of sentences that are lists of words, and `label` a list of chains, each a list of
-    `[first word, last word]`. In CoNLL-2012, every part is a document. In CorefUD, mentions of several pieces and mentions without
-    a word are left out and counted, and a mention that begins or ends with an empty node begins or ends with its first or last
-    word. A mention that stands twice counts in its first chain. A document that cannot be used is a `TaskError` with file and line;
-    with `fault`, it is reported there and skipped.
+    In JSON lines, `text` is a list of words, or of sentences that are lists of words, and `label` a list of chains, each a list
+    of `[first word, last word]`. In CoNLL-2012, every part is a document. In CorefUD, mentions of several pieces and mentions
+    without a word are left out and counted, and a mention that begins or ends with an empty node begins or ends with its first or
+    last word. A mention that stands twice counts in its first chain. A document that cannot be used is a `TaskError` with file
+    and line; with `fault`, it is reported there and skipped.
     """
     faults, count, mentions = FaultCounter(fault), 0, 0
     if format in OBJECTS or format is None and holds_objects(path):

@@ -106,8 +106,8 @@ class Answer(ABC):
     `columns`: the names and types of its stored columns; `coded` is the column that holds classes. `encodes` is its
     encoder. `ragged`: a record has several values. `nested`: for each column whose values have levels of their own, the names of
     these from the record down; `("chains", "mentions")` means that a record has several chains and a chain several mentions.
-    Columns may share levels. `gives`: the fields for the exercise. `lists`: the last column of texts holds a list of texts in each
-    record. `tabular`: files may be tables with further columns.
+    Columns may share levels. `gives`: the fields for the exercise. `lists`: the last column of texts holds a list of texts in
+    each record. `tabular`: files may be tables with further columns.
     """
 
     columns: ClassVar[Mapping[str, Any]] = {}
@@ -136,8 +136,8 @@ class Answer(ABC):
         return self.encodes(tokenizer, None if self.coded is None else Labels(classes))
 
     def fields(self, stored: Mapping[str, NDArray[Any]], parts: TextParts, classes: int) -> Mapping[str, NDArray[Any]]:
-        """The fields of some rows, from the stored values of their records, (B,) or (B, K) padded with -1 (nested ones with an axis
-        for each level), the part of each text that the rows show (`parts`), and the number of classes."""
+        """The fields of some rows, from the stored values of their records, (B,) or (B, K) padded with -1 (nested ones with an
+        axis for each level), the part of each text that the rows show (`parts`), and the number of classes."""
         return {}
 
     def description(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:

@@ -96,14 +96,16 @@ class ChainAnswers(Answer):
             yield Record(document.line, (" ".join(document.words),), document)
 
     def fields(self, stored: Mapping[str, NDArray[Any]], parts: TextParts, classes: int) -> Mapping[str, NDArray[Any]]:
-        """`words` (B, W): the first token of each word, -1 if it is not visible. For every mention, `spans` (B, 2 M) has the first
-        tokens of its first and of its last word, and `column/chain` (B, M) the number of its chain; -1 where it is not visible."""
-        first, last = (parts.columns(stored[name].reshape(len(stored[name]), -1), 0) for name in ("first", "last"))
+        """`words` (B, W): the first token of each word, -1 if it is not visible. For every mention, `spans` (B, 2 M) has the
+        first tokens of its first and of its last word, and `column/chain` (B, M) the number of its chain; -1 where it is not
+        visible."""
+        rows, chains, mentions = stored["first"].shape
+        first, last = (parts.columns(stored[name].reshape(rows, chains * mentions), 0) for name in ("first", "last"))
         visible = (first >= 0) & (last >= 0)
-        chain = np.broadcast_to(np.arange(stored["first"].shape[1])[:, None], stored["first"].shape[1:]).reshape(-1)
+        chain = np.repeat(np.arange(chains), mentions)
         spans = np.where(visible[:, :, None], np.stack([first, last], axis=2), -1)
         return {
-            "words": parts.columns(stored["word"], 0), "spans": spans.reshape(len(spans), -1),
+            "words": parts.columns(stored["word"], 0), "spans": spans.reshape(rows, 2 * chains * mentions),
             "column/chain": np.where(visible, chain, -1).astype(np.int32),
         }  # fmt: skip
 

@@ -131,8 +131,8 @@ class RecordStore(Store, holds="records"):
         return answers
 
     def _items(self, records: Int64, levels: tuple[str, ...]) -> tuple[Int64, NDArray[np.bool_] | None]:
-        """Which items of the last level some records have: their numbers with an axis for each level, and where there are any; None
-        if there are no levels."""
+        """Which items of the last level some records have: their numbers with an axis for each level, and where there are any;
+        None if there are no levels."""
         index, inside = records, None
         for level in levels:
             bounds = self.offsets[level]
