@@ -120,7 +120,9 @@ ROWS: dict[str, list[dict[str, Any]]] = {
     "text_to_text": [{"text": pair["text"], "target": pair["text_b"]} for pair in PAIRS],
     "retrieval": [{"query": pair["text"], "passage": pair["text_b"], "wrong": "the mat"} for pair in PAIRS],
     "token_labelling": WORDS,
-    "coreference": [{"tokens": text.split() * 2, "clusters": [[[0, 1], [len(text.split()), len(text.split()) + 1]]]} for text in TEXTS],
+    "coreference": [
+        {"tokens": words * 2, "clusters": [[[0, 1], [len(words), len(words) + 1]]]} for words in map(str.split, TEXTS)
+    ],
 }  # fmt: skip
 ROWS["multi_label"] = [{**row, "label": list(row["label"])} for row in ROWS["multi_label"]]
 TREES = "".join(

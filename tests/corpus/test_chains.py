@@ -110,8 +110,8 @@ def test_corefud_has_nested_mentions_empty_nodes_and_pieces(tmp_path: Path) -> N
     assert first.left_out == {DISCONTINUOUS: 1, EMPTY: 1, REPEATED: 1}
     assert second.chains == (((0, 0), (1, 1)),) and second.sentences == (1, 1) and second.line == 14
     assert describe_left_out([first.left_out, first.left_out, {}]) == [
-        "left out of the chains, which hold spans of words, each once: 2 discontinuous mentions, 2 mentions of empty nodes alone, "
-        "2 repeated mentions (each counts in its first chain)"
+        "left out of the chains, which hold spans of words, each once: 2 discontinuous mentions, 2 mentions of empty nodes "
+        "alone, 2 repeated mentions (each counts in its first chain)"
     ]
 
 

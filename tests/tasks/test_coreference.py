@@ -188,7 +188,7 @@ def test_what_means_nothing_here_is_refused() -> None:
 
 
 def test_equal_strings_are_chains() -> None:
-    gold = [GoldDocument(tuple(["Old", "Ann", "saw", "Bea", ".", "old", "ann", "saw", "her"]), ())]
+    gold = [GoldDocument(("Old", "Ann", "saw", "Bea", ".", "old", "ann", "saw", "her"), ())]
     assert match_strings(gold, {"old ann", "saw", "bea"}) == [(((0, 1), (5, 6)), ((2, 2), (7, 7)))]
 
 

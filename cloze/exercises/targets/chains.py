@@ -18,9 +18,9 @@ from cloze.rows import Rows
 class Chains(Edit):
     """Turn the coreference chains of a record into targets.
 
-    `positions/<set>` are the first tokens of all words in the row, of which any two may begin and end a mention; their targets are
-    0. `positions/<set>_first` and `positions/<set>_last` are the first and the last word of each mention, and the targets of both
-    the number of its chain. A mention that the row does not contain whole is left out. Put it before `frame`, so that the
+    `positions/<set>` are the first tokens of all words in the row, of which any two may begin and end a mention; their targets
+    are 0. `positions/<set>_first` and `positions/<set>_last` are the first and the last word of each mention, and the targets of
+    both the number of its chain. A mention that the row does not contain whole is left out. Put it before `frame`, so that the
     positions move with the tokens.
     """
 

@@ -67,8 +67,8 @@ class SpanHead(nn.Module):
         return dropped
 
     def mentions(self, views: Tensor) -> Tensor:
-        """(T, S): the score of the span of each first word and each number of words from 1 on, from views (T, 4 A) of the words of
-        a document; -inf beyond its end. S is at most `longest`."""
+        """(T, S): the score of the span of each first word and each number of words from 1 on, from views (T, 4 A) of the words
+        of a document; -inf beyond its end. S is at most `longest`."""
         first, last = views.split(self.inner, dim=1)[:2]
         sizes = min(self.longest, len(views))
         form, begins = self.pair(first), self.first(first)
@@ -222,8 +222,8 @@ def coreference(
 
     Differs: a word stands at its first token; the authors score spans of tokens. The authors (yuvalkirstain/s2e-coref) train
     mentions by the antecedents alone (`mentions: 0`); the cross-entropy of mentions is as in Maverick (Martinelli et al., 2024;
-    SapienzaNLP/maverick-coref), which first chooses first words, while here all spans count. Bilinear forms start with a deviation
-    of 1 / inputs, so that all pairs score about the same.
+    SapienzaNLP/maverick-coref), which first chooses first words, while here all spans count. Bilinear forms start with a
+    deviation of 1 / inputs, so that all pairs score about the same.
     """
     head = SpanHead(
         width=width, inner=inner, longest=longest, candidates=candidates, singletons=singletons, rare=mentions > 0,
