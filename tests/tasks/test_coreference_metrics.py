@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cloze.tasks.measures.coreference import RATIOS, best_total, compute_metrics, count_agreement, rows_by_metric
+from cloze.tasks.measures.chains import RATIOS, best_total, compute_metrics, count_agreement, rows_by_metric
 
 #: Right chains and others by document, and what perl prints for all documents: numerator and denominator of recall and precision,
 #: by conll/reference-coreference-scorers 8.01 (muc, bcub, ceafe, ceafm, identification of mentions) and, for LEA, by

@@ -38,7 +38,7 @@ _FORMATS = (
 )
 
 
-class Document(NamedTuple):
+class CoreferenceDocument(NamedTuple):
     """A document: its first line, its name ("" for none), its words, how many of them each sentence has, its chains (None if they
     were not read), how many mentions of each kind are left out, and the text itself if it was given as a string."""
 
@@ -52,8 +52,9 @@ class Document(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Documents:
-    """The documents of a file; each field but `path` has a value for each, see `Document`. `chains` is None if none were read."""
+class CoreferenceDocuments:
+    """The documents of a file: each field but `path` has a value for each (see `CoreferenceDocument`). `chains` is None if none
+    were read."""
 
     words: list[tuple[str, ...]]
     chains: list[tuple[Chain, ...]] | None
@@ -68,16 +69,17 @@ class Documents:
         return len(self.words)
 
 
-def read_documents(path: Path | str, *, text: str, label: str, format: Format | None, labelled: bool) -> Documents:
+def read_documents(path: Path | str, *, text: str, label: str, format: Format | None, labelled: bool) -> CoreferenceDocuments:
     """The documents of a file; without `labelled`, chains are optional, and files of words or of lines of text are read, too."""
     if not labelled and not _has_documents(path, format):
         tagged = read_tagged(path, text=text, label=label, columns=None, format=format, labelled=False)
         sizes = tuple((len(words),) for words in tagged.words)
         nothing: tuple[Mapping[str, int], ...] = ({},) * len(tagged)
-        return Documents(tagged.words, None, tagged.path, tagged.lines, ("",) * len(tagged), sizes, nothing, tagged.running)
+        names = ("",) * len(tagged)
+        return CoreferenceDocuments(tagged.words, None, tagged.path, tagged.lines, names, sizes, nothing, tagged.running)
     documents = list(each_document(path, text=text, label=label, format=format, labelled=labelled))
     chains = [document.chains for document in documents if document.chains is not None]
-    return Documents(
+    return CoreferenceDocuments(
         [document.words for document in documents], chains if len(chains) == len(documents) else None, str(path),
         *(tuple(column) for column in zip(
             *((d.line, d.name, d.sentences, d.left_out, d.running) for d in documents), strict=True
@@ -88,7 +90,7 @@ def read_documents(path: Path | str, *, text: str, label: str, format: Format | 
 def each_document(
     path: Path | str, *, text: str = "tokens", label: str = "clusters", format: Format | None = None, labelled: bool = True,
     fault: Fault | None = None,
-) -> Iterator[Document]:
+) -> Iterator[CoreferenceDocument]:
     """The documents of a file one by one.
 
     In JSON lines, `text` is a list of words, or of sentences that are lists of words, and `label` a list of chains, each a list
@@ -182,7 +184,7 @@ class _Reading:
         if size := len(self.words) - sum(self.sentences):
             self.sentences.append(size)
 
-    def finished(self, path: Path | str, fault: Fault | None) -> Iterator[Document]:
+    def finished(self, path: Path | str, fault: Fault | None) -> Iterator[CoreferenceDocument]:
         """The document; none if it has no words or cannot be used."""
         self.end_sentence()
         for name, begun in self.starts.items():
@@ -192,7 +194,7 @@ class _Reading:
             unusable(path, *self.fault, fault=fault)
         elif self.words:
             chains = _distinct(self.chains.values(), self.left_out)
-            yield Document(self.line, self.name, tuple(self.words), tuple(self.sentences), chains, dict(self.left_out))
+            yield CoreferenceDocument(self.line, self.name, tuple(self.words), tuple(self.sentences), chains, dict(self.left_out))
 
 
 def _distinct(chains: Iterable[Iterable[Mention]], left_out: Counter[str]) -> tuple[Chain, ...]:
@@ -212,7 +214,7 @@ def _distinct(chains: Iterable[Iterable[Mention]], left_out: Counter[str]) -> tu
     return tuple(sorted(distinct))
 
 
-def _conll_2012(path: Path | str, fault: Fault | None) -> Iterator[Document]:
+def _conll_2012(path: Path | str, fault: Fault | None) -> Iterator[CoreferenceDocument]:
     document: _Reading | None = None
     for line in lines(path):
         if line.text.startswith((BEGIN, END)):
@@ -251,7 +253,7 @@ def _read_row(document: _Reading, line: int, cells: Sequence[str]) -> None:
             document.close(bracket["name"], line, number)
 
 
-def _corefud(path: Path | str, fault: Fault | None) -> Iterator[Document]:
+def _corefud(path: Path | str, fault: Fault | None) -> Iterator[CoreferenceDocument]:
     document, place = _Reading(1), 0  # place: that of the entity's name among the attributes of a mention
     for line in chain(lines(path), [Line(0, "# newdoc")]):
         text = line.text.strip()
@@ -268,7 +270,7 @@ def _corefud(path: Path | str, fault: Fault | None) -> Iterator[Document]:
             _read_node(document, line, place)
 
 
-def _read_node(document: _Reading, line: Line, place: int) -> None:
+def _read_node(document: _Reading, line: Line, entity_column: int) -> None:
     """A word or an empty node of CoNLL-U with the brackets in its last cell; a range of words has none."""
     cells = [cell.strip() for cell in line.text.split("\t")]
     match = _ID.fullmatch(cells[0])
@@ -293,7 +295,7 @@ def _read_node(document: _Reading, line: Line, place: int) -> None:
             document.close(bracket["closed"].split("-")[0], line.number, last)
             continue
         attributes = bracket["attributes"].split("-")
-        name = attributes[min(place, len(attributes) - 1)]
+        name = attributes[min(entity_column, len(attributes) - 1)]
         piece = _PART.search(name)
         document.left_out[DISCONTINUOUS] += int(piece is not None and piece[0].startswith("[1/"))
         document.starts[name].append((None if piece else first, line.number))
@@ -304,7 +306,7 @@ def _read_node(document: _Reading, line: Line, place: int) -> None:
 
 def _objects(
     path: Path | str, text: str, label: str, format: Format | None, labelled: bool, fault: Fault | None
-) -> Iterator[Document]:
+) -> Iterator[CoreferenceDocument]:
     for number, record in objects(path, fault, format=format):
         try:
             yield _document(number, record, text, label, labelled or label in record)
@@ -312,15 +314,14 @@ def _objects(
             unusable(path, number, str(wrong), fault=fault)
 
 
-def _document(number: int, record: Mapping[str, Any], text: str, label: str, labelled: bool) -> Document:
+def _document(number: int, record: Mapping[str, Any], text: str, label: str, labelled: bool) -> CoreferenceDocument:
     name = next((name for name in (text, *_ALSO) if record.get(name) is not None), None)
     if name is None:
         if text in record:
             raise _Wrong(f"no value for {text!r}; expected one in every row.")
         raise _Wrong(f"no field {text!r}. {propose(text, record)} Choose the field of the words with --set corpus.text=NAME.")
-    value, running = record[name], None
-    if isinstance(value, str) and not labelled:
-        value, running = cells_of(value), value
+    running = record[name] if isinstance(record[name], str) and not labelled else None
+    value = record[name] if running is None else cells_of(running)
     nested = isinstance(value, list) and all(isinstance(item, list) for item in value)
     sentences = value if nested else [value]
     words = [word for sentence in sentences for word in sentence] if isinstance(value, list) else []
@@ -330,7 +331,7 @@ def _document(number: int, record: Mapping[str, Any], text: str, label: str, lab
     chains = _distinct(_listed(record, label, len(words)), left_out) if labelled else None
     title = next((str(record[key]) for key in _NAMES if record.get(key) is not None), "")
     sizes = tuple(len(sentence) for sentence in sentences if sentence)
-    return Document(number, title, tuple(map(stripped, words)), sizes, chains, dict(left_out), running)
+    return CoreferenceDocument(number, title, tuple(map(stripped, words)), sizes, chains, dict(left_out), running)
 
 
 def _listed(record: Mapping[str, Any], label: str, words: int) -> Iterator[list[Mention]]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.corpus.readers.coreference import Document, describe_left_out, each_document
+from cloze.corpus.readers.coreference import CoreferenceDocument, describe_left_out, each_document
 from cloze.corpus.readers.unusable import Fault
 from cloze.corpus.records.answer import Answer, Columns, Int32, Record, RecordBlock, RecordEncoder
 from cloze.corpus.records.words import first_tokens
@@ -50,7 +50,7 @@ class _ChainEncoder(RecordEncoder):
 
     def __call__(self, records: Sequence[Record], path: str) -> RecordBlock:
         spelled = self.tokenizer.encode_spelled([record.texts[0] for record in records])
-        documents: list[Document] = [record.answer for record in records]
+        documents: list[CoreferenceDocument] = [record.answer for record in records]
         first = [first_tokens(spelled, number, document.words) for number, document in enumerate(documents)]
         ends: list[Int32] = [np.zeros((0, 2), np.int32)]
         for document, tokens in zip(documents, first, strict=True):

@@ -15,7 +15,7 @@ from cloze.rows import Rows
 
 @register("edit", "chains")
 @dataclass(frozen=True)
-class Chains(Edit):
+class ChainTargets(Edit):
     """Turn the coreference chains of a record into targets.
 
     `positions/<set>` are the first tokens of all words in the row, of which any two may begin and end a mention; their targets

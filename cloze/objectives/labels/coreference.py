@@ -22,7 +22,7 @@ _BLOCK = 512  # words, or mentions, that are scored together
 _RARE = -2.0  # the bias of either end of a mention where mentions are learned as such: few spans are mentions
 
 
-class Candidates(NamedTuple):
+class CandidateSpans(NamedTuple):
     """The spans of a document that may be mentions, by first and then by last word: their first and last words (K,), their scores
     (K,), and their places among all spans (K,)."""
 
@@ -83,15 +83,15 @@ class SpanHead(nn.Module):
             blocks.append(begins[begin : begin + _BLOCK] + ends[begin:stop][band] + pairs)
         return torch.cat(blocks)
 
-    def prune(self, scores: Tensor) -> Candidates:
+    def prune(self, scores: Tensor) -> CandidateSpans:
         """The spans with the highest scores (T, S), as many as a share of the words."""
         words, sizes = scores.shape
         spans = sizes * words - sizes * (sizes - 1) // 2  # within the document
         places = scores.flatten().topk(min(math.ceil(self.candidates * words), spans)).indices.sort().values
         first = places // sizes
-        return Candidates(first, first + places % sizes, scores.flatten()[places], places)
+        return CandidateSpans(first, first + places % sizes, scores.flatten()[places], places)
 
-    def antecedents(self, views: Tensor, candidates: Candidates, begin: int, end: int) -> Tensor:
+    def antecedents(self, views: Tensor, candidates: CandidateSpans, begin: int, end: int) -> Tensor:
         """(N, K + 1): how well each candidate fits before those from `begin` to `end`; -inf for itself and later ones. The last
         column, 0, stands for none."""
         firsts, lasts = views.split(self.inner, dim=1)[2:]

@@ -13,12 +13,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cloze.corpus.readers.coreference import BEGIN, END, Chain, Documents, Mention, describe_left_out, read_documents
+from cloze.corpus.readers.coreference import BEGIN, END, Chain, CoreferenceDocuments, Mention, describe_left_out, read_documents
 from cloze.corpus.readers.labelled import Format, Quoting
 from cloze.decoding.reader import Checkpoint, Reader, evaluating
 from cloze.errors import TaskError, counted
 from cloze.registry import register
-from cloze.tasks.measures.coreference import RATIOS, compute_metrics, count_agreement, rows_by_metric
+from cloze.tasks.measures.chains import RATIOS, compute_metrics, count_agreement, rows_by_metric
 from cloze.tasks.task import LabelledRow, Prediction, Report, Task, head_called, silent
 from cloze.tasks.words import WordsLearner, WordsRow, WordWindow, word_windows
 from cloze.text.matching import Span
@@ -56,7 +56,7 @@ class CoreferenceResolution(Task):
             raise TaskError("--quoting standard: in files with chains a quote is a word like any other. Leave it out.")
         return replace(self, format=format)
 
-    def read(self, path: Path | str, *, labelled: bool = True) -> Documents:
+    def read(self, path: Path | str, *, labelled: bool = True) -> CoreferenceDocuments:
         """The documents of a file."""
         return read_documents(path, text=self.text, label=self.label, format=self.format, labelled=labelled)
 
@@ -67,7 +67,7 @@ class CoreferenceResolution(Task):
             length=task_json.get("length"), ideographs=task_json.get("ideographs"),
         )
 
-    def truth(self, examples: Documents, labels: Sequence[str], *, numbered: bool = False) -> list[GoldDocument]:
+    def truth(self, examples: CoreferenceDocuments, labels: Sequence[str], *, numbered: bool = False) -> list[GoldDocument]:
         """The words and the chains of every document."""
         assert examples.chains is not None  # read with labels
         return [GoldDocument(*pair) for pair in zip(examples.words, examples.chains, strict=True)]
@@ -136,7 +136,7 @@ class Resolver(WordsLearner):
     """A reader with a head over the spans of a document. A long document is read in windows, and its chains are those of all of
     its words."""
 
-    def windows(self, examples: Documents, words: Sequence[Sequence[str]]) -> list[list[WordWindow]]:
+    def windows(self, examples: CoreferenceDocuments, words: Sequence[Sequence[str]]) -> list[list[WordWindow]]:
         """The windows of the words of some documents."""
         return word_windows(self.reader, words, self.length)
 
@@ -158,7 +158,7 @@ class Resolver(WordsLearner):
         return outputs
 
     def remarks(
-        self, examples: Documents, rows: Sequence[LabelledRow], outputs: Any, per_example: NDArray[np.float64]
+        self, examples: CoreferenceDocuments, rows: Sequence[LabelledRow], outputs: Any, per_example: NDArray[np.float64]
     ) -> list[str]:
         """What equal words alone would tell of the mentions of the file, and which mentions are never found."""
         truth = [row.truth for row in rows]
@@ -186,7 +186,7 @@ class Resolver(WordsLearner):
         ]}  # fmt: skip
 
     def predictions(
-        self, examples: Documents, rows: Sequence[WordsRow], outputs: Sequence[Sequence[Chain]]
+        self, examples: CoreferenceDocuments, rows: Sequence[WordsRow], outputs: Sequence[Sequence[Chain]]
     ) -> list[ResolvedDocument]:
         """The chains of every document."""
         predictions = []
