@@ -57,6 +57,7 @@ _ALSO_CALLED = {
     "question_answering": {"qa", "squad", "extractive_qa"},
     "text_to_text": {"seq2seq", "translation", "summarization", "summarisation", "text2text_generation"},
     "dependency_parsing": {"parsing", "dependencies"},
+    "coreference": {"coref", "coreference_resolution", "anaphora_resolution"},
     "retrieval": {"search"}, "reranking": {"ranking", "text_ranking", "passage_ranking", "rerank", "cross_encoder"},
 }  # fmt: skip
 

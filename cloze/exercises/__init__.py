@@ -61,6 +61,7 @@ from cloze.exercises.noise import (
 from cloze.exercises.targets import (
     arcs,
     boundaries,
+    chains,
     label,
     predict,
     predict_labels,
@@ -73,8 +74,8 @@ from cloze.exercises.targets import (
 )
 
 __all__ = [
-    "Edit", "Exercise", "TokenFacts", "answer", "append", "arcs", "ask_items", "ask_links", "body_first", "boundaries",
-    "bring", "close", "copy", "corrupt", "corrupt_items", "cut", "delete", "distance", "favour", "frame", "hide", "inject",
+    "Edit", "Exercise", "TokenFacts", "answer", "append", "arcs", "ask_items", "ask_links", "body_first", "boundaries", "bring",
+    "chains", "close", "copy", "corrupt", "corrupt_items", "cut", "delete", "distance", "favour", "frame", "hide", "inject",
     "inverse_cloze", "label", "link", "link_items", "mask", "mask_items", "match", "mismatch", "mismatch_items",
     "mix_vocabularies", "only", "order", "pair", "pair_half", "paragraph", "permutation", "permute", "predict", "predict_items",
     "predict_labels", "predict_senses", "reference", "reorder", "replace_mentions", "resegment", "retokenize", "rotate",

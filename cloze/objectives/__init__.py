@@ -23,6 +23,7 @@ from cloze.objectives.distillation.match_parameters import MatchParameters
 from cloze.objectives.labels.arcs import ArcPrediction, arcs
 from cloze.objectives.labels.choice import Choose, choose
 from cloze.objectives.labels.classify_span import ClassifySpan
+from cloze.objectives.labels.coreference import Coreference, coreference
 from cloze.objectives.labels.crf_labelling import CrfLabelling, crf_labelling
 from cloze.objectives.labels.head_from_checkpoint import (
     AnswerExtraction,
@@ -65,16 +66,17 @@ from cloze.objectives.tokens.token_prediction import token_prediction
 
 __all__ = [
     "ActivationPenalty", "AnswerExtraction", "ArcPrediction", "Choose", "Classify", "ClassifyOutside",
-    "ClassifySpan", "Contrast", "ContrastItems", "ContrastPairs", "CooccurrenceRegression", "CrfLabelling",
-    "Embedding", "EntityPrediction", "Factorisation", "HeadFromCheckpoint", "HierarchicalSoftmax",
+    "ClassifySpan", "Contrast", "ContrastItems", "ContrastPairs", "CooccurrenceRegression", "Coreference",
+    "CrfLabelling", "Embedding", "EntityPrediction", "Factorisation", "HeadFromCheckpoint", "HierarchicalSoftmax",
     "JoinedPrediction", "LanguageModel", "LayerClassification", "LayerLabelling", "LinearClassification",
     "LinkChoice", "Linking", "Loss", "Margin", "MatchAttention", "MatchHidden", "MatchParameters", "MatchScores",
     "MixedClassification", "NegativeSampling", "Objective", "PooledClassification", "Pull", "Regress",
     "RelationClassification", "Rewriter", "Sample", "SensePrediction", "SequenceLabelling", "Several",
     "SoftClassification", "SpanBoundary", "SpanExtraction", "StepObjective", "StochasticAnswer", "TextChoice",
-    "TextClassification", "TextListwise", "TextPrediction", "TextRegression", "TextSeveral", "Transport", "TripleContrast",
-    "WordLabelling", "adaptive_prediction", "arcs", "choose", "classify", "crf_labelling", "joined_prediction",
-    "label_prediction", "listwise", "mixed_classification", "outside", "pooled_classification", "regress",
+    "TextClassification", "TextListwise", "TextPrediction", "TextRegression", "TextSeveral", "Transport",
+    "TripleContrast", "WordLabelling", "adaptive_prediction", "arcs", "choose", "classify", "coreference",
+    "crf_labelling", "joined_prediction", "label_prediction", "listwise", "mixed_classification", "outside",
+    "pooled_classification", "regress",
     "relation_classification", "relation_prediction", "sampled_prediction", "sense_prediction",
     "sequence_labelling", "several", "soft_classification", "span_boundary", "token_labelling", "token_prediction",
 ]

@@ -75,7 +75,7 @@ def _head_arguments(recipe: Recipe, entry: EntrySpec, store: Store) -> dict[str,
     """The arguments of heads that labelled text determines, for each set of targets that the edits of an entry take from it."""
     if not isinstance(store, RecordStore):
         return {}
-    stored = {**store.columns, **({} if store.bounds is None else {"bounds": store.bounds})}
+    stored = store.stored
     answer = build_part(recipe.sources[entry.source]).answer
     if lacks := [name for name in answer.columns if name not in stored]:
         raise CorpusError(

@@ -144,8 +144,7 @@ def _entries_of_task(recipe: Recipe, head: TaskHead, store: Store) -> dict[str, 
     layers = [layer for layer in written(recipe, head.entry) if layer in store.layers]
     contents |= {"annotated": layers} if layers else {}
     answer = build_part(recipe.sources[head.source]).answer
-    ends = {} if store.bounds is None else {"bounds": store.bounds}
-    description = answer.description({**store.columns, **ends}, store.classes)
+    description = answer.description(store.stored, store.classes)
     for name in [name for name, value in description.items() if isinstance(value, np.ndarray)]:  # tokens become text
         description[name] = store.tokenizer().decode(description[name], skip_special=False)
     for edit in head.entry.exercise:
@@ -203,7 +202,7 @@ def with_example_facts(
             },
         }
         answer, (most, _) = build_part(recipe.sources[head.source]).answer, max_tokens[head.entry.name]
-        lost = {part: answer.lost({**store.columns, "bounds": store.bounds}, most) for part, store in record_stores.items()}
+        lost = {part: answer.lost(store.stored, most) for part, store in record_stores.items()}
         if None not in lost.values():  # some rows may lose their targets because they are cut
             facts["lost"] = lost
         if "usual" in task_description:

@@ -5,6 +5,7 @@ Contract: tests/contracts/test_tasks.py; each task type has its own tests in tes
 """
 
 from cloze.tasks.kinds.classification import Classification, Classifier, pair_classification, sentence_classification
+from cloze.tasks.kinds.coreference import CoreferenceResolution, coreference
 from cloze.tasks.kinds.dependency_parsing import DependencyParsing, dependency_parsing
 from cloze.tasks.kinds.multi_label import MultiLabel, multi_label
 from cloze.tasks.kinds.multiple_choice import MultipleChoice, multiple_choice
@@ -21,6 +22,7 @@ from cloze.tasks.task import Learner, Task, task
 __all__ = [
     "Classification",
     "Classifier",
+    "CoreferenceResolution",
     "DependencyParsing",
     "Learner",
     "MultiLabel",
@@ -33,6 +35,7 @@ __all__ = [
     "Task",
     "TextToText",
     "TokenLabelling",
+    "coreference",
     "dependency_parsing",
     "load_tuned",
     "multi_label",

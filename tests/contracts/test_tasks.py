@@ -124,6 +124,9 @@ ROWS: dict[str, list[dict[str, Any]]] = {
         for pair in PAIRS[:2] for passage, grade in ((pair["text_b"], 1), ("the mat", 0))
     ],
     "token_labelling": WORDS,
+    "coreference": [
+        {"tokens": words * 2, "clusters": [[[0, 1], [len(words), len(words) + 1]]]} for words in map(str.split, TEXTS)
+    ],
 }  # fmt: skip
 ROWS["multi_label"] = [{**row, "label": list(row["label"])} for row in ROWS["multi_label"]]
 TREES = "".join(

@@ -102,6 +102,9 @@ def tasks() -> None:
     write("TEXT", english())
     write_table("train.tsv", "dev.tsv", "new.tsv", "topic.tsv", "topic-dev.tsv", "mine.tsv", "mine-dev.tsv")
     write_tags("names.conll", "names-dev.conll")
+    chains = {"tokens": ["Anna", "saw", "it", ".", "She", "slept"], "clusters": [[[0, 0], [4, 4]]]}
+    for name in ("chains.jsonl", "chains-dev.jsonl"):
+        write(name, (json.dumps(chains) + "\n") * 4)
     for name in ("nli.tsv", "nli-dev.tsv"):
         rows = [f"a {n} {name}\tb {n}\t{('yes', 'no')[n % 2]}" for n in range(8)]
         write(name, "\n".join(["text\ttext_b\tlabel", *rows]) + "\n")

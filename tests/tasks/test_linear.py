@@ -93,7 +93,7 @@ def test_every_task_on_texts_is_learned_by_n_grams_and_its_files_give_the_same_a
         np.testing.assert_array_equal(ours, theirs)
 
 
-@pytest.mark.parametrize("kind", ["dependency_parsing", "question_answering", "retrieval", "text_to_text"])
+@pytest.mark.parametrize("kind", ["coreference", "dependency_parsing", "question_answering", "retrieval", "text_to_text"])
 def test_tasks_without_a_sensible_linear_model_have_none(kind: str) -> None:
     assert task(kind).linear() is None
 

@@ -244,6 +244,7 @@ def test_rows_that_are_none_are_refused(given: Any, labelled: bool, said: str) -
 
 #: Of every task a row without its answer, one with it (None: read from files alone), and a line (None: there is no such line).
 EVERY: dict[str, tuple[Any, Any, str | None]] = {
+    "coreference": (["It", "rains"], (["It", "rains"], [[[0, 0]]]), "It rains"),
     "dependency_parsing": (["It", "rains"], None, "It rains"), "frozen_features": ("a", ("a", "x"), "a"),
     "multi_label": ("a", ("a", ["x", "y"]), "a"), "multiple_choice": (("q", ["a", "b"]), ("q", ["a", "b"], 1), None),
     "pair_classification": (("a", "b"), ("a", "b", "x"), "a\tb"), "regression": ("a", ("a", 1.5), "a"),

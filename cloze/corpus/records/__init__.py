@@ -7,6 +7,7 @@ name)`, and its import below. No contract test covers it; write tests as in test
 
 from cloze.corpus.records.answer import Answer, Record
 from cloze.corpus.records.build_records import build_records
+from cloze.corpus.records.chains import ChainAnswers
 from cloze.corpus.records.check import RecordFindings, check_records
 from cloze.corpus.records.choice import ChoiceAnswer
 from cloze.corpus.records.classes import ClassAnswer, ClassOrNone
@@ -25,7 +26,8 @@ from cloze.corpus.records.tree import TreeAnswers
 from cloze.corpus.records.words import WordAnswers
 
 __all__ = [
-    "Answer", "BoundRecords", "CandidatesAnswer", "ChoiceAnswer", "ClassAnswer", "ClassOfSpans", "ClassOrNone", "ClassesAnswer",
-    "MatchAnswer", "NoAnswer", "NumberAnswer", "Record", "RecordFindings", "RecordStore", "Records", "RelevanceAnswer",
-    "ScoresAnswer", "SpanAnswer", "TextAnswer", "TreeAnswers", "WordAnswers", "build_records", "check_records",
+    "Answer", "BoundRecords", "CandidatesAnswer", "ChainAnswers", "ChoiceAnswer", "ClassAnswer", "ClassOfSpans",
+    "ClassOrNone", "ClassesAnswer", "MatchAnswer", "NoAnswer", "NumberAnswer", "Record", "RecordFindings",
+    "RecordStore", "Records", "RelevanceAnswer", "ScoresAnswer", "SpanAnswer", "TextAnswer", "TreeAnswers",
+    "WordAnswers", "build_records", "check_records",
 ]

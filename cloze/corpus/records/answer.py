@@ -49,7 +49,8 @@ class RecordBlock(NamedTuple):
     """Some records as they are stored.
 
     The tokens of all texts, `ids` (T,) with `word_start` (T,), and the `offsets` (texts + 1) of the texts among them. `columns`
-    hold the answers: one value per record, or, with `counts` (records,), that many values.
+    hold the answers: one value per record, or, with `counts` (records,), that many values. `nested` holds, for each level of
+    `Answer.nested`, how many items each item of the level above it has.
     """
 
     ids: Int32
@@ -57,6 +58,7 @@ class RecordBlock(NamedTuple):
     offsets: Int64
     columns: Mapping[str, NDArray[Any]]
     counts: Int64 | None = None
+    nested: Mapping[str, Int64] = MappingProxyType({})
 
 
 class RecordEncoder:
@@ -102,14 +104,17 @@ class Answer(ABC):
     """A kind of answer: how it is read and stored, and which fields it gives to the exercise.
 
     `columns`: the names and types of its stored columns; `coded` is the column that holds classes. `encodes` is its
-    encoder. `ragged`: a record has several values. `gives`: the fields for the exercise. `lists`: the last column of
-    texts holds a list of texts in each record. `tabular`: files may be tables with further columns.
+    encoder. `ragged`: a record has several values. `nested`: for each column whose values have levels of their own, the names of
+    these from the record down; `("chains", "mentions")` means that a record has several chains and a chain several mentions.
+    Columns may share levels. `gives`: the fields for the exercise. `lists`: the last column of texts holds a list of texts in
+    each record. `tabular`: files may be tables with further columns.
     """
 
     columns: ClassVar[Mapping[str, Any]] = {}
     coded: ClassVar[str | None] = None
     encodes: ClassVar[type[RecordEncoder]] = RecordEncoder
     ragged: ClassVar[bool] = False
+    nested: ClassVar[Mapping[str, tuple[str, ...]]] = MappingProxyType({})
     gives: ClassVar[frozenset[str]] = frozenset()
     lists: ClassVar[bool] = False
     tabular: ClassVar[bool] = True
@@ -131,14 +136,15 @@ class Answer(ABC):
         return self.encodes(tokenizer, None if self.coded is None else Labels(classes))
 
     def fields(self, stored: Mapping[str, NDArray[Any]], parts: TextParts, classes: int) -> Mapping[str, NDArray[Any]]:
-        """The fields of some rows, from the stored values of their records, (B,) or (B, K) padded with -1, the part of each text
-        that the rows show (`parts`), and the number of classes."""
+        """The fields of some rows, from the stored values of their records, (B,) or (B, K) padded with -1 (nested ones with an
+        axis for each level), the part of each text that the rows show (`parts`), and the number of classes."""
         return {}
 
     def description(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:
         """The entries of task.json about the answers of the training text: `labels` if there are classes, and the `usual` answer.
 
-        `stored` holds the columns of the store; if a record has several values, `bounds` delimits them.
+        `stored` holds the columns of the store; if a record has several values, `bounds` delimits them, and a nested level is
+        delimited by the array of its name.
         """
         return {}
 

@@ -14,7 +14,7 @@ from cloze.corpus.items.item_writer import ItemFiles, ItemsWriter, pictures_of
 from cloze.corpus.items.links import LINKED, RecordLinks, has_links
 from cloze.corpus.readers.objects import OBJECTS, holds_objects
 from cloze.corpus.records.answer import Answer, Columns, Record, RecordBlock, RecordEncoder
-from cloze.corpus.records.record_store import BOUNDS, FOLDER, LINES, RecordStore
+from cloze.corpus.records.record_store import FOLDER, LINES, RecordStore
 from cloze.corpus.stores.writer import HashedFile, StoreWriter, saving
 from cloze.errors import CorpusError, RunError, Say, TaskError, counted
 from cloze.text.annotation.annotate import Annotations
@@ -74,9 +74,12 @@ class RecordWriter(StoreWriter):
         }
         if answer.lists:
             self.about["lists"] = True
-        self.values = 0
+        if answer.nested:
+            self.about["nested"] = {name: list(levels) for name, levels in answer.nested.items()}
+        levels = [*(["bounds"] if answer.ragged else []), *dict.fromkeys(chain.from_iterable(answer.nested.values()))]
+        self.values = dict.fromkeys(levels, 0)  # how many items each level has
         self.pictures: list[int] = []  # those of the records that `noting_pictures` has given and `add` has not yet had
-        names = [LINES, *(f"{FOLDER}{name}.bin" for name in answer.columns), *([BOUNDS] if answer.ragged else [])]
+        names = [LINES, *(f"{FOLDER}{name}.bin" for name in (*answer.columns, *levels))]
         self._files |= {name: HashedFile(self.folder / name) for name in names}
         self.items = None if items is None else ItemsWriter(items, self.folder, self._files)
         self.linked = RecordLinks(columns.text, columns.format) if linked else None
@@ -120,16 +123,17 @@ class RecordWriter(StoreWriter):
         self._files[LINES].write(np.array([record.line for record in records], np.int64))
         for name, values in block.columns.items():
             self._files[f"{FOLDER}{name}.bin"].write(values)
-        if block.counts is not None:
-            ends = self.values + np.cumsum(block.counts, dtype=np.int64)
-            self._files[BOUNDS].write(ends - block.counts)
-            self.values = int(ends[-1])
+        counts = block.nested if block.counts is None else {"bounds": block.counts, **block.nested}
+        for level, of_items in counts.items():
+            ends = self.values[level] + np.cumsum(of_items, dtype=np.int64)
+            self._files[f"{FOLDER}{level}.bin"].write(ends - of_items)
+            self.values[level] += int(of_items.sum())
 
     def close_with(self, encoder: RecordEncoder, report: Say) -> RecordStore:
         """Number the classes in their final order, and finish the store."""
         labels = encoder.labels
-        if self.answer.ragged:
-            self._files[BOUNDS].write(np.array([self.values], np.int64))
+        for level, items in self.values.items():
+            self._files[f"{FOLDER}{level}.bin"].write(np.array([items], np.int64))
         classes: tuple[str, ...] | None = None
         if labels is not None:
             classes, order = labels.order()

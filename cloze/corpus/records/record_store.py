@@ -5,6 +5,7 @@ In addition to the files of every token store (see `corpus/stores/store.py`) it 
     records/lines.bin         int64, the line in its file where each record begins
     records/<column>.bin      the stored answers: one value per record, or several
     records/bounds.bin        int64, where each record's values begin, then their number; only if records have several
+    records/<level>.bin       int64, the same for the items of a nested level: where those of each item of the level above begin
     items/                    the items of the records' pictures, if they have any: see corpus/items/item_store.py
 
 The header's `records` lists the columns that were read, the kind of answer, its classes, and the files. A text may have no
@@ -14,6 +15,7 @@ tokens.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +44,15 @@ class RecordStore(Store, holds="records"):
         self.columns: Mapping[str, NDArray[Any]] = {
             name: mapped(path / f"{FOLDER}{name}.bin", np.dtype(kind)) for name, kind in self.about["columns"].items()
         }
-        self.bounds: Int64 | None = mapped(path / BOUNDS, np.dtype(np.int64)) if BOUNDS in header["files"] else None
+        flat = ("bounds",) if BOUNDS in header["files"] else ()
+        nested = self.about.get("nested", {})
+        #: Of every column, the levels of its values: each is the name of the array in `offsets` that delimits it.
+        self.levels: Mapping[str, tuple[str, ...]] = {name: tuple(nested.get(name, flat)) for name in self.columns}
+        self.offsets: Mapping[str, Int64] = {
+            level: mapped(path / f"{FOLDER}{level}.bin", np.dtype(np.int64))
+            for level in dict.fromkeys(chain.from_iterable(self.levels.values()))
+        }
+        self.bounds: Int64 | None = self.offsets.get("bounds")
         self.items: StoredItems | None = StoredItems(path, header["items"]) if "items" in header else None
 
     def __reduce__(self) -> tuple[Any, tuple[Path]]:
@@ -52,6 +62,11 @@ class RecordStore(Store, holds="records"):
     def texts(self) -> int:
         """The number of text columns."""
         return len(self.about["texts"])
+
+    @property
+    def stored(self) -> Mapping[str, NDArray[Any]]:
+        """The columns, and the arrays that delimit their values."""
+        return {**self.columns, **self.offsets}
 
     @property
     def lists(self) -> bool:
@@ -107,23 +122,39 @@ class RecordStore(Store, holds="records"):
         return self.sentence_starts[np.minimum(text, len(self.sentence_starts) - 1)]
 
     def answers(self, records: Int64) -> dict[str, NDArray[Any]]:
-        """The stored answers of some records: (B,), or (B, K) padded with -1."""
-        if self.bounds is None:
-            return {name: column[records] for name, column in self.columns.items()}
-        begin, count = self.bounds[records], self.bounds[records + 1] - self.bounds[records]
-        offsets = np.arange(int(count.max(initial=0)))
-        inside = offsets < count[:, None]
-        index = np.where(inside, begin[:, None] + offsets, 0)
-        return {name: np.where(inside, column[index], -1) for name, column in self.columns.items()}
+        """The stored answers of some records: (B,), or padded with -1 and with an axis for each level, (B, K), (B, K, J), …"""
+        items = {levels: self._items(records, levels) for levels in dict.fromkeys(self.levels.values())}
+        answers = {}
+        for name, column in self.columns.items():
+            index, inside = items[self.levels[name]]
+            answers[name] = column[index] if inside is None else np.where(inside, column[index], -1)
+        return answers
+
+    def _items(self, records: Int64, levels: tuple[str, ...]) -> tuple[Int64, NDArray[np.bool_] | None]:
+        """Which items of the last level some records have: their numbers with an axis for each level, and where there are any;
+        None if there are no levels."""
+        index, inside = records, None
+        for level in levels:
+            bounds = self.offsets[level]
+            begin, count = bounds[index], bounds[index + 1] - bounds[index]
+            count = count if inside is None else np.where(inside, count, 0)
+            places = np.arange(int(count.max(initial=0)))
+            inside = places < count[..., None]
+            index = np.where(inside, begin[..., None] + places, 0)
+        return index, inside
 
     def _check_ends(self) -> None:
         super()._check_ends()
-        values = self.documents if self.bounds is None else int(self.bounds[-1]) if len(self.bounds) else -1
-        sizes = {"lines": (len(self.lines), self.documents)} | {n: (len(c), values) for n, c in self.columns.items()}
+        sizes = {"lines": (len(self.lines), self.documents)}
         if not self.lists:
             sizes["texts"] = self.sentences, self.documents * self.texts
-        if self.bounds is not None:
-            sizes["bounds"] = len(self.bounds), self.documents + 1
+        for column, levels in self.levels.items():
+            items = self.documents
+            for level in levels:
+                bounds = self.offsets[level]
+                sizes[level] = len(bounds), items + 1
+                items = int(bounds[-1]) if len(bounds) else -1
+            sizes[column] = len(self.columns[column]), items
         for name, (has, wants) in sizes.items():
             if has != wants:
                 raise CorpusError(f"{self.path}: {FOLDER}{name} has {has:,} entries, expected {wants:,}. Build it again.")
