@@ -16,6 +16,7 @@ from torch import Tensor
 
 from cloze.interop.model import PortableModel
 from cloze.interop.sentences import gives_sentences, sentence_head
+from cloze.registry import lookup, made_by, names
 
 if TYPE_CHECKING:
     from cloze.interop.choice import ArchitectureChoice
@@ -24,14 +25,6 @@ if TYPE_CHECKING:
 TRAINING = "## Training"  # the heading before which results are added
 MOST_LABELS = 40
 CLASSIFYING = ("text-classification", "token-classification")
-#: The Hub's names of what the models of tasks do.
-PIPELINES = {
-    "sentence_classification": "text-classification", "pair_classification": "text-classification",
-    "multi_label": "text-classification", "regression": "text-classification", "token_labelling": "token-classification",
-    "question_answering": "question-answering", "multiple_choice": "multiple-choice", "retrieval": "sentence-similarity",
-    "reranking": "text-ranking", "text_to_text": "text2text-generation",
-}  # fmt: skip
-OF_FILES = ("question_answering", "multiple_choice", "span_classification", "retrieval")  # whose examples are no single text
 
 
 @dataclass(frozen=True)
@@ -112,9 +105,20 @@ def _scalar(text: str) -> str:
     return text if yaml.safe_load(text) == text else json.dumps(text)
 
 
+def pipeline_of(task: str) -> str | None:
+    """The Hub's name of what models of a type of task do; None if it has none, or the type is unknown."""
+    pipeline: str | None = getattr(_task_type(task), "pipeline", None)
+    return pipeline
+
+
+def _task_type(name: str) -> type | None:
+    """The class of a registered type of task."""
+    return made_by(lookup("task", name)) if name in names("task") else None
+
+
 def _pipeline(card: Card, choice: ArchitectureChoice | list[str]) -> str | None:
     """The Hub's name of what the model does."""
-    kinds = {PIPELINES.get(str(task.get("task"))) for task in _tasks(card).values()}
+    kinds = {pipeline_of(str(task.get("task"))) for task in _tasks(card).values()}
     of_task = kinds.pop() if len(kinds) == 1 else None
     return of_task or (None if isinstance(choice, list) else choice.cls.pipeline)
 
@@ -202,7 +206,7 @@ def _classifying(card: Card, pipeline: str, model: str) -> list[str]:
 
 def _example(task: Mapping[str, Any]) -> str:
     """What `cloze predict` is given for a task."""
-    if task.get("task") in OF_FILES:
+    if not getattr(_task_type(str(task.get("task"))), "one_text", True):
         return "FILE"
     return "$'A text.\\tAnother text.'" if (task.get("columns") or {}).get("text_b") else '"A text."'
 

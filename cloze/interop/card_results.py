@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from cloze.interop.card import PIPELINES, TRAINING, _code, _line
+from cloze.interop.card import TRAINING, _code, _line, pipeline_of
 
 RESULTS = "## Results"
 #: The names of metrics in the library evaluate.
@@ -60,7 +60,7 @@ def _results(task_json: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             scored = {key.removeprefix(lead): value for key, value in metrics.items() if key.startswith(lead)}
             kind = str(task.get("task"))
             yield {
-                "task": {"type": PIPELINES.get(kind, kind), "name": name or kind},
+                "task": {"type": pipeline_of(kind) or kind, "name": name or kind},
                 "dataset": {"name": f"{part} examples", "type": part},
                 "metrics": [
                     {"type": METRICS.get(metric, metric), "value": float(value), "name": metric}

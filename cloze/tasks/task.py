@@ -156,11 +156,14 @@ class Task(ABC):
     checkpoint. What training has fitted (labels, lengths, the head's name) reaches `load` in `task_json`, the contents of
     task.json.
 
-    `of_words`: a text may be a list of its words. `writes`: formats that only its predictions have, such as `conll`. `does`
+    `of_words`: a text may be a list of its words. `one_text`: an example may be a single text, as `cloze predict` takes it.
+    `writes`: formats that only its predictions have, such as `conll`. `pipeline`: the Hub's name of what its models do. `does`
     completes the sentence that refuses a beam search.
     """
 
     name: str
+    pipeline: ClassVar[str | None] = None
+    one_text: ClassVar[bool] = True
     of_words: ClassVar[bool] = False
     writes: ClassVar[tuple[str, ...]] = ()
     does: ClassVar[str] = "writes none"

@@ -44,6 +44,7 @@ class Classification(TextTask):
     name: str = "sentence_classification"
     at: tuple[int, ...] = ()
     threshold: float | None = None
+    pipeline: ClassVar[str | None] = "text-classification"
     does: ClassVar[str] = "chooses a label"
     metrics: ClassVar[Mapping[str, bool]] = dict.fromkeys(METRICS, True)
 

@@ -48,6 +48,7 @@ class MultiLabel(TextTask):
     names: tuple[str, ...] = ()
 
     name: str = "multi_label"
+    pipeline: ClassVar[str | None] = "text-classification"
     metrics: ClassVar[Mapping[str, bool]] = SET_METRICS
 
     def __post_init__(self) -> None:

@@ -33,6 +33,8 @@ class MultipleChoice(TextTask):
     """A task whose rows hold a text, a list of others (`text_b`) and the number of the right one of these, from 0."""
 
     name: str = "multiple_choice"
+    pipeline: ClassVar[str | None] = "multiple-choice"
+    one_text: ClassVar[bool] = False
     metrics: ClassVar[Mapping[str, bool]] = {"accuracy": True}
 
     def others(self, table: TextTable, cells: list[str]) -> list[list[str]]:

@@ -38,6 +38,8 @@ class QuestionAnswering(ObjectTask):
     text_b: str = "context"
     label: str = "answers"
     name: str = "question_answering"
+    pipeline: ClassVar[str | None] = "question-answering"
+    one_text: ClassVar[bool] = False
     does: ClassVar[str] = "finds one"
     files: ClassVar[str] = "JSON as SQuAD has it"
     metrics: ClassVar[Mapping[str, bool]] = {"f1": True, "exact_match": True}

@@ -28,6 +28,7 @@ class Regression(TextTask):
     """A task whose answers are numbers."""
 
     name: str = "regression"
+    pipeline: ClassVar[str | None] = "text-classification"
     metrics: ClassVar[Mapping[str, bool]] = AGREEMENT
 
     def parse_label(self, cell: str) -> float:

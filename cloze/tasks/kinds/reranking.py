@@ -96,6 +96,7 @@ class Reranking(TextTask):
     negatives: int = 10
     name: str = "reranking"
     writes: ClassVar[tuple[str, ...]] = ("trec",)
+    pipeline: ClassVar[str | None] = "text-ranking"
     does: ClassVar[str] = "scores passages"
     metrics: ClassVar[Mapping[str, bool]] = METRICS
 

@@ -41,6 +41,8 @@ class Retrieval(TextTask):
     text_b: str | None = "passage"
     label: str = ""
     name: str = "retrieval"
+    pipeline: ClassVar[str | None] = "sentence-similarity"
+    one_text: ClassVar[bool] = False
     metrics: ClassVar[Mapping[str, bool]] = METRICS
 
     def read_labels(self, table: TextTable, second_texts: list[Any] | None) -> list[Any]:

@@ -40,6 +40,7 @@ class SpanClassification(ObjectTask):
     spans: str = "spans"
     none: str | None = None
     name: str = "span_classification"
+    one_text: ClassVar[bool] = False
     does: ClassVar[str] = "chooses a label"
     metrics: ClassVar[Mapping[str, bool]] = {"accuracy": True, "macro_f1": True, "micro_f1": True}
 

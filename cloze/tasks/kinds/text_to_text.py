@@ -57,6 +57,7 @@ class TextToText(TableTask):
     search: Beams | None = None
     bleu: str | None = None
     name: str = "text_to_text"
+    pipeline: ClassVar[str | None] = "text2text-generation"
     lists: ClassVar[bool] = True
 
     @property

@@ -53,6 +53,7 @@ class TokenLabelling(Task):
     picture: str | None = None
     trained: Trained = UNTRAINED
     name: str = "token_labelling"
+    pipeline: ClassVar[str | None] = "token-classification"
     does: ClassVar[str] = "labels words"
     of_words: ClassVar[bool] = True  # a text may be a list of its words
     writes: ClassVar[tuple[str, ...]] = ("conll",)
