@@ -229,7 +229,7 @@ def test_the_command_prints_a_plan_and_a_run_needs_a_folder(store: Path, capsys:
 def test_show_prints_the_fitted_recipe_which_is_a_recipe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["show", "gpt2", "--budget", "8Mtokens", "--size", "mini"]) == 0
     shown = capsys.readouterr().out
-    assert shown.startswith("# gpt2 fitted to 8Mtokens, about 8 M tokens") and "# for a text that is read once.\n" in shown
+    assert "\n# gpt2 fitted to 8Mtokens, about 8 M tokens" in shown and "# for a text that is read once.\n" in shown
     (tmp_path / "mine.yaml").write_text(shown, encoding="utf-8")
     made, _ = fitted_recipe("gpt2", "8Mtokens", size="mini")
     assert load_recipe(tmp_path / "mine.yaml").hash == made.recipe.hash != load_recipe("gpt2", size="mini").hash
