@@ -73,7 +73,7 @@ def test_it_trains_on_a_sample_as_a_user_would_run_it(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest
 ) -> None:
     recipe = load_recipe(name)
-    arguments = ["pretrain", name, "--size", "tiny", "--budget", "8steps", "--out", str(tmp_path / "run")]
+    arguments = ["pretrain", name, "--size", "tiny", "--budget", "2steps", "--out", str(tmp_path / "run")]
     for value in small(name):
         arguments += ["--set", value]
     for start in checkpoint_names(recipe):

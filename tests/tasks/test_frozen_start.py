@@ -136,7 +136,7 @@ def test_the_first_map_starts_nearly_straight(kind: Any) -> None:
 
 @pytest.mark.parametrize("system", ["bert", "modern"])
 def test_a_fitted_head_is_the_same_for_every_seed_and_kept_if_training_does_not_beat_it(
-    folder: Folder, tables: Path, tmp_path: Path, system: str, capsys: pytest.CaptureFixture[str]
+    folder: Folder, tables: Path, tmp_path: Path, system: str, capsys: pytest.CaptureFixture[str], short_fits: None
 ) -> None:
     lines: list[str] = []
     heads = []
@@ -157,7 +157,7 @@ def test_a_fitted_head_is_the_same_for_every_seed_and_kept_if_training_does_not_
 
 
 def test_a_run_that_was_killed_before_its_first_checkpoint_starts_from_the_same_head_again(
-    folder: Folder, tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Folder, tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, short_fits: None
 ) -> None:
     values = [*STILL, "training.rate.peak=1e-3"]
     tune(folder("electra"), tables, tmp_path / "whole", *values)
