@@ -58,7 +58,7 @@ def forget_own_parts() -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def freed_memory() -> Iterator[None]:
-    """What the tests of a module have freed goes back to the system: the allocator keeps it, in pieces that fit no other shapes."""
+    """What the tests of a module have freed goes back to the system: the allocator keeps it in small pieces."""
     yield
     gc.collect()
     if trim is not None:

@@ -198,7 +198,7 @@ def test_a_recipe_of_ones_own_is_fitted_on_demand_and_resumes_fitted(little_text
     mine = tmp_path / "mine.yaml"
     mine.write_text(to_yaml(load_recipe("bert", overrides=["text.tokenizer.size=60", "exercise.mask.rate=0.4"]).canonical()))
     said: list[str] = []
-    run = {"corpus": little_text, "size": "tiny", "overrides": ["training.held_out=0.1"], "device": "cpu", "report": said.append}
+    run = {"corpus": little_text, "size": "tiny", "overrides": ["training.held_out=0.1", "length=32"], "device": "cpu", "report": said.append}
 
     def pretrained(out: str, **more: Any) -> Any:
         assert pretrain(mine, out=tmp_path / out, **run, **more).finished  # type: ignore[arg-type]
@@ -221,7 +221,7 @@ def test_fit_says_so_where_it_changes_nothing(little_text: Path, tmp_path: Path)
 
 def test_a_fitted_run_says_what_it_changed_resumes_with_it_and_set_wins(little_text: Path, tmp_path: Path) -> None:
     said: list[str] = []
-    sets = ["text.tokenizer.size=60", "training.rate.linear.peak=3e-3", "training.held_out=0.1"]
+    sets = ["text.tokenizer.size=60", "training.rate.linear.peak=3e-3", "training.held_out=0.1", "length=32"]
     run = {"corpus": little_text, "size": "tiny", "overrides": sets, "device": "cpu", "report": said.append}
     assert pretrain("bert", out=tmp_path / "run", budget="4000tokens", **run).finished  # type: ignore[arg-type]
     record = json.loads((tmp_path / "run/cloze/run.json").read_text())

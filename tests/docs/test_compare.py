@@ -1,4 +1,4 @@
-"""docs/compare.md and docs/sweep.md are run from top to bottom in this process; only budgets, lengths, seeds and trials are smaller."""
+"""docs/compare.md and docs/sweep.md are run from top to bottom in this process, with short rows and few seeds and trials."""
 
 from __future__ import annotations
 
