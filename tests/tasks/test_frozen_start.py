@@ -89,7 +89,11 @@ def test_the_output_of_a_regression_is_ridge_regression(blobs: tuple[torch.Tenso
     torch.testing.assert_close(objective.head.output(states).mean(), values.mean(), rtol=1e-4, atol=1e-4)
 
 
-def test_several_classes_choices_and_chains_are_fitted_by_their_own_losses(blobs: tuple[torch.Tensor, torch.Tensor]) -> None:
+def test_several_classes_choices_and_chains_are_fitted_by_their_own_losses(
+    blobs: tuple[torch.Tensor, torch.Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cloze.runs.frozen_start.PENALTIES", (30.0, 3.0))
+    monkeypatch.setattr("cloze.runs.frozen_start.LAST_STEPS", 60)
     states, labels = blobs
     clock = Clock()
     yes = torch.nn.functional.one_hot(labels, 3).float()
