@@ -140,7 +140,7 @@ def test_tasks_on_choices_words_and_spans_read_the_picture_of_each_row(
     found = answers(out, dev, items, capsys)
     alone = [next_to(out, dev, folder / "f.npz", place) for place in range(9)]
     assert [leaves(one)[0] for one in found] == [leaves(one)[0] for one in alone]
-    assert [leaves(one)[1] for one in found] == [pytest.approx(leaves(one)[1], abs=1e-5) for one in alone]
+    assert [leaves(one)[1] for one in found] == [pytest.approx(leaves(one)[1], abs=5e-5) for one in alone]
     swapped = write(tmp_path / "swapped.jsonl", [{**row, "image": str(n)} for n, row in enumerate(rows[-9:], COUNT - 8)][:8])
     other = answers(out, swapped, items, capsys)
     assert sum(one != another for one, another in zip(found, other, strict=False)) >= 6
