@@ -198,7 +198,8 @@ def test_a_recipe_of_ones_own_is_fitted_on_demand_and_resumes_fitted(little_text
     mine = tmp_path / "mine.yaml"
     mine.write_text(to_yaml(load_recipe("bert", overrides=["text.tokenizer.size=60", "exercise.mask.rate=0.4"]).canonical()))
     said: list[str] = []
-    run = {"corpus": little_text, "size": "tiny", "overrides": ["training.held_out=0.1", "length=32"], "device": "cpu", "report": said.append}
+    sets = ["training.held_out=0.1", "length=32"]
+    run = {"corpus": little_text, "size": "tiny", "overrides": sets, "device": "cpu", "report": said.append}
 
     def pretrained(out: str, **more: Any) -> Any:
         assert pretrain(mine, out=tmp_path / out, **run, **more).finished  # type: ignore[arg-type]
