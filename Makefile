@@ -18,6 +18,8 @@ PLAIN  := tests/training/test_engine.py tests/networks/test_fast_layer.py tests/
 demo: $(VENV)/.core
 	$(BIN)/cloze demo
 
+# Processes that tests start load the bytecode that the first one has written, whatever the environment says of it.
+test: export PYTHONDONTWRITEBYTECODE =
 test: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 	OMP_NUM_THREADS=1 CLOZE_NUMBA=off $(BIN)/python -m pytest -n $(JOBS) $(PLAIN)

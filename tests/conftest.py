@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import sys
@@ -18,6 +19,10 @@ if os.environ.get("CLOZE_NUMBA") == "off":
 #: Fixtures that the tests of recipes, checkpoints, budgets and runs share.
 pytest_plugins = ["tests.small_recipe"]
 ROOT = Path(__file__).resolve().parent.parent
+trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's
+# oneDNN keeps 1,024 primitives with their code, and tests have so many shapes that these took hundreds of megabytes. A quarter of
+# that costs no time; 16 would cost fine-tuning two fifths more.
+os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "256")
 gc.disable()  # until the tests are collected: what is imported and collected stays
 
 
@@ -51,6 +56,15 @@ def forget_own_parts() -> None:
     for name in [name for name in sys.modules if name.startswith("cloze_user_")]:
         del sys.modules[name]
     clean = len(sys.modules), sum(map(len, _builders.values()))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def freed_memory() -> Iterator[None]:
+    """What the tests of a module have freed goes back to the system: the allocator keeps it in small pieces."""
+    yield
+    gc.collect()
+    if trim is not None:
+        trim(0)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -87,6 +101,33 @@ def without_trials(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("cloze.training.forecasting.forecast.tried", assumed)
         yield
+
+
+#: Folders whose tests fine-tune, and the modules that test how heads are fitted before the first step.
+FINE_TUNING = ("tasks", "docs", "runs", "comparison", "contracts", "cli", "recipes", "reproductions", "parity", "compression")
+FITTING = "test_frozen_start.py"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def with_short_fits(request: pytest.FixtureRequest) -> Iterator[None]:
+    """`short_fits` where no test reads how heads were fitted."""
+    if request.path.parent.name not in FINE_TUNING or request.path.name == FITTING:
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        shorten_fits(patch)
+        yield
+
+
+@pytest.fixture
+def short_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """New heads are fitted with one penalty that no rows choose: two thirds of the time of a tiny fine-tuning run."""
+    shorten_fits(monkeypatch)
+
+
+def shorten_fits(patch: pytest.MonkeyPatch) -> None:
+    for name, value in {"PENALTIES": (3.0,), "ENOUGH": 1, "STEPS": 1, "LAST_STEPS": 20}.items():
+        patch.setattr(f"cloze.runs.frozen_start.{name}", value)
 
 
 def assumed(step: Any, entry: str, rows: Callable[[int], Any], **settings: object) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import Any
 
@@ -39,6 +39,34 @@ def distinct(key: Callable[[str], object] = lambda name: None, *, only: tuple[st
         }
         found.setdefault(json.dumps([said, key(name)], sort_keys=True), name)
     return sorted(found.values())
+
+
+def covering(names: Iterable[str]) -> set[str]:
+    """Some of these recipes, which have every key and every choice of all of them: a recipe is added if it has most of what the
+    others lack. What two recipes combine differently is one thing here."""
+    options = {
+        name: set(_options({key: value for key, value in _at_tiny(name).items() if key not in ("name", "paper", "notes")}))
+        for name in sorted(names)
+    }
+    missing, chosen = set[tuple[str, ...]]().union(*options.values()), set[str]()
+    while missing:
+        name = max(options, key=lambda name: len(options[name] & missing))
+        chosen.add(name)
+        missing -= options[name]
+    return chosen
+
+
+def _options(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The paths of keys, and those of texts, truth values and nulls with the value; the places in a list are one."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield (*path, name)
+            yield from _options(inner, (*path, name))
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _options(inner, (*path, "*"))
+    elif isinstance(value, bool | str) or value is None:
+        yield (*path, repr(value))
 
 
 def _without_objectives(value: Any) -> Any:

@@ -153,9 +153,19 @@ def _of_task(value: str) -> tuple[str | None, str]:
     return (name, f"{override}{equals}{setting}") if colon else (None, value)
 
 
+def _local(argument: str) -> str:
+    """A candidate; a model of the hub as its folder."""
+    try:
+        return str(local_folder(argument))
+    except CheckpointError:
+        if Path(argument).name in named_recipes():
+            raise unknown_recipe(argument) from None
+        raise
+
+
 def candidates_of(arguments: Sequence[str], *, vary: Sequence[str] = (), values: Sequence[str] = ()) -> list[CandidateSystem]:
     """Recipes by name or file, folders of checkpoints, and each recipe with every combination of the values to `vary`."""
-    arguments = [str(local_folder(argument)) for argument in arguments]
+    arguments = [_local(argument) for argument in arguments]
     folders = [Path(argument) for argument in arguments if Path(argument).is_dir()]
     folder_names = dict(zip(folders, unique_names(folders), strict=True)) if folders else {}
     varied = [_values(option) for option in vary]

@@ -198,16 +198,17 @@ def test_a_recipe_of_ones_own_is_fitted_on_demand_and_resumes_fitted(little_text
     mine = tmp_path / "mine.yaml"
     mine.write_text(to_yaml(load_recipe("bert", overrides=["text.tokenizer.size=60", "exercise.mask.rate=0.4"]).canonical()))
     said: list[str] = []
-    run = {"corpus": little_text, "size": "tiny", "overrides": ["training.held_out=0.1"], "device": "cpu", "report": said.append}
+    sets = ["training.held_out=0.1", "length=32"]
+    run = {"corpus": little_text, "size": "tiny", "overrides": sets, "device": "cpu", "report": said.append}
 
     def pretrained(out: str, **more: Any) -> Any:
         assert pretrain(mine, out=tmp_path / out, **run, **more).finished  # type: ignore[arg-type]
         return json.loads((tmp_path / out / "cloze/run.json").read_text())
 
-    fitted = pretrained("fitted", budget="4000tokens", fit=True)
+    fitted = pretrained("fitted", budget="1000tokens", fit=True)
     assert fitted["recipe"]["training"]["batch"] == 4 and fitted["recipe"]["exercise"][2]["mask"]["rate"] == 0.4
-    assert any(line.startswith("bert fitted to 4000tokens") for line in said) and not any("hint: " in line for line in said)
-    assert pretrained("fitted", budget="8000tokens", extend=True)["fitted"] == fitted["fitted"] != []
+    assert any(line.startswith("bert fitted to 1000tokens") for line in said) and not any("hint: " in line for line in said)
+    assert pretrained("fitted", budget="2000tokens", extend=True)["fitted"] == fitted["fitted"] != []
     written = pretrained("written", budget="1steps")
     assert written["fitted"] == [] and written["recipe"]["training"]["batch"] == 256
     assert said[-1].startswith("hint: ") and said[-1].endswith("--fit fits the recipe to its budget.")
@@ -221,14 +222,14 @@ def test_fit_says_so_where_it_changes_nothing(little_text: Path, tmp_path: Path)
 
 def test_a_fitted_run_says_what_it_changed_resumes_with_it_and_set_wins(little_text: Path, tmp_path: Path) -> None:
     said: list[str] = []
-    sets = ["text.tokenizer.size=60", "training.rate.linear.peak=3e-3", "training.held_out=0.1"]
+    sets = ["text.tokenizer.size=60", "training.rate.linear.peak=3e-3", "training.held_out=0.1", "length=32"]
     run = {"corpus": little_text, "size": "tiny", "overrides": sets, "device": "cpu", "report": said.append}
-    assert pretrain("bert", out=tmp_path / "run", budget="4000tokens", **run).finished  # type: ignore[arg-type]
+    assert pretrain("bert", out=tmp_path / "run", budget="1000tokens", **run).finished  # type: ignore[arg-type]
     record = json.loads((tmp_path / "run/cloze/run.json").read_text())
     assert "training.batch=4" in record["fitted"] and not any("peak" in value for value in record["fitted"])
     assert record["recipe"]["training"]["rate"]["linear"]["peak"] == 3e-3 and record["recipe"]["training"]["batch"] == 4
     assert any("training.batch" in line and "256 → 4" in line and "--set training.batch=4" in line for line in said)
-    more = pretrain("bert", out=tmp_path / "run", budget="8000tokens", extend=True, **run)  # type: ignore[arg-type]
+    more = pretrain("bert", out=tmp_path / "run", budget="2000tokens", extend=True, **run)  # type: ignore[arg-type]
     assert more.finished and json.loads((tmp_path / "run/cloze/run.json").read_text())["fitted"] == record["fitted"]
     published = pretrain("bert", out=tmp_path / "as", budget="1steps", fit=False, **run)  # type: ignore[arg-type]
     kept = json.loads((published.folder / "cloze/run.json").read_text())

@@ -78,7 +78,7 @@ def test_defaults_lie_within_their_bounds() -> None:
         ("network.layers=1000000", "layers: got 1000000, expected a whole number from 1 to 4,096."),
         ("objectives.token_prediction.weight=-1", "weight: got -1, expected a number of 0 or more."),
         ("learning_rate=1e-3", 'learning_rate: unknown key "learning_rate".'),
-        ("text.foo=3", 'texts.main.foo: unknown key "foo".'),
+        ("text.foo=3", 'texts.main.foo: unknown argument "foo".'),
         ("schedule=5", "schedule is structure, not a value"),
         ("tables=3", "tables is structure, not a value"),
     ],

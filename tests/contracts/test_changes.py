@@ -6,6 +6,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -199,21 +200,35 @@ def test_every_change_and_every_network_is_in_the_contract() -> None:
     assert set(names("network")) - HELPERS <= kinds, "add a recipe of the new network to SYSTEMS"
 
 
+@pytest.fixture(scope="module")
+def stirred(system: Callable[..., Any]) -> Callable[[str], tuple[StepModule, list[float]]]:
+    """The step of a system whose parameters were moved, which no test changes, and its losses."""
+
+    @cache
+    def make(name: str) -> tuple[StepModule, list[float]]:
+        own = system(name)
+        step = own.step()
+        stir(step, added=False)
+        with torch.no_grad():
+            return step, [loss.item() for loss in losses(own, step)]
+
+    return make
+
+
 @pytest.mark.parametrize("name", SYSTEMS)
 @pytest.mark.parametrize("change", [name for name in CHANGES if lasts(name)])
 def test_a_changed_network_computes_the_same_by_fast_functions_by_plain_modules_and_in_its_plain_form(
-    change: str, name: str, system: Callable[..., Any]
+    change: str, name: str, system: Callable[..., Any], stirred: Callable[[str], tuple[StepModule, list[float]]]
 ) -> None:
-    own = system(name)
-    recipe, step = own.recipe, own.step()
-    stir(step, added=False)
-    network, part = network_of(step, recipe), build_part(PartSpec("change", change, dict(CHANGES[change])))
+    own, (unchanged, before) = system(name), stirred(name)
+    recipe, part = own.recipe, build_part(PartSpec("change", change, dict(CHANGES[change])))
     said = refusal(change, name)
     if said is not None:
         with pytest.raises(UserError, match=said):
-            part.apply(network)
+            part.apply(network_of(unchanged, recipe))
         return
-    before = [loss.item() for loss in losses(own, step)]
+    step = copy.deepcopy(unchanged)
+    network = network_of(step, recipe)
     torch.manual_seed(0)  # a change draws weights of its own, whose size decides how far the losses move
     part.apply(network)
     step._freeze()

@@ -82,6 +82,13 @@ def tree_of(path: str) -> ast.Module:
     return ast.parse(sources()[path])
 
 
+@pytest.fixture(scope="module", autouse=True)
+def freed_trees() -> Iterator[None]:
+    """The trees do not stay with the process."""
+    yield
+    tree_of.cache_clear()
+
+
 def functions(tree: ast.AST) -> Iterator[ast.AST]:
     """The functions of a module, and the module for what is outside them."""
     yield tree

@@ -18,7 +18,6 @@ from cloze.errors import CheckpointError
 from .conftest import TOKENS, publish_changed, publish_start, read_by_cloze, read_by_transformers
 
 transformers = pytest.importorskip("transformers")
-peft = pytest.importorskip("peft")
 pytestmark = [pytest.mark.parity, pytest.mark.filterwarnings("ignore::FutureWarning")]  # peft asks transformers in old ways
 #: Recipe, tokenizer, the class of transformers, and which maps are updated.
 CASES = [
@@ -28,9 +27,16 @@ CASES = [
 ]  # fmt: skip
 
 
+@pytest.fixture(scope="module")
+def peft() -> ModuleType:
+    """Imported by the worker that needs it: it takes 100 MB."""
+    module: ModuleType = pytest.importorskip("peft")
+    return module
+
+
 @pytest.mark.parametrize(("name", "kind", "cls", "on"), CASES)
 def test_peft_opens_the_updates_on_the_base_and_cloze_opens_them_again(
-    systems: ModuleType, tmp_path: Path, name: str, kind: str, cls: str, on: list[str] | None
+    systems: ModuleType, tmp_path: Path, name: str, kind: str, cls: str, on: list[str] | None, peft: ModuleType
 ) -> None:
     pieces = systems.tokenizer(kind)
     start = publish_start(tmp_path / "base", name, pieces)
@@ -50,7 +56,7 @@ def test_peft_opens_the_updates_on_the_base_and_cloze_opens_them_again(
     torch.testing.assert_close(read_by_cloze(tmp_path / "again"), expected, atol=1e-5, rtol=0)
 
 
-def test_a_folder_of_peft_that_cloze_cannot_compute_is_refused(systems: ModuleType, tmp_path: Path) -> None:
+def test_a_folder_of_peft_that_cloze_cannot_compute_is_refused(systems: ModuleType, tmp_path: Path, peft: ModuleType) -> None:
     start = publish_start(tmp_path / "base", "bert", systems.tokenizer("wordpiece"))
 
     def saved(folder: str, **settings: Any) -> Path:
@@ -85,7 +91,7 @@ def test_a_folder_of_peft_that_cloze_cannot_compute_is_refused(systems: ModuleTy
     ("gpt2", "gpt2", "GPT2ForSequenceClassification", "SEQ_CLS"),
 ])  # fmt: skip
 def test_the_head_that_peft_saved_opens_with_its_updates(
-    systems: ModuleType, tmp_path: Path, name: str, kind: str, cls: str, task: str
+    systems: ModuleType, tmp_path: Path, name: str, kind: str, cls: str, task: str, peft: ModuleType
 ) -> None:
     start = publish_start(tmp_path / "base", name, systems.tokenizer(kind))
     base = getattr(transformers, cls).from_pretrained(start, num_labels=3, pad_token_id=0)
@@ -113,7 +119,7 @@ def test_the_head_that_peft_saved_opens_with_its_updates(
     ("bert", "wordpiece", "BertModel"), ("gpt2", "gpt2", "GPT2LMHeadModel"), ("t5-small", "t5", "T5ForConditionalGeneration"),
 ])  # fmt: skip
 def test_peft_opens_a_prompt_on_the_base_and_cloze_opens_it_again(
-    systems: ModuleType, tmp_path: Path, name: str, kind: str, cls: str
+    systems: ModuleType, tmp_path: Path, name: str, kind: str, cls: str, peft: ModuleType
 ) -> None:
     pieces = systems.tokenizer(kind)
     start = publish_start(tmp_path / "base", name, pieces)

@@ -21,7 +21,7 @@ from cloze.runs.data_facts import with_data_facts
 from cloze.text import Tokenizer
 from cloze.training.step import StepModule
 from tests.samples import from_samples, items_of
-from tests.systems_at_tiny import distinct
+from tests.systems_at_tiny import covering, distinct
 
 SAMPLES = Path(__file__).resolve().parents[2] / "cloze" / "samples"
 #: Which sample a source reads, by the recipe's name or by the kind of source; English otherwise.
@@ -35,6 +35,11 @@ TEXTS = {
 }
 #: Networks that bear a high rate: recurrent ones, and tables that begin next to zero.
 FAST = (LSTM, BiLSTM, TwoSidedLSTM, LSTMEncoderDecoder, GRU, WordVectors)
+#: Recipes that have all keys and choices; `make slow` trains the others, too.
+COVERING = covering(distinct(TEXTS.get))
+NAMES = [
+    name if name in COVERING else pytest.param(name, marks=pytest.mark.slow) for name in distinct(TEXTS.get)
+]
 SMALL = ["length=48", "training.batch=2", "training.held_out=0.05", "training.checkpoint_every=1000"]
 
 
@@ -68,12 +73,12 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", distinct(TEXTS.get))
+@pytest.mark.parametrize("name", NAMES)
 def test_it_trains_on_a_sample_as_a_user_would_run_it(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest
 ) -> None:
     recipe = load_recipe(name)
-    arguments = ["pretrain", name, "--size", "tiny", "--budget", "8steps", "--out", str(tmp_path / "run")]
+    arguments = ["pretrain", name, "--size", "tiny", "--budget", "2steps", "--out", str(tmp_path / "run")]
     for value in small(name):
         arguments += ["--set", value]
     for start in checkpoint_names(recipe):
@@ -104,7 +109,7 @@ def opened(name: str, folder: Path, *changes: str) -> Opened:
     return KNOWN[name, *changes]
 
 
-@pytest.mark.parametrize("name", distinct(TEXTS.get))
+@pytest.mark.parametrize("name", NAMES)
 def test_it_learns_one_batch_by_heart(name: str, tmp_path: Path) -> None:
     recipe, stores, tokenizer, tables = opened(name, tmp_path)
     store = next(iter(stores.values()))

@@ -138,7 +138,7 @@ def test_words_are_labelled_from_frozen_layers(elmo: Path, tables: Path, tmp_pat
     for name in ("train", "dev"):
         rows = ["".join(f"{word}\t{word == 'the'}\n" for word in words) for words in texts]
         (tmp_path / f"{name}.tsv").write_text("\n".join(rows))
-    values = ["training.epochs=24", "training.batch=4", "training.rate.peak=1e-2"]
+    values = ["training.epochs=10", "training.batch=4", "training.rate.peak=2e-2"]
     learner, told, made, _ = learnt(elmo, tmp_path, tmp_path / "out", *values, recipe="frozen_labelling")
     assert made.outcomes[1].standing.metrics["accuracy"] > 0.8 and told["task"] == "token_labelling"
     measured = evaluate(learner, learner.task.read(tmp_path / "dev.tsv"))

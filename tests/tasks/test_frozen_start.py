@@ -89,7 +89,11 @@ def test_the_output_of_a_regression_is_ridge_regression(blobs: tuple[torch.Tenso
     torch.testing.assert_close(objective.head.output(states).mean(), values.mean(), rtol=1e-4, atol=1e-4)
 
 
-def test_several_classes_choices_and_chains_are_fitted_by_their_own_losses(blobs: tuple[torch.Tensor, torch.Tensor]) -> None:
+def test_several_classes_choices_and_chains_are_fitted_by_their_own_losses(
+    blobs: tuple[torch.Tensor, torch.Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cloze.runs.frozen_start.PENALTIES", (30.0, 3.0))
+    monkeypatch.setattr("cloze.runs.frozen_start.LAST_STEPS", 60)
     states, labels = blobs
     clock = Clock()
     yes = torch.nn.functional.one_hot(labels, 3).float()
@@ -136,7 +140,7 @@ def test_the_first_map_starts_nearly_straight(kind: Any) -> None:
 
 @pytest.mark.parametrize("system", ["bert", "modern"])
 def test_a_fitted_head_is_the_same_for_every_seed_and_kept_if_training_does_not_beat_it(
-    folder: Folder, tables: Path, tmp_path: Path, system: str, capsys: pytest.CaptureFixture[str]
+    folder: Folder, tables: Path, tmp_path: Path, system: str, capsys: pytest.CaptureFixture[str], short_fits: None
 ) -> None:
     lines: list[str] = []
     heads = []
@@ -157,7 +161,7 @@ def test_a_fitted_head_is_the_same_for_every_seed_and_kept_if_training_does_not_
 
 
 def test_a_run_that_was_killed_before_its_first_checkpoint_starts_from_the_same_head_again(
-    folder: Folder, tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Folder, tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, short_fits: None
 ) -> None:
     values = [*STILL, "training.rate.peak=1e-3"]
     tune(folder("electra"), tables, tmp_path / "whole", *values)
