@@ -13,9 +13,12 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from cloze.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from huggingface_hub.errors import HfHubHTTPError
 
 T = TypeVar("T")
 
@@ -124,17 +127,18 @@ def _explaining(name: str, revision: str, work: Callable[[], T]) -> T:
     raise CheckpointError(f"{name}: {text}")
 
 
-def _status(error: BaseException | None) -> str:
-    response = getattr(error, "response", None)
-    return "an error" if response is None else f"{response.status_code} {response.reason_phrase}".strip()
+def _status(error: HfHubHTTPError) -> str:
+    return f"{error.response.status_code} {error.response.reason_phrase}".strip()
 
 
 def _absent(server: str, error: Exception) -> str:
     """Why a model that is not in the cache cannot be fetched now."""
     from huggingface_hub import constants
+    from huggingface_hub.errors import HfHubHTTPError
 
     where = f"is not, or only in part, in the cache ({constants.HF_HUB_CACHE})"
     if constants.HF_HUB_OFFLINE:
         return f"{where}, and HF_HUB_OFFLINE is set. Fetch it once with a connection."
-    why = f"answered with {_status(error.__cause__)}" if hasattr(error.__cause__, "response") else "cannot be reached"
+    cause = error.__cause__
+    why = f"answered with {_status(cause)}" if isinstance(cause, HfHubHTTPError) else "cannot be reached"
     return f"{where}, and {server} {why}. {_LATER}"

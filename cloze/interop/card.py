@@ -107,12 +107,13 @@ def _scalar(text: str) -> str:
 
 def pipeline_of(task: str) -> str | None:
     """The Hub's name of what models of a type of task do; None if it has none, or the type is unknown."""
-    pipeline: str | None = getattr(_task_type(task), "pipeline", None)
+    task_type = _task_type(task)
+    pipeline: str | None = None if task_type is None else task_type.pipeline
     return pipeline
 
 
-def _task_type(name: str) -> type | None:
-    """The class of a registered type of task."""
+def _task_type(name: str) -> Any:
+    """The class of a registered type of task; None if the type is unknown."""
     return made_by(lookup("task", name)) if name in names("task") else None
 
 
@@ -206,7 +207,8 @@ def _classifying(card: Card, pipeline: str, model: str) -> list[str]:
 
 def _example(task: Mapping[str, Any]) -> str:
     """What `cloze predict` is given for a task."""
-    if not getattr(_task_type(str(task.get("task"))), "one_text", True):
+    task_type = _task_type(str(task.get("task")))
+    if task_type is not None and not task_type.one_text:
         return "FILE"
     return "$'A text.\\tAnother text.'" if (task.get("columns") or {}).get("text_b") else '"A text."'
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
@@ -56,6 +56,14 @@ def shown_items(batch: Mapping[str, Tensor], set: str) -> SequenceSize | None:
         return None
     rows, length = features.shape[:2]
     return SequenceSize(rows, rows * length if real is None else int(real.sum()), length)
+
+
+@runtime_checkable
+class CountsOperations(Protocol):
+    """A module whose products differ from those of the modules inside it."""
+
+    def count_operations(self, counted: Operations, size: SequenceSize) -> None:
+        """Count the products of a sequence."""
 
 
 class Operations:
@@ -112,7 +120,7 @@ class Operations:
         for module in modules:
             if not isinstance(module, nn.Module) or module in without:
                 continue
-            if hasattr(type(module), "count_operations"):
+            if issubclass(type(module), CountsOperations):  # which is remembered for each class
                 module.count_operations(self, size)  # type: ignore[operator]
             elif isinstance(module, nn.Linear):
                 self.add_weight_products(size.tokens * module.in_features * module.out_features, trained=is_trained(module))

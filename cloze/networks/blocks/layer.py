@@ -126,7 +126,8 @@ class Layer(nn.Module):
         norm, place = self.get_submodule(f"{name}_norm"), self.place_of(name)
         inside = [part for part in place.modules() if hasattr(part, "count_inside")] if isinstance(place, nn.Module) else []
         counted.pass_through(norm if self.place.pre else None)
-        getattr(self, name).count_operations(counted, size, source, inside)
+        attention: Any = self.get_submodule(name)
+        attention.count_operations(counted, size, source, inside)
         counted.add(size, place)
         counted.pass_through(norm)
 

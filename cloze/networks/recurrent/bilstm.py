@@ -205,7 +205,7 @@ class BiLSTM(Network):
         ways = {read: counted.branch() for read in ("forwards", "backwards")}
         for read, way in ways.items():
             for number, layer in enumerate(self.layers):
-                way.add(size, getattr(layer, read))
+                way.add(size, layer.get_submodule(read))
                 count_hooks(way, self.around, number, size)
         counted.add_branches(*ways.values(), share=0.5 if counted.want <= {"forward_hidden", "carry"} else 1.0)
 
