@@ -91,6 +91,7 @@ def _read_as(context: typer.Context, encoding: str | None) -> str | None:
 #: A command that may meet parts of a user's own imports the file that registers them before it begins.
 WITH_FILES = typer.Option("--with", help="A Python file that registers parts.", callback=_import)
 ITEMS = typer.Option("--items", help="Items of pictures: regions=features.npz.")
+TRACK = typer.Option(help="Also send the numbers to tensorboard, wandb, mlflow or trackio; repeatable.")
 ENCODING = typer.Option("--encoding", callback=_read_as, help="Encoding of texts; default: detected.")
 Fit = Annotated[
     bool | None,
@@ -147,7 +148,7 @@ class PretrainOptions:
     seed: Annotated[int, typer.Option(help="Seed of every random choice.")] = 0
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto"
     extend: Annotated[bool, typer.Option("--extend", help="Continue a finished run with a larger budget.")] = False
-    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard files.")] = False
+    track: Annotated[Sequence[str], TRACK] = ()
     until: Annotated[float, typer.Option(
         help="Pause at this share of the budget; the same command without it continues."
     )] = 1.0
@@ -205,7 +206,7 @@ class PretrainOptions:
         new = replace(self, **changes)
         words = words_of(
             new, "size", "corpus", "budget", "overrides", "with_files", "fit", "tokenizer", "held_out", "text_format", "init",
-            "binds", "seed", "device", "measure",
+            "binds", "seed", "device", "measure", "track",
         )
         return ("cloze", "pretrain", str(new.recipe), *words, "--out", str(new.out or "RUN"))
 
@@ -261,6 +262,7 @@ class FinetuneOptions:
     extend: Annotated[bool, typer.Option(
         "--extend", help="Continue a finished run with more training.epochs. It needs --keep-checkpoints."
     )] = False
+    track: Annotated[Sequence[str], TRACK] = ()
     keep_checkpoints: Annotated[bool, typer.Option(
         "--keep-checkpoints", help="Keep the checkpoints of a finished run, for --extend; several times the size of the model."
     )] = False
@@ -320,7 +322,7 @@ class FinetuneOptions:
             words += words_of(self, "train", "dev")
         words += words_of(
             self, "init", "encoding", "recipe", "overrides", "binds", "annotate", "items", "picture", "changes", "auxiliary",
-            "with_files",
+            "with_files", "track",
         )
         words += ["--seeds", ",".join(map(str, self.seeds))] if tuple(self.seeds) != (1,) else []
         words += words_of(self, "test") + ([] if self.baselines else ["--no-baselines"])

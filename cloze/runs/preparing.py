@@ -134,7 +134,7 @@ def _build_run(
         record=record,
         selection=selection,
         training=replace(
-            training_of(recipe), tensorboard=options.tensorboard, strategy=options.strategy, shard=options.shard
+            training_of(recipe), track=tuple(options.track), strategy=options.strategy, shard=options.shard
         ),
         phases=phases, odds=odds_of(recipe, stores),
         mixing=recipe.mixing, train={name: unfreezing(recipe, name) for name in recipe.networks},

@@ -28,6 +28,7 @@ from cloze.runs.held_texts import parse_measured
 from cloze.runs.options import Inits, PretrainOptions, quiet
 from cloze.training.run import read_run_record
 from cloze.training.schedule.budget import Budget
+from cloze.training.trackers import require_trackers
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,7 @@ def load_request(options: PretrainOptions) -> tuple[Recipe, Request]:
             f"{name}: this recipe is for fine-tuning, on labelled text.\n"
             f"  cloze finetune CHECKPOINT --recipe {name} --train FILE --dev FILE --out DIR"
         )
+    require_trackers(options.track)
     bound, inits = parse_binds(options.binds), parse_inits(options.init)
     cache = ShardCache.parse(options.cache)
     paths = [options.corpus] if isinstance(options.corpus, (str, Path)) else options.corpus

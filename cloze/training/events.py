@@ -9,6 +9,7 @@ from cloze.training.checkpoints.plain import writing
 from cloze.training.log import Log, ProgressLine
 from cloze.training.run import Run, write_run_record
 from cloze.training.run_progress import RunProgress
+from cloze.training.trackers import open_trackers
 
 
 class Events:
@@ -30,7 +31,9 @@ class Events:
         run = self.run
         with writing(run.folder):
             write_run_record(run, machine)
-        self.log = Log(run.folder, after=run_progress.step if resumed else None, tensorboard=run.training.tensorboard)
+        after = run_progress.step if resumed else None
+        trackers = open_trackers(run.training.track, run.folder, run.record.recipe, after)
+        self.log = Log(run.folder, after=after, trackers=trackers)
         self.log.write(
             "resume" if resumed else "start", run_progress.step, budget=str(run.budget),
             baselines={name: baseline.to_json() for name, baseline in run.baselines.items()}, **run_progress.spent_now(),

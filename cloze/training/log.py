@@ -13,29 +13,31 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from cloze.errors import MissingExtra, RunError
+from cloze.errors import RunError
 from cloze.training.baselines import Baseline
 from cloze.training.checkpoints.plain import open_plain
+from cloze.training.trackers import Tracker
 from cloze.untrusted import parse_json
 
 _QUIET_SECONDS = 20.0
+TRACKED = ("train", "held_out", "dev")  # events whose numbers go to trackers
 
 
 class Log:
     """Appends events to the log. If it is opened after a checkpoint, it first drops the events of later steps."""
 
-    def __init__(self, run: Path, *, after: int | None, tensorboard: bool = False) -> None:
+    def __init__(self, run: Path, *, after: int | None, trackers: Sequence[Tracker] = ()) -> None:
         self.path = run / "cloze" / "log.jsonl"
         self.path.parent.mkdir(parents=True, exist_ok=True)
         if after is not None:
             cut_log(self.path, after)
         flags = os.O_WRONLY | os.O_CREAT | (os.O_APPEND if after is not None else os.O_TRUNC)
         self.file = os.fdopen(open_plain(self.path, flags), "w", encoding="utf-8")
-        self.board = _tensorboard(run / "cloze" / "tensorboard", after) if tensorboard else None
+        self.trackers = trackers
 
     def write(self, event: str, step: int, **values: Any) -> dict[str, Any]:
         """Append one event and flush it, so that a killed process loses no event."""
@@ -50,16 +52,16 @@ class Log:
                 f"{self.path}: cannot be written at step {step}: the disk is full.\n"
                 "  Checkpoints already written are whole; make room, then run the same command again."
             ) from error
-        if self.board is not None and event in ("train", "held_out"):
-            for name, value in _flat(record):
-                self.board.add_scalar(f"{event}/{name}", value, step)
+        values = {f"{event}/{name}": value for name, value in _flat(record)} if event in TRACKED else {}
+        for tracker in self.trackers if values else ():
+            tracker.log(values, step)
         return record
 
     def close(self) -> None:
-        """Close the log and TensorBoard's files."""
+        """Close the log and the trackers."""
         self.file.close()
-        if self.board is not None:
-            self.board.close()
+        for tracker in self.trackers:
+            tracker.close()
 
 
 def cut_log(path: Path, after: int) -> None:
@@ -91,14 +93,6 @@ def _flat(record: Mapping[str, Any], prefix: str = "") -> list[tuple[str, float]
         elif isinstance(value, (int, float)) and name != "step":
             flat.append((prefix + name, float(value)))
     return flat
-
-
-def _tensorboard(folder: Path, after: int | None) -> Any:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise MissingExtra("tensorboard", "tensorboard", "writing TensorBoard files (--tensorboard)") from None
-    return SummaryWriter(str(folder), purge_step=None if after is None else after + 1)
 
 
 class ProgressLine:

@@ -63,7 +63,7 @@ class Training:
     engine: Literal["auto", "loop", "compiled"] = "auto"
     average: float | None = None
     growth: Callable[[float], float] | None = None
-    tensorboard: bool = False
+    track: tuple[str, ...] = ()
     strategy: Strategy = "ddp"
     shard: int | None = None
 

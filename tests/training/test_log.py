@@ -79,14 +79,6 @@ def test_durations_are_said_as_people_say_them() -> None:
     assert [duration(s) for s in (5.4, 61, 3599, 7260)] == ["5 s", "1 min 01 s", "59 min 59 s", "2 h 01 min"]
 
 
-def test_tensorboard_gets_the_numbers(tmp_path: Path) -> None:
-    pytest.importorskip("tensorboard")
-    log = Log(tmp_path, after=None, tensorboard=True)
-    log.write("train", 1, loss=1.0, objectives={"lm": 0.5})
-    log.close()
-    assert list((tmp_path / "cloze" / "tensorboard").iterdir())
-
-
 def test_numbers_of_nested_records_have_paths() -> None:
     assert module._flat({"step": 3, "loss": 1.0, "objectives": {"lm": 0.5}, "entry": "main"}) == [
         ("loss", 1.0),

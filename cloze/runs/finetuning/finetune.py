@@ -53,6 +53,7 @@ from cloze.training.checkpoints.checkpoint import Checkpoints, publish
 from cloze.training.precision import choose_device
 from cloze.training.run import Outcome
 from cloze.training.schedule.budget import Budget
+from cloze.training.trackers import require_trackers
 
 _REMOVED = ".checkpoints.removed"
 
@@ -71,6 +72,7 @@ def run_finetuning(options: FinetuneOptions) -> FinetuningResult:
     command = options.words()
     claim_options: dict[str, Any] = {"overwrite": options.overwrite and not options.extend, "command": command}
     require_usable(out, **claim_options)
+    require_trackers(options.track)
     plan = prepare_finetuning(options)
     recipe = plan.recipe
     require_mixable(recipe, options)
@@ -194,7 +196,8 @@ def prepare_finetuning(options: FinetuneOptions) -> FinetuningPlan:
     check_binds(recipe, bound.keys() - {START}, checkpoint_names(recipe))
     run_options = PretrainOptions(
         recipe_name, (), options.out, overrides=tuple(options.overrides), seed=seeds[0], device=options.device,
-        report=options.report, tokenizer=Path(checkpoint) if from_scratch and not without_checkpoint else None,
+        report=options.report, track=options.track,
+        tokenizer=Path(checkpoint) if from_scratch and not without_checkpoint else None,
     )
     request = Request(
         run_options, [], checkpoints=checkpoints, binds={name: labelled.train for name, labelled in files.items()},

@@ -1,0 +1,158 @@
+"""Where else the numbers of a run go: TensorBoard, Weights & Biases, MLflow and trackio, each through its own library.
+
+A tracker gets the recipe when the run begins, and then the numbers of each event. `cloze/trackers.json` keeps what the library
+calls the run, so that a resumed run continues there. Servers, projects and offline modes are those of the library
+(`WANDB_MODE`, `MLFLOW_TRACKING_URI`, `TRACKIO_DIR`, …). A library is imported only if it is asked for.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from cloze.atomic import whole_file
+from cloze.errors import MissingExtra, UserError, propose
+from cloze.untrusted import parse_json, read_small
+
+PROJECT = "cloze"  # unless the library's own variable names another
+_IDS = Path("cloze") / "trackers.json"
+
+
+class Tracker(Protocol):
+    """Numbers of one run in one library. `id` is what the library calls the run; None if it needs no name to go on."""
+
+    id: str | None
+
+    def log(self, values: Mapping[str, float], step: int) -> None:
+        """Send numbers by name, `train/loss`."""
+
+    def close(self) -> None:
+        """Send what is left."""
+
+
+class TrackedRun(NamedTuple):
+    """A run: its folder, its recipe as plain data, the library's `id` if it is known, and the step from which it resumes."""
+
+    folder: Path
+    recipe: Mapping[str, Any]
+    id: str | None
+    after: int | None
+
+
+class TensorBoard:
+    """Files of TensorBoard in `cloze/tensorboard`; a resumed run hides the numbers of later steps."""
+
+    id = None
+
+    def __init__(self, run: TrackedRun) -> None:
+        board = import_module("torch.utils.tensorboard")
+        purge = None if run.after is None else run.after + 1
+        self.writer = board.SummaryWriter(str(run.folder / "cloze" / "tensorboard"), purge_step=purge)
+
+    def log(self, values: Mapping[str, float], step: int) -> None:
+        for name, value in values.items():
+            self.writer.add_scalar(name, value, step)
+
+    def close(self) -> None:
+        self.writer.close()
+
+
+class WeightsAndBiases:
+    """A run of wandb. Numbers stand over `step`, so that steps which a resumed run repeats may be sent again."""
+
+    def __init__(self, run: TrackedRun) -> None:
+        wandb = import_module("wandb")
+        self.run = wandb.init(
+            project=os.environ.get("WANDB_PROJECT", PROJECT), name=run.folder.name, id=run.id, resume="allow",
+            dir=str(run.folder / "cloze"), config=dict(run.recipe),
+        )
+        self.id = str(self.run.id)
+        self.run.define_metric("step")
+        self.run.define_metric("*", step_metric="step")
+
+    def log(self, values: Mapping[str, float], step: int) -> None:
+        self.run.log({**values, "step": step})
+
+    def close(self) -> None:
+        self.run.finish()
+
+
+class MLflow:
+    """A run of MLflow in the experiment of `MLFLOW_EXPERIMENT_NAME`, with the recipe as a file."""
+
+    def __init__(self, run: TrackedRun) -> None:
+        mlflow = import_module("mlflow")
+        self.metric = import_module("mlflow.entities").Metric
+        self.client = mlflow.MlflowClient()
+        if run.id is None:
+            name = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)
+            experiment = self.client.get_experiment_by_name(name)
+            experiment_id = self.client.create_experiment(name) if experiment is None else experiment.experiment_id
+            self.id = str(self.client.create_run(experiment_id, run_name=run.folder.name).info.run_id)
+            self.client.log_param(self.id, "recipe", run.recipe["name"])
+            self.client.log_dict(self.id, dict(run.recipe), "recipe.json")
+        else:
+            self.id = run.id
+            self.client.update_run(self.id, status="RUNNING")
+
+    def log(self, values: Mapping[str, float], step: int) -> None:
+        now = int(time.time() * 1000)
+        self.client.log_batch(self.id, metrics=[self.metric(name, value, now, step) for name, value in values.items()])
+
+    def close(self) -> None:
+        self.client.set_terminated(self.id)
+
+
+class Trackio:
+    """A run of trackio, which finds it again by its name."""
+
+    id = None
+
+    def __init__(self, run: TrackedRun) -> None:
+        trackio = import_module("trackio")
+        self.run = trackio.init(
+            project=os.environ.get("TRACKIO_PROJECT", PROJECT), name=run.folder.name, config=dict(run.recipe), resume="allow",
+            embed=False,
+        )
+
+    def log(self, values: Mapping[str, float], step: int) -> None:
+        self.run.log(dict(values), step=step)
+
+    def close(self) -> None:
+        self.run.finish()
+
+
+#: The trackers by name, each with the package that it needs.
+TRACKERS: Mapping[str, tuple[Callable[[TrackedRun], Tracker], str]] = {
+    "tensorboard": (TensorBoard, "tensorboard"), "wandb": (WeightsAndBiases, "wandb"), "mlflow": (MLflow, "mlflow"),
+    "trackio": (Trackio, "trackio"),
+}
+
+
+def require_trackers(names: Sequence[str]) -> None:
+    """Raise a `UserError` for an unknown tracker, a `MissingExtra` for one whose package is not installed."""
+    for name in names:
+        if name not in TRACKERS:
+            raise UserError(f"--track {name}: unknown tracker. {propose(name, TRACKERS)}")
+        package = TRACKERS[name][1]
+        if find_spec(package) is None:
+            raise MissingExtra(package, name, f"--track {name}")
+
+
+def open_trackers(names: Sequence[str], folder: Path, recipe: Mapping[str, Any], after: int | None) -> list[Tracker]:
+    """The trackers of a run that starts, or that resumes `after` a step; their names of the run are kept in its folder."""
+    if not names:
+        return []
+    path = folder / _IDS
+    ids = dict(parse_json(read_small(path))) if after is not None and path.is_file() else {}
+    trackers = [TRACKERS[name][0](TrackedRun(folder, recipe, ids.get(name), after)) for name in dict.fromkeys(names)]
+    ids |= {name: tracker.id for name, tracker in zip(dict.fromkeys(names), trackers, strict=True) if tracker.id is not None}
+    with whole_file(path) as file:
+        file.write_text(json.dumps(ids, indent=2) + "\n", encoding="utf-8")
+    return trackers
