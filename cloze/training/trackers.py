@@ -25,9 +25,11 @@ _IDS = Path("cloze") / "trackers.json"
 
 
 class Tracker(Protocol):
-    """Numbers of one run in one library. `id` is what the library calls the run; None if it needs no name to go on."""
+    """Numbers of one run in one library."""
 
-    id: str | None
+    @property
+    def id(self) -> str | None:
+        """What the library calls the run; None if it needs no name to go on."""
 
     def log(self, values: Mapping[str, float], step: int) -> None:
         """Send numbers by name, `train/loss`."""
