@@ -115,3 +115,13 @@ def test_wandb_continues_the_run_offline(tmp_path: Path, monkeypatch: pytest.Mon
     folders = sorted((tmp_path / "run" / "cloze" / "wandb").glob("offline-run-*"))
     assert len({folder.name.rpartition("-")[2] for folder in folders}) == 1
     assert all(list(folder.glob("run-*.wandb")) for folder in folders)
+
+
+def test_trackio_has_one_run_with_the_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
+    trackio = pytest.importorskip("trackio")
+    (tmp_path / "run" / "cloze").mkdir(parents=True)
+    track("trackio", tmp_path / "run", after=None, steps=range(1, 3))
+    track("trackio", tmp_path / "run", after=2, steps=range(3, 5))
+    (run,) = trackio.Api().runs("cloze")
+    assert run.name == "run" and run.config["name"] == "mine"
