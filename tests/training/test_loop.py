@@ -285,7 +285,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr("cloze.training.stopwatch.time", made)
+    monkeypatch.setattr("cloze.training.run_progress.time", made)
     return made
 
 
