@@ -10,7 +10,7 @@ from cloze.changes.change import Change, Shape, Tensors, Transition
 from cloze.errors import CheckpointError
 from cloze.registry import lookup, parameters, register
 
-_TABLE = "embeddings.segments.weight"
+_TABLE = ".segments.weight"
 
 
 @register("change", "drop_segments")
@@ -31,5 +31,5 @@ class DropSegments(Change):
         return {**shape.arguments, "segments": 0}
 
     def weights(self, state: Tensors, transition: Transition) -> Tensors:
-        """The network's tensors without the table."""
-        return {name: tensor for name, tensor in state.items() if name != _TABLE}
+        """The network's tensors without the table, and without that of n-grams (ZEN)."""
+        return {name: tensor for name, tensor in state.items() if not name.endswith(_TABLE)}

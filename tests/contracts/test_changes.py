@@ -90,6 +90,12 @@ REFUSED = (
         "train_linker", " ".join(name for name in SYSTEMS if name != "knowbert"), r"train_linker: \w+ has no entity linker",
     ),
     ("tune_trunk", " ".join(SYSTEMS), r"tune_trunk: \w+ has no knowledge adapters"),
+    (
+        "drop_segments",
+        "t5-small transformer-xl xlnet-base lstm mamba skip-thought nnlm elmo context2vec cove word2vec-cbow",
+        r"drop_segments: \w+ has no segments",
+    ),
+    ("drop_segments", "uniter", "these items have a segment of their own"),
     ("fuse", "t5-small", "fuse: the recipe has no network 'bert' of known width"),
     ("arguments", "skip-thought word2vec-cbow", r"\w+ has no dropout, which this change sets"),
     ("keep_layers", "nnlm skip-thought word2vec-cbow context2vec", r"keep_layers: \w+ has no stack of layers"),

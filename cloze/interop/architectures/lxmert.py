@@ -187,6 +187,7 @@ LXMERT = add(Architecture(
     further=lambda arguments: _TRANSFORM if arguments["items.transform"] else (),
     read=_read,
     write=_write,
+    against=lambda arguments: [] if arguments.get("segments") else ["transformers' LXMERT always has segments"],
     counts=lambda arguments: {"i": arguments["layers"], "j": arguments["item_layers"], "k": arguments["cross_layers"]},
     sizes=sizes,
     heads=HEADS,
