@@ -27,9 +27,9 @@ _NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(@[\w./-]+)?")
 _READ = ("*.json", "*.txt", "*.model", "cloze/*", "model*.safetensors", "adapter_model.safetensors", "[0-9]_*/model.safetensors")
 _PICKLES = ("pytorch_model*.bin", "[0-9]_*/pytorch_model.bin")
 _UNREAD = ("onnx/*", "openvino/*", "coreml/*", "checkpoint-*/*")
-_REFUSED = "Log in as somebody who may write there: hf auth login"
-_LATER = "Run the command again later; it continues where it stopped."
-_FILE = re.compile(r"\.(ya?ml|json|txt|bin|vec|gz|npz|safetensors|onnx|ftz|model)$")
+_REFUSED = "Log in with an account that may write there: hf auth login"
+_LATER = "Rerun the command later; it resumes where it stopped."
+_FILE = re.compile(r"\.(py|ya?ml|jsonl?|[ct]sv|txt|bin|vec|gz|xz|bz2|zst|np[yz]|h5|hdf5|parquet|safetensors|onnx|ftz|model)$")
 _SNAPSHOT = re.compile(r"models--(?P<owner>[^/]+?)--(?P<name>[^/]+)/snapshots/(?P<commit>[0-9a-f]{40})(/|$)")
 
 
@@ -57,7 +57,11 @@ def local_folder(checkpoint: str | Path) -> Path:
     if not is_name(checkpoint):
         return Path(checkpoint)
     name, _, revision = str(checkpoint).partition("@")
-    return _explaining(name, revision or "main", lambda: _snapshot(name, revision or None))
+    absent = (
+        "there is no such folder, and no such model on the Hugging Face Hub, or it is private.\n"
+        "  Check the path or the name; for a private model, run: hf auth login"
+    )
+    return _explaining(name, revision or "main", lambda: _snapshot(name, revision or None), absent=absent)
 
 
 def _snapshot(name: str, revision: str | None) -> Path:
@@ -82,46 +86,48 @@ def publish(folder: Path, name: str, *, public: bool = False) -> str:
     if _NAME.fullmatch(name) is None or "@" in name:
         raise CheckpointError(f"{name}: expected ORG/NAME, the owner and the name of a model on the Hugging Face Hub.")
 
-    def upload() -> str:
-        from huggingface_hub import HfApi
+    from huggingface_hub import HfApi, constants
 
+    if constants.HF_HUB_OFFLINE:
+        raise CheckpointError(f"{name}: cannot be uploaded while HF_HUB_OFFLINE is set.")
+
+    def upload() -> str:
         address = HfApi().create_repo(name, private=not public, exist_ok=True)
         HfApi().upload_folder(repo_id=name, folder_path=folder, commit_message="Upload a model of cloze")
         return str(address)
 
-    return _explaining(name, "main", upload)
+    absent = f"there is no such owner or model, or you may not write there. {_REFUSED}"
+    return _explaining(name, "main", upload, absent=absent)
 
 
-def _explaining(name: str, revision: str, work: Callable[[], T]) -> T:
-    """What `work` returns; everything that can go wrong between here and the hub becomes a sentence with the way out."""
+def _explaining(name: str, revision: str, work: Callable[[], T], *, absent: str) -> T:
+    """What `work` returns; everything that can go wrong between here and the hub becomes a sentence with the way out. `absent` is
+    what to say if the hub has no such model."""
     from huggingface_hub import constants, errors
 
     server = constants.ENDPOINT
     try:
         return work()
     except errors.GatedRepoError:
-        text = f"its owner gives it only to those who accept the terms. Accept them at {server}/{name}, then run: hf auth login"
+        text = f"is gated: accept the terms at {server}/{name}, then run: hf auth login"
     except errors.RevisionNotFoundError:
         text = f"has no branch, tag or commit {revision!r}. {server}/{name} lists them."
     except errors.RepositoryNotFoundError:
-        text = (
-            "there is no such folder, and no such model on the Hugging Face Hub, or it is private.\n"
-            f"  Check the path or the name at {server}; for a private model, run: hf auth login"
-        )
+        text = absent
     except errors.HFValidationError as error:
-        text = f"is no name of a model: {str(error).splitlines()[0]}"
+        text = f"is not a valid model name: {str(error).splitlines()[0]}"
     except (errors.OfflineModeIsEnabled, errors.LocalEntryNotFoundError) as error:
         text = _absent(server, error)
     except errors.HfHubHTTPError as error:
         refused = error.response.status_code in (401, 403)
         text = f"{server} answered with {_status(error)}. " + (_REFUSED if refused else _LATER)
     except json.JSONDecodeError:
-        text = f"{server} gave an answer that is not that of a hub. Check HF_ENDPOINT."
+        text = f"{server} does not answer like a model hub. Check HF_ENDPOINT."
     except errors.HTTPError as error:  # of the connection
-        text = f"the connection to {server} broke off ({error}). {_LATER}"
+        text = f"the connection to {server} was interrupted ({error}). {_LATER}"
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS):
-            text = f"the connection to {server} broke off ({error}). {_LATER}"
+            text = f"the connection to {server} was interrupted ({error}). {_LATER}"
         else:
             text = f"cannot be stored in {constants.HF_HUB_CACHE} ({error.strerror}). Set HF_HOME to a folder with space."
     raise CheckpointError(f"{name}: {text}")
@@ -136,9 +142,9 @@ def _absent(server: str, error: Exception) -> str:
     from huggingface_hub import constants
     from huggingface_hub.errors import HfHubHTTPError
 
-    where = f"is not, or only in part, in the cache ({constants.HF_HUB_CACHE})"
+    where = f"is missing or incomplete in the cache ({constants.HF_HUB_CACHE})"
     if constants.HF_HUB_OFFLINE:
-        return f"{where}, and HF_HUB_OFFLINE is set. Fetch it once with a connection."
+        return f"{where}, and HF_HUB_OFFLINE is set. Download it once while you are online."
     cause = error.__cause__
     why = f"answered with {_status(cause)}" if isinstance(cause, HfHubHTTPError) else "cannot be reached"
     return f"{where}, and {server} {why}. {_LATER}"

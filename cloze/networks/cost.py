@@ -101,7 +101,7 @@ class Operations:
         self.join(*branches)
 
     def side(self, name: str) -> Operations:
-        """The count of rows that run beside these through layers of their own, such as the items of a text. They start without
+        """The count of other rows that run through layers of their own, such as the items of a text. They start without
         a gradient; `total` includes them."""
         return self._sides.setdefault(name, self.branch(needs_grad=False))
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from cloze.atomic import whole_file
-from cloze.errors import MissingExtra, UserError, propose
+from cloze.errors import MissingExtra, Say, UserError, propose
 from cloze.untrusted import parse_json, read_small
 
 PROJECT = "cloze"  # unless the library's own variable names another
@@ -119,8 +119,8 @@ class Trackio:
     def __init__(self, run: TrackedRun) -> None:
         trackio = import_module("trackio")
         self.run = trackio.init(
-            project=os.environ.get("TRACKIO_PROJECT", PROJECT), name=run.folder.name, config=dict(run.recipe), resume="allow",
-            embed=False,
+            project=os.environ.get("TRACKIO_PROJECT", PROJECT), name=run.folder.name, config=dict(run.recipe), embed=False,
+            resume="never" if run.after is None else "allow",
         )
 
     def log(self, values: Mapping[str, float], step: int) -> None:
@@ -128,6 +128,30 @@ class Trackio:
 
     def close(self) -> None:
         self.run.finish()
+
+
+class Unfailing:
+    """A tracker whose library may fail, as when its server is away: the run goes on, and nothing more is sent."""
+
+    def __init__(self, name: str, tracker: Tracker, say: Say) -> None:
+        self.name, self.say, self.id = name, say, tracker.id
+        self.tracker: Tracker | None = tracker
+
+    def log(self, values: Mapping[str, float], step: int) -> None:
+        if self.tracker is not None:
+            self._try(lambda tracker: tracker.log(values, step))
+
+    def close(self) -> None:
+        if self.tracker is not None:
+            self._try(lambda tracker: tracker.close())
+
+    def _try(self, work: Callable[[Tracker], None]) -> None:
+        assert self.tracker is not None
+        try:
+            work(self.tracker)
+        except Exception as error:  # whatever the library raises
+            self.tracker = None
+            self.say(f"--track {self.name} failed ({error}): the run goes on, and no more numbers are sent there.")
 
 
 #: The trackers by name, each with the package that it needs.
@@ -147,14 +171,18 @@ def require_trackers(names: Sequence[str]) -> None:
             raise MissingExtra(package, name, f"--track {name}")
 
 
-def open_trackers(names: Sequence[str], folder: Path, recipe: Mapping[str, Any], after: int | None) -> list[Tracker]:
+def open_trackers(
+    names: Sequence[str], folder: Path, recipe: Mapping[str, Any], after: int | None, say: Say
+) -> list[Unfailing]:
     """The trackers of a run that starts, or that resumes `after` a step; their names of the run are kept in its folder."""
     if not names:
         return []
     path = folder / _IDS
     ids = dict(parse_json(read_small(path))) if after is not None and path.is_file() else {}
-    trackers = [TRACKERS[name][0](TrackedRun(folder, recipe, ids.get(name), after)) for name in dict.fromkeys(names)]
-    ids |= {name: tracker.id for name, tracker in zip(dict.fromkeys(names), trackers, strict=True) if tracker.id is not None}
+    trackers = [
+        Unfailing(name, TRACKERS[name][0](TrackedRun(folder, recipe, ids.get(name), after)), say) for name in dict.fromkeys(names)
+    ]
+    ids |= {tracker.name: tracker.id for tracker in trackers if tracker.id is not None}
     with whole_file(path) as file:
         file.write_text(json.dumps(ids, indent=2) + "\n", encoding="utf-8")
     return trackers

@@ -11,7 +11,7 @@ import pytest
 from cloze.cli.main import main
 from cloze.errors import MissingExtra, UserError
 from cloze.training.log import Log
-from cloze.training.trackers import TRACKERS, Tracker, open_trackers, require_trackers
+from cloze.training.trackers import TRACKERS, Tracker, Unfailing, open_trackers, require_trackers
 
 RECIPE = {"name": "mine", "training": {"batch": 8, "rate": {"linear": {"peak": 1e-3}}}}
 
@@ -56,9 +56,22 @@ def test_what_a_library_calls_the_run_is_kept_for_the_run_that_resumes(tmp_path:
     monkeypatch.setitem(TRACKERS, "wandb", (make, "json"))  # type: ignore[index]
     (tmp_path / "cloze").mkdir()
     for after in (None, 3, None):  # begins, resumes, begins again
-        assert len(open_trackers(["wandb", "wandb"], tmp_path, RECIPE, after)) == 1
+        assert len(open_trackers(["wandb", "wandb"], tmp_path, RECIPE, after, print)) == 1
     assert ids == [None, "run-1", None]
     assert json.loads((tmp_path / "cloze" / "trackers.json").read_text()) == {"wandb": "run-1"}
+
+
+def test_a_tracker_that_fails_does_not_stop_the_run_and_is_named_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: list[str] = []
+    recorder = Recorder()
+    tracker = Unfailing("mlflow", recorder, lines.append)
+    tracker.log({"train/loss": 2.0}, 1)
+    monkeypatch.setattr(recorder, "log", lambda values, step: 1 / 0)
+    for step in (2, 3):
+        tracker.log({"train/loss": 1.0}, step)
+    tracker.close()
+    assert recorder.sent == [(1, {"train/loss": 2.0})] and not recorder.closed
+    assert lines == ["--track mlflow failed (division by zero): the run goes on, and no more numbers are sent there."]
 
 
 def test_an_unknown_tracker_and_one_that_is_not_installed_are_refused_before_anything_is_read(
@@ -75,7 +88,7 @@ def test_an_unknown_tracker_and_one_that_is_not_installed_are_refused_before_any
 
 
 def track(name: str, folder: Path, *, after: int | None, steps: range) -> None:
-    (tracker,) = open_trackers([name], folder, RECIPE, after)
+    (tracker,) = open_trackers([name], folder, RECIPE, after, print)
     for step in steps:
         tracker.log({"train/loss": 5.0 - step}, step)
     tracker.close()

@@ -85,10 +85,11 @@ def command(
 def _checkpoint(with_files: list[Path]) -> Path:
     """The one folder of --with; Python files are imported."""
     from cloze.errors import UserError
+    from cloze.hub import local_folder
     from cloze.recipe.user_files import import_files
 
     import_files([path for path in with_files if path.suffix == ".py"])
     folders = [path for path in with_files if path.suffix != ".py"]
     if len(folders) != 1:
         raise UserError(f"--with: expected the folder of one checkpoint, got {len(folders)}.")
-    return folders[0]
+    return local_folder(folders[0])

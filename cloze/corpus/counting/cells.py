@@ -215,8 +215,7 @@ class CellWriter:
                 for name, dtype in list(_FILES.items())[:3]
             ]
         if self.compiled:
-            place = kernels.find("pairs").place
-            place(keys, sums, self.vocab_size, TILE, self.across, self.symmetric, self._next, *self._arrays)
+            kernels.find("pairs").place(keys, sums, self.vocab_size, TILE, self.across, self.symmetric, self._next, *self._arrays)
             return
         # Cells (N,), sorted by tile. Of each tile that has one, (tiles,): `first` and `sizes`. A cell goes to
         # where its tile stands in the files, plus its rank among the cells of the tile.

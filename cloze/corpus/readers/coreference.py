@@ -254,7 +254,7 @@ def _read_row(document: _Reading, line: int, cells: Sequence[str]) -> None:
 
 
 def _corefud(path: Path | str, fault: Fault | None) -> Iterator[CoreferenceDocument]:
-    document, place = _Reading(1), 0  # place: that of the entity's name among the attributes of a mention
+    document, name_index = _Reading(1), 0  # where the attributes of a mention have the entity's name
     for line in chain(lines(path), [Line(0, "# newdoc")]):
         text = line.text.strip()
         if text.startswith("#"):
@@ -263,11 +263,11 @@ def _corefud(path: Path | str, fault: Fault | None) -> Iterator[CoreferenceDocum
                 yield from document.finished(path, fault)
                 document = _Reading(line.number, value)
             elif comment == "global.Entity":
-                place = next((n for n, name in enumerate(value.split("-")) if name in ("eid", "GRP")), 0)
+                name_index = next((n for n, name in enumerate(value.split("-")) if name in ("eid", "GRP")), 0)
         elif not text:
             document.end_sentence()
         else:
-            _read_node(document, line, place)
+            _read_node(document, line, name_index)
 
 
 def _read_node(document: _Reading, line: Line, entity_column: int) -> None:

@@ -113,9 +113,9 @@ def candidates(
     chosen: dict[str, list[str]] = {}
     for query, passages in judged.items():
         retrieved = [] if run is None else list(run.get(query, ()))
-        others = [passage for passage in retrieved if passage not in passages]
-        numbers = drawn_numbers(len(others), (), negatives, query)
-        chosen[query] = retrieved if run is not None and whole_run else [*passages, *(others[number] for number in numbers)]
+        unjudged = [passage for passage in retrieved if passage not in passages]
+        numbers = drawn_numbers(len(unjudged), (), negatives, query)
+        chosen[query] = retrieved if run is not None and whole_run else [*passages, *(unjudged[number] for number in numbers)]
     texts: dict[str, str] = {}
     id_at: dict[int, str] = {}
     for number, name, text in _texts(corpus, set(chain(*chosen.values())), chain(*drawn.values())):
@@ -161,11 +161,10 @@ def run_of(path: Path | str) -> Path | None:
 
 
 def _collection(path: Path | str) -> Path | None:
-    folder = Path(path).parent
     if not Path(path).is_file():
         return None
-    folders = (folder, folder.parent)
-    return next((each for each in folders if _file(each, "corpus.jsonl") and _file(each, "queries.jsonl")), None)
+    folders = Path(path).parent, Path(path).parent.parent
+    return next((folder for folder in folders if _file(folder, "corpus.jsonl") and _file(folder, "queries.jsonl")), None)
 
 
 def _file(folder: Path, name: str) -> Path | None:

@@ -105,12 +105,12 @@ class Direction(nn.Module):
         length = padded.shape[1] - self.kernel + 1
         weight, total = self.conv1d.weight[:, 0], self.conv1d.bias
         for tap in range(self.kernel):
-            taken = padded[:, tap : tap + length]
+            inputs = padded[:, tap : tap + length]
             back = self.kernel - 1 - tap
             if ids is not None and back:
                 same = F.pad(ids[:, back:] == ids[:, : length - back], (length - max(0, length - back), 0))
-                taken = taken * same[:, :, None]
-            product = taken * weight[:, tap]
+                inputs = inputs * same[:, :, None]
+            product = inputs * weight[:, tap]
             total = product if total is None else total + product
         assert total is not None  # a kernel has at least one tap
         return total
@@ -188,7 +188,7 @@ class Mamba(Network):
     `modeling_caduceus.py`, with `bidirectional_weight_tie`). Differs: there the bias of `out_proj`, if there is one, is added for
     each direction, here once; there rows begin to be read at their padding, here at their last token.
 
-    Rows may hold several texts: convolution and state begin anew with each (§3.5.2). Parameters:
+    Rows may hold several texts: convolution and state restart with each (§3.5.2). Parameters:
     `embeddings.tokens.weight`, `layers.n.*` (see `MambaLayer`), `norm.weight`.
 
     >>> network = Mamba(layers=1, width=8, vocab_size=10, clock=Clock()).eval()

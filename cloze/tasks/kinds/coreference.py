@@ -260,9 +260,9 @@ def as_conll(name: str, words: Sequence[str], sentences: Sequence[int], chains: 
     brackets, number, lines = brackets_of(chains, len(words)), 0, [f"{BEGIN} ({title}); part {part}"]
     where = f"{'_'.join(title.split())}\t{int(part)}"
     for size in sentences:
-        for place in range(size):
+        for number_in_sentence in range(size):
             word = "_".join(words[number].split())  # columns stand between blanks
-            lines.append(f"{where}\t{place}\t{word}{_UNKNOWN}\t{brackets[number]}")
+            lines.append(f"{where}\t{number_in_sentence}\t{word}{_UNKNOWN}\t{brackets[number]}")
             number += 1
         lines.append("")
     return "\n".join([*lines, END]) + "\n"
