@@ -142,7 +142,7 @@ def _absent(server: str, error: Exception) -> str:
     from huggingface_hub import constants
     from huggingface_hub.errors import HfHubHTTPError
 
-    where = f"is missing or incomplete in the cache ({constants.HF_HUB_CACHE})"
+    where = f"there is no such folder, and this model of the Hub is missing or incomplete in the cache ({constants.HF_HUB_CACHE})"
     if constants.HF_HUB_OFFLINE:
         return f"{where}, and HF_HUB_OFFLINE is set. Download it once while you are online."
     cause = error.__cause__
