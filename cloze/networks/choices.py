@@ -15,7 +15,7 @@ from cloze.bounds import BelowOne, Count, Natural, NonNegative, Positive, Width
 from cloze.errors import RecipeError
 from cloze.registry import Given, PartMark, register
 
-Activation = Literal["gelu", "gelu_tanh", "relu"]
+Activation = Literal["gelu", "gelu_tanh", "relu", "silu"]
 #: Layer norm, layer norm without offsets, without gains and offsets, and the norm by root mean square, which has no offsets.
 Norm = Literal["layer", "layer_without_biases", "layer_without_weights", "rms"]
 
@@ -68,17 +68,49 @@ class Sinusoid:
     max_length: Count = 512
 
 
+@register("scaling", "linear")
+@dataclass(frozen=True, kw_only=True)
+class LinearScaling:
+    """All angles are divided by `factor`, so that a network trained on short texts reads texts that many times as long (position
+    interpolation; Chen et al., 2023, §2.3)."""
+
+    factor: Positive
+
+
+@register("scaling", "llama3")
+@dataclass(frozen=True, kw_only=True)
+class LlamaScaling:
+    """Angles that turn slowly are divided by `factor`, those that turn fast stay, and the others lie between (Llama 3.1;
+    meta-llama/llama-models, `apply_scaling`).
+
+    Slow are angles that turn less than `low` times within `length` tokens, fast those that turn more than `high` times; `length`
+    is that of the texts before scaling.
+    """
+
+    factor: Positive = 8.0
+    low: Positive = 1.0
+    high: Positive = 4.0
+    length: Count = 8192
+
+    def __post_init__(self) -> None:
+        if self.low >= self.high:
+            raise RecipeError(f"scaling.llama3: low is {self.low:g} and high {self.high:g}. Give a low below high.")
+
+
 @register("positions", "rotary")
 @dataclass(frozen=True, kw_only=True)
 class Rotary:
     """Queries and keys are rotated by angles proportional to the position (Su et al., 2021, §3.2).
 
-    `local_base` is the base of layers with banded attention (ModernBERT; Warner et al., 2024), `base` if not given.
-    `max_length` is the longest text that the network is meant to read.
+    `local_base` is the base of layers with banded attention (ModernBERT; Warner et al., 2024), `base` if not given. `scaling`
+    slows the angles for longer texts. With `skip_every: n`, every nth layer rotates nothing (SmolLM3). `max_length` is the longest
+    text that the network is meant to read.
     """
 
     base: Positive = 10000.0
     local_base: Positive | None = None
+    scaling: Annotated[LinearScaling | LlamaScaling | None, PartMark("scaling")] = None
+    skip_every: Count | None = None
     max_length: Count = 512
 
 
@@ -239,10 +271,12 @@ FeedForwards = Annotated[PlainFeedForward | GatedFeedForward, PartMark("feed_for
 
 @dataclass(frozen=True, kw_only=True)
 class Band:
-    """Attention that sees `width` tokens. With `dense_every: n`, every nth layer sees all tokens, starting with layer 0."""
+    """Attention that sees `width` tokens. With `dense_every: n`, every nth layer sees all tokens, starting with layer 0; with
+    `dense_first: n`, the first n layers do (Qwen2)."""
 
     width: Count
     dense_every: Count | None = None
+    dense_first: Natural = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -251,12 +285,21 @@ class BandedAttention:
 
     With `gate`, the heads' outputs are multiplied by GELU of a further map of what the layer reads (ltgoslo/gpt-bert). With
     `norm`, a layer norm without weights stands before the map back (NormFormer; Shleifer et al., 2021, §2; ltgoslo/ltg-bert).
+
+    `head_width` is the width of the heads, that of the layers divided by their number if not given. With `key_value_heads`, there are fewer heads of keys and values than of queries, and equally many heads of queries share each
+    of them (Ainslie et al., 2023, §2.2). `output_bias`: whether the map back has a bias, as the others if not given (Qwen2 has
+    biases of queries, keys and values only). With `query_key_norm`, queries and keys pass a norm, of the kind and epsilon of the
+    network's others, before they are rotated: each `head` by itself (Qwen3), or `all` heads together (OLMo 2).
     """
 
     biases: bool = True
     band: Band | None = None
     gate: bool = False
     norm: bool = False
+    head_width: Width | None = None
+    key_value_heads: Width | None = None
+    output_bias: bool | None = None
+    query_key_norm: Literal["head", "all"] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch.nn.functional as F
@@ -27,6 +28,28 @@ def make_norm(kind: Norm, width: int, epsilon: float) -> nn.Module:
     if kind == "rms":
         return RootMeanSquare(width, eps=epsilon)
     return nn.LayerNorm(width, eps=epsilon, bias=kind == "layer", elementwise_affine=kind != "layer_without_weights")
+
+
+@dataclass(frozen=True)
+class QueryKeyNorm:
+    """Norms of queries and keys (B, H, L, W): of each head (`whole` false; one gain for all heads), or of all heads side by
+    side."""
+
+    kind: Norm
+    epsilon: float
+    whole: bool
+
+    def module(self, heads: int, head_width: int) -> nn.Module:
+        """The norm of queries, or of keys, with so many heads."""
+        return make_norm(self.kind, heads * head_width if self.whole else head_width, self.epsilon)
+
+    def __call__(self, norm: Any, x: Tensor) -> Tensor:
+        """x normed by such a module, in its own dtype."""
+        if not self.whole:
+            normed: Tensor = norm(x)
+            return normed.to(x.dtype)
+        side_by_side = norm(x.transpose(1, 2).flatten(2))
+        return side_by_side.unflatten(-1, (x.shape[1], x.shape[3])).transpose(1, 2).to(x.dtype)
 
 
 Function = Callable[..., Any]

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -40,6 +40,10 @@ class StackedProjections:
         """The maps by name."""
         return {"projections": nn.Linear(width, 3 * inside, bias=bias)}
 
+    def everything(self, host: Any, x: Tensor) -> Iterator[tuple[Tensor, int]]:
+        """Queries, keys and values of (…, D) in that order: tensors, each with how many of the three lie in it side by side."""
+        yield host.projections(x), 3
+
     def queries(self, host: Any, x: Tensor) -> Tensor:
         """(…, D) to (…, inside)."""
         return part_of(host.projections, x, 0, host.inner_width)
@@ -47,6 +51,36 @@ class StackedProjections:
     def memory(self, host: Any, x: Tensor) -> Tensor:
         """(…, D) to keys and values side by side, (…, 2·inside)."""
         return part_of(host.projections, x, host.inner_width)
+
+
+class GroupedProjections:
+    """A sequence reads itself with fewer heads of keys and values than of queries: `query` (inside, D), and `memory` (2·S, D),
+    which stacks key and value, for S = heads of keys and values · head width (Ainslie et al., 2023, §2.2)."""
+
+    names: ClassVar[tuple[str, ...]] = ("query", "memory")
+
+    def __init__(self, heads: int, key_value_heads: int) -> None:
+        self.heads, self.key_value_heads = heads, key_value_heads
+
+    def maps(self, width: int, inside: int, *, bias: bool) -> dict[str, nn.Linear]:
+        """The maps by name."""
+        narrow = inside // self.heads * self.key_value_heads
+        return {"query": nn.Linear(width, inside, bias=bias), "memory": nn.Linear(width, 2 * narrow, bias=bias)}
+
+    def everything(self, host: Any, x: Tensor) -> Iterator[tuple[Tensor, int]]:
+        """As in `StackedProjections`."""
+        yield host.query(x), 1
+        yield host.memory(x), 2
+
+    def queries(self, host: Any, x: Tensor) -> Tensor:
+        """(…, D) to (…, inside)."""
+        queries: Tensor = host.query(x)
+        return queries
+
+    def memory(self, host: Any, x: Tensor) -> Tensor:
+        """(…, D) to keys and values side by side, (…, 2·S)."""
+        memory: Tensor = host.memory(x)
+        return memory
 
 
 class Across:
@@ -102,4 +136,4 @@ class SplitProjections:
         return torch.cat([part_of(host.query_key, x, host.inner_width), host.value(x)], dim=-1)
 
 
-Projections = StackedProjections | Across | SplitProjections
+Projections = StackedProjections | GroupedProjections | Across | SplitProjections
