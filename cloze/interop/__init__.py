@@ -15,6 +15,7 @@ from cloze.interop.architectures import (  # noqa: F401  the imports make the ar
     flaubert,
     gpt,
     gpt2,
+    llama,
     lxmert,
     mamba,
     mobilebert,

@@ -27,7 +27,7 @@ DERIVED: Mapping[str, Callable[[Flat], Any]] = MappingProxyType({
 
 #: Values that say no more than None does, in networks with attention.
 REDUNDANT: Mapping[str, Callable[[Flat], Any]] = MappingProxyType({
-    "attention.head_width": lambda flat: flat["width"] // flat["heads"],
+    "attention.head_width": lambda flat: flat["width"] / flat["heads"],
     "attention.key_value_heads": lambda flat: flat["heads"],
     "attention.output_bias": lambda flat: flat["attention.biases"],
 })

@@ -107,9 +107,9 @@ def import_heads(
     """
     architecture = architecture_of(folder, config)
     arguments, tensors = _arguments(folder, config, architecture), {_modern(n): t for n, t in read_weights(folder).items()}
-    base = architecture.base if any(name.startswith(architecture.base) for name in tensors) else ""
-    lead = architecture.base
-    upstream_names = {base + name.removeprefix(lead) if name.startswith(lead) else name: name for name in further}
+    base = architecture.base_in(tensors)
+    lead = architecture.base_in(further)
+    upstream_names = {base + name.removeprefix(lead) if lead and name.startswith(lead) else name: name for name in further}
     tensors |= {name: further[upstream] for name, upstream in upstream_names.items()}
     pad = config.get("pad_token_id", 1 if architecture.shifted else 0)
     facts, source = architecture.facts(arguments, config.get("vocab_size", 30522), base=base, pad=pad), str(folder / WEIGHTS)
@@ -137,7 +137,7 @@ def _model(
         described = None
     arguments = described or arguments
     tensors = {_modern(name): tensor for name, tensor in read_weights(folder).items()}
-    base = architecture.base if any(name.startswith(architecture.base) for name in tensors) else ""
+    base = architecture.base_in(tensors)
     pad = config.get("pad_token_id", 1 if architecture.shifted else 0)
     facts = architecture.facts(arguments, config.get("vocab_size", 30522), base=base, pad=pad)
     source = str(folder / WEIGHTS)
@@ -243,7 +243,8 @@ def _arguments(folder: Path, config: Mapping[str, Any], architecture: Architectu
         arguments["positions.max_length"] -= pad + 1
     if architecture.segments is not None and arguments.get("segments") and not gives_segments(folder, architecture):
         arguments["segments"] = 0
-    if not arguments.get("head_width") and arguments["width"] % arguments.get("heads", 1):
+    own_width = arguments.get("head_width") or arguments.get("attention.head_width")
+    if not own_width and arguments["width"] % arguments.get("heads", 1):
         raise CheckpointError(
             f"{path}: {arguments['heads']} attention heads do not divide the width {arguments['width']}. Copy the file again."
         )
