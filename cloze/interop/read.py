@@ -38,6 +38,7 @@ from cloze.interop.sentences import read_sentences
 from cloze.interop.tokenizer_settings import gives_segments, longest_row
 from cloze.missing import require_checkpoint
 from cloze.reading import Reading
+from cloze.text.layout import saved_frame
 from cloze.text.tokenizer import Tokenizer
 
 
@@ -90,7 +91,7 @@ def import_folder(folder: Path | str) -> Imported:
         architecture=architecture.name if model.part == architecture.part else None,
         model=model,
         tokenizer=tokenizer,
-        reading=Reading.of(description["reading"]) if description else _reading(folder, architecture, model),
+        reading=Reading.of(description["reading"]) if description else _reading(folder, architecture, model, tokenizer),
         labels=labels,
         step=int(description.get("step") or 0) if description else 0,
         remarks=tuple(remarks),
@@ -202,11 +203,12 @@ def _check_own_arguments(arguments: Mapping[str, Any], architecture: Architectur
             raise CheckpointError(f"{path}: {setting.ours} is {value!r}; expected a number. Copy the file again.")
 
 
-def _reading(folder: Path, architecture: Architecture, model: PortableModel) -> Reading:
+def _reading(folder: Path, architecture: Architecture, model: PortableModel, tokenizer: Tokenizer) -> Reading:
     """How a folder of others reads text; rows end where transformers cuts them, if that is before the network's last position."""
     positions, longest = model.flat.get("positions.max_length"), longest_row(folder)
     limited = positions is not None and longest is not None and longest < positions and not architecture.generates
-    return replace(architecture.reading, max_length=longest) if limited else architecture.reading
+    reading = replace(architecture.reading, single=saved_frame(tokenizer, folder)) if architecture.framed else architecture.reading
+    return replace(reading, max_length=longest) if limited else reading
 
 
 def _order(config: Mapping[str, Any], architecture: Architecture) -> str:
