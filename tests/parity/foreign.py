@@ -96,7 +96,8 @@ def model_of(kind: Kind, pieces: Any, *, cls: str | None = None, seed: int = 0, 
         ids["decoder_start_token_id"] = end if kind.model_type == "bart" else roles["[PAD]"]
     if kind.model_type.startswith("modernbert"):
         ids |= {"cls_token_id": begin, "sep_token_id": end}
-    config = transformers.AutoConfig.for_model(kind.model_type, vocab_size=pieces.size, **{**kind.sizes, **ids, **changes})
+    sizes = {"vocab_size": pieces.size, **kind.sizes, **ids, **changes}
+    config = transformers.AutoConfig.for_model(kind.model_type, **sizes)
     torch.manual_seed(seed)
     model = getattr(transformers, cls or kind.cls)(config).eval()
     generator = torch.Generator().manual_seed(seed)
