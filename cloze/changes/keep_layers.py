@@ -58,7 +58,8 @@ class KeepLayers(Change):
         if band_of(full) is not None:
             changed["attention"] = {**full["attention"], "band": _band_of_kept(layers, shape, full)}
         if not all(is_rotated(full, layer) for layer in range(sum(stacks.values()))):
-            changed["positions"] = {"rotary": {**full["positions"]["rotary"], "skip_every": _skipped_of_kept(layers, shape, full)}}
+            skip_every = _skipped_of_kept(layers, shape, full)
+            changed["positions"] = {"rotary": {**full["positions"]["rotary"], "skip_every": skip_every}}
         return changed
 
     def weights(self, state: Tensors, transition: Transition) -> Tensors:
@@ -171,8 +172,8 @@ def _skipped_of_kept(layers: Sequence[int], shape: Shape, full: Mapping[str, Any
         if rotated == [is_rotated(positions, number) for number in range(len(rotated))]:
             return every
     raise CheckpointError(
-        f"{shape.origin}: keep_layers: {_shown(layers)}: every {rotary['skip_every']} layers, one has no rotary positions, and the\n"
-        "  kept layers have none at other distances. Keep layers so that every nth of them, the nth first, is one without."
+        f"{shape.origin}: keep_layers: {_shown(layers)}: every {rotary['skip_every']} layers, one has no rotary positions, and\n"
+        "  of the kept layers others have none. Keep layers so that every nth of them, the nth first, is one without."
     )
 
 

@@ -110,8 +110,8 @@ NAMED_ROLES = frozenset({"classifier", "tagger"})
 
 @dataclass(frozen=True)
 class ModelClass:
-    """A class of transformers, the roles of its heads, the auto class that opens it, and the Hub's name of its pipeline. `base`: the
-    prefix of the body in this class, where it is not that of the architecture."""
+    """A class of transformers, the roles of its heads, the auto class that opens it, and the Hub's name of its pipeline. `base`:
+    the prefix of the body in this class, where it is not that of the architecture."""
 
     name: str
     roles: frozenset[str]

@@ -35,14 +35,14 @@ def read_rotary(config: Mapping[str, Any], base: float = 10000.0) -> dict[str, A
     lengths = lengths if longest is None else {**lengths, "original_max_position_embeddings": longest}
     numbers = {name: _positive(lengths, key, None) for name, key in _LLAMA3.items()}
     if numbers["low"] >= numbers["high"]:
-        raise ValueError(f"low_freq_factor is {numbers['low']:g} and high_freq_factor {numbers['high']:g}; expected low below high.")
+        raise ValueError(f"low_freq_factor is {numbers['low']:g}; expected less than high_freq_factor, {numbers['high']:g}.")
     scaling = {f"positions.scaling.{name}": number for name, number in {**numbers, "length": int(numbers["length"])}.items()}
     return {**arguments, "positions.scaling": "llama3", **scaling}
 
 
 def write_rotary(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """The keys that `read_rotary` reads, for transformers 5 and 4."""
-    kind, theta = arguments.get("positions.scaling"), arguments["positions.base"]
+    kind, theta = arguments.get("positions.scaling"), arguments.get("positions.base", 10000.0)
     names = {"llama3": _LLAMA3, "linear": {"factor": "factor"}}.get(kind or "", {})
     scaling = {"rope_type": kind or "default", **{key: arguments[f"positions.scaling.{name}"] for name, key in names.items()}}
     old = {"rope_theta": theta} if kind is None else {"rope_theta": theta, "rope_scaling": scaling}

@@ -103,8 +103,8 @@ class Rotary:
     """Queries and keys are rotated by angles proportional to the position (Su et al., 2021, §3.2).
 
     `local_base` is the base of layers with banded attention (ModernBERT; Warner et al., 2024), `base` if not given. `scaling`
-    slows the angles for longer texts. With `skip_every: n`, every nth layer rotates nothing (SmolLM3). `max_length` is the longest
-    text that the network is meant to read.
+    slows the angles for longer texts. With `skip_every: n`, every nth layer rotates nothing (SmolLM3). `max_length` is the
+    longest text that the network is meant to read.
     """
 
     base: Positive = 10000.0
@@ -286,10 +286,11 @@ class BandedAttention:
     With `gate`, the heads' outputs are multiplied by GELU of a further map of what the layer reads (ltgoslo/gpt-bert). With
     `norm`, a layer norm without weights stands before the map back (NormFormer; Shleifer et al., 2021, §2; ltgoslo/ltg-bert).
 
-    `head_width` is the width of the heads, that of the layers divided by their number if not given. With `key_value_heads`, there are fewer heads of keys and values than of queries, and equally many heads of queries share each
-    of them (Ainslie et al., 2023, §2.2). `output_bias`: whether the map back has a bias, as the others if not given (Qwen2 has
-    biases of queries, keys and values only). With `query_key_norm`, queries and keys pass a norm, of the kind and epsilon of the
-    network's others, before they are rotated: each `head` by itself (Qwen3), or `all` heads together (OLMo 2).
+    `head_width` is the width of the heads, that of the layers divided by their number if not given. With `key_value_heads`, there
+    are fewer heads of keys and values than of queries, and equally many heads of queries share each of them (Ainslie et al.,
+    2023, §2.2). `output_bias`: whether the map back has a bias, as the others if not given (Qwen2 has biases of queries, keys and
+    values only). With `query_key_norm`, queries and keys pass a norm, of the kind and epsilon of the network's others, before
+    they are rotated: each `head` by itself (Qwen3), or `all` heads together (OLMo 2).
     """
 
     biases: bool = True

@@ -53,8 +53,8 @@ class Transformer(Network):
     `norm: post` with learned positions and segments is BERT (Devlin et al., 2019, §3), without the norm of the embeddings GPT
     (Radford et al., 2018, §4.1); `norm: pre` is GPT-2 (Radford et al., 2019, §2.3).
 
-    With `attention: {key_value_heads: …}`, maps gated by SiLU, `norm: {pre: {kind: rms}}` and rotary positions it is Llama (Touvron
-    et al., 2023a, §2.2; 2023b, §2.2).
+    With `attention: {key_value_heads: …}`, maps gated by SiLU, `norm: {pre: {kind: rms}}` and rotary positions it is Llama 2
+    (Touvron et al., 2023, §2.2).
 
     `embedding`: a table of tokens, or a module that reads words by their characters (CharacterBERT). `segments` is the number of
     segments. `positions` are added to the embeddings or act in attention.
@@ -266,7 +266,7 @@ def check_attention(attention: choices.BandedAttention, *, heads: int, positions
             "transformer.attention: disentangled positions pass the maps of queries and of keys, which must be of one size. "
             "Leave key_value_heads out."
         )
-    if fewer < heads and getattr(initial, "offsets", ()):
+    if fewer < heads and not isinstance(initial, choices.Uniform) and initial.offsets:
         raise RecipeError(
             "transformer.initial: offsets need as many heads of keys as of queries. Leave offsets or key_value_heads out."
         )

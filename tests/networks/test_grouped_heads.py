@@ -1,4 +1,4 @@
-"""Fewer heads of keys and values, heads of a width of their own, norms of queries and keys, scaled rotations: against formulas."""
+"""Fewer heads of keys and values, heads of their own width, norms of queries and keys, scaled rotations: against formulas."""
 
 from __future__ import annotations
 
@@ -140,7 +140,8 @@ def test_frequencies_are_scaled_as_published() -> None:
 
 
 def test_every_nth_layer_may_have_no_positions_and_the_first_may_see_all_tokens() -> None:
-    inputs = build(**LLAMA, **{"layers": 5, "positions.skip_every": 2, "attention.band.width": 3, "attention.band.dense_first": 3})
+    band = {"attention.band.width": 3, "attention.band.dense_first": 3}
+    inputs = build(**LLAMA, **band, **{"layers": 5, "positions.skip_every": 2})
     assert [inputs.layer_inputs.rotated(layer) for layer in range(5)] == [True, False, True, False, True]
     assert [inputs.layer_inputs.banded(layer) for layer in range(5)] == [False, False, False, True, True]
     network = build(**LLAMA, **{"positions.skip_every": 1})

@@ -22,7 +22,8 @@ FILL = (
     "bert", "distilbert", "mobilebert", "roberta", "xlm-roberta", "camembert", "albert", "xlm", "flaubert", "xlnet", "modernbert",
     "ernie",
 )
-WRITE = ("openai-gpt", "gpt2", "modernbert-decoder", "mamba", "t5", "mt5", "bart", "llama", "mistral", "qwen2", "qwen3", "smollm3")
+LLAMAS = ("llama", "mistral", "qwen2", "qwen3", "smollm3")
+WRITE = ("openai-gpt", "gpt2", "modernbert-decoder", "mamba", "t5", "mt5", "bart", *LLAMAS)
 ANSWER = ("t5", "mt5", "bart")
 RECIPES = {
     "bert": "BERT:", "distilbert": "BERT:", "mobilebert": "MobileBERT:", "roberta": "RoBERTa:", "albert": "ALBERT:",
@@ -31,7 +32,7 @@ RECIPES = {
     "openai-gpt": "Improving Language Understanding", "gpt2": "Language Models are Unsupervised", "t5": "Exploring the Limits",
     "xlm-roberta": "RoBERTa:", "camembert": "CamemBERT:", "mt5": "Exploring the Limits",
     "bart": "BART:", "ernie": "BERT:", "modernbert-decoder": "cloze's own", "mamba": "Mamba:",
-    **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3", "smollm3"), "cloze's own"),
+    **dict.fromkeys(LLAMAS, "SmolLM2:"),
 }  # fmt: skip
 
 

@@ -103,7 +103,7 @@ SYSTEMS: dict[str, tuple[dict[str, Any], str, dict[str, Any], str, Reading, str,
         {"lm": MODERN_HEAD}, "gpt2", CAUSAL, "AutoModelForCausalLM", "ModernBertDecoderForCausalLM"),
     "modernbert-decoder-classifier": (MODERN, "left_to_right", {"class": MODERN_LAST}, "gpt2", CAUSAL,
         "AutoModelForSequenceClassification", "ModernBertDecoderForSequenceClassification"),
-    **{name: (arguments, "left_to_right", head, "gpt2", CAUSAL, *classes) for name, (arguments, head, *classes) in LLAMAS.items()},
+    **{name: (arguments, "left_to_right", heads, "gpt2", CAUSAL, *rest) for name, (arguments, heads, *rest) in LLAMAS.items()},
 }  # fmt: skip
 
 

@@ -17,10 +17,13 @@ from cloze.text.layout import saved_frame
 
 transformers = pytest.importorskip("transformers")
 
-LEARNED = ["The cat's dream isn't over: it'll rain 12345 drops.\n\n\tRain, rain, RAIN…", "naïve café   déjà vu", "你好，世界。"] * 3
+LEARNED = [
+    "The cat's dream isn't over: it'll rain 12345 drops.\n\n\tRain, rain, RAIN…", "naïve café   déjà vu", "你好，世界。"
+] * 3  # fmt: skip
 TEXTS = [
     "", " ", "  ", "\n", "\t\tx\n\n  y", "The cat isn't here.", "it'Ll WE'RE they'd", "123 4567 8.9e10", "   many   spaces   ",
-    "naïve cafe\u0301 e\u0301\u0323", "你好，世界。 こんにちは", "👩‍👩‍👧‍👦 😀🏳️‍🌈", "a\u00a0b\u2003c\u200bd", "مرحبا नमस्ते ไทย", "x<s>y</s> [INST] <|im_end|>",
+    "naïve cafe\u0301 e\u0301\u0323", "你好，世界。 こんにちは", "👩‍👩‍👧‍👦 😀🏳️‍🌈", "a\u00a0b\u2003c\u200bd", "مرحبا नमस्ते ไทย",
+    "x<s>y</s> [INST] <|im_end|>",
     "\ufeffbom\r\nline", "ﬁ ½ Ⅳ ㎏", "def f(x):\n    return x**2  # ok", "▁under▁score", "\x00\x1f\x7f",
 ]  # fmt: skip
 LLAMA3 = (

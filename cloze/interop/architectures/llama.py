@@ -1,9 +1,9 @@
 """Llama, Mistral, Qwen2, Qwen3 and SmolLM3 ↔ transformers' classes of these names.
 
-Sources: LLaMA (Touvron et al., 2023), Llama 2 (Touvron et al., 2023), The Llama 3 Herd of Models (Grattafiori et al., 2024), Mistral
-7B (Jiang et al., 2023), Qwen2 Technical Report (Yang et al., 2024), Qwen3 Technical Report (Yang et al., 2025), and transformers'
-classes. SmolLM and SmolLM2, TinyLlama and others are Llama. The networks differ in biases, in the width of heads, in norms of
-queries and keys, and in which layers see a window or have rotary positions.
+Sources: LLaMA (Touvron et al., 2023), Llama 2 (Touvron et al., 2023), The Llama 3 Herd of Models (Grattafiori et al., 2024),
+Mistral 7B (Jiang et al., 2023), Qwen2 Technical Report (Yang et al., 2024), Qwen3 Technical Report (Yang et al., 2025), and
+transformers' classes. SmolLM and SmolLM2, TinyLlama and others are Llama. The networks differ in biases, in the width of heads,
+in norms of queries and keys, and in which layers see a window or have rotary positions.
 
 Differs: a head of keys and values that several heads of queries share is repeated where transformers' kernels may share it; the
 numbers are the same.
@@ -203,11 +203,12 @@ def _read_smollm3(config: Mapping[str, Any]) -> dict[str, Any]:
     layers = config.get("num_hidden_layers", 36)
     every = config.get("no_rope_layer_interval", 4)
     rotated = config.get("no_rope_layers") or [int((layer + 1) % every != 0) for layer in range(layers)]
-    first = next((number for number, whether in enumerate(rotated[:layers], 1) if not whether), None)
-    if [bool(whether) for whether in rotated[:layers]] != [first is None or number % first > 0 for number in range(1, layers + 1)]:
+    rotated = [bool(whether) for whether in rotated[:layers]]
+    first = next((number for number, whether in enumerate(rotated, 1) if not whether), None)
+    if rotated != [first is None or number % first > 0 for number in range(1, layers + 1)]:
         raise ValueError(f"no_rope_layers is {rotated}; cloze's transformer leaves out the positions of every nth layer.")
     window = config.get("sliding_window") if config.get("use_sliding_window", False) else None
-    types = config.get("layer_types") or [FULL if window is None or whether else WINDOW for whether in rotated[:layers]]
+    types = config.get("layer_types") or [FULL if window is None or whether else WINDOW for whether in rotated]
     return {
         **_read_llama(config), **read_heads({"num_attention_heads": 16, **config}, heads=16, fewer=4), **read_rotary(config, 2e6),
         **read_window(config, list(types), window), "positions.skip_every": first,
@@ -288,7 +289,7 @@ LLAMA = add(Architecture(
     classes=_classes("Llama", _OLD_BASE),
     tokenizer_class="PreTrainedTokenizerFast",
     reading=Reading("{A}", None, "last"),
-    recipe=lambda model: "quick-gpt",
+    recipe=lambda model: "smollm2-135m",
     orders=("left_to_right",),
     read=_read_llama,
     write=_write_llama,

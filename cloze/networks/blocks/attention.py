@@ -175,7 +175,8 @@ class Attention(nn.Module):
     @property
     def lent(self) -> list[str]:
         """The names of the modules that layers share if they share the weights of attention."""
-        return [*self.projecting.names, *(name for name in ("query_norm", "key_norm") if getattr(self, name) is not None), "out"]
+        norms = () if self.query_key_norm is None else ("query_norm", "key_norm")
+        return [*self.projecting.names, *norms, "out"]
 
     def count_operations(
         self, counted: Operations, size: SequenceSize, source: EncodedSource | None = None, inside: Iterable[Any] = ()
