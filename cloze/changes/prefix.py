@@ -33,6 +33,7 @@ class InFront(nn.Module):
     def __init__(self, norm_place: Any, rows: Tensor, shared_by: int) -> None:
         super().__init__()
         self.place, self.pre, self.shared_by = norm_place, norm_place.pre, shared_by
+        self.norms_sum: bool = norm_place.norms_sum
         self.rows = nn.Parameter(rows)
 
     def connect(self, x: Tensor, attention: AttentionCall, norm: Function, drop: Function, take: Function) -> Tensor:

@@ -22,6 +22,7 @@ from cloze.interop.architectures import (  # noqa: F401  the imports make the ar
     modernbert,
     modernbert_decoder,
     nezha,
+    olmo2,
     roberta,
     t5,
     transfo_xl,

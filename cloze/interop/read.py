@@ -207,8 +207,9 @@ def _reading(folder: Path, architecture: Architecture, model: PortableModel, tok
     """How a folder of others reads text; rows end where transformers cuts them, if that is before the network's last position."""
     positions, longest = model.flat.get("positions.max_length"), longest_row(folder)
     limited = positions is not None and longest is not None and longest < positions and not architecture.generates
-    frame = {"single": saved_frame(tokenizer, folder)} if architecture.framed else {}
-    return replace(architecture.reading, **frame, **({"max_length": longest} if limited else {}))
+    reading = architecture.reading
+    reading = replace(reading, single=saved_frame(tokenizer, folder)) if architecture.framed else reading
+    return replace(reading, max_length=longest) if limited else reading
 
 
 def _order(config: Mapping[str, Any], architecture: Architecture) -> str:

@@ -13,6 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from cloze.bounds import BelowOne, Count, Natural, NonNegative, Positive, Width
 from cloze.errors import RecipeError
+from cloze.networks.blocks.positions.scaling import LinearScaling, LlamaScaling
 from cloze.registry import Given, PartMark, register
 
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu"]
@@ -66,35 +67,6 @@ class Sinusoid:
     §3.5)."""
 
     max_length: Count = 512
-
-
-@register("scaling", "linear")
-@dataclass(frozen=True, kw_only=True)
-class LinearScaling:
-    """All angles are divided by `factor`, so that a network trained on short texts reads texts that many times as long (position
-    interpolation; Chen et al., 2023, §2.3)."""
-
-    factor: Positive
-
-
-@register("scaling", "llama3")
-@dataclass(frozen=True, kw_only=True)
-class LlamaScaling:
-    """Angles that turn slowly are divided by `factor`, those that turn fast stay, and the others lie between (Llama 3.1;
-    meta-llama/llama-models, `apply_scaling`).
-
-    Slow are angles that turn less than `low` times within `length` tokens, fast those that turn more than `high` times; `length`
-    is that of the texts before scaling.
-    """
-
-    factor: Positive = 8.0
-    low: Positive = 1.0
-    high: Positive = 4.0
-    length: Count = 8192
-
-    def __post_init__(self) -> None:
-        if self.low >= self.high:
-            raise RecipeError(f"scaling.llama3: low is {self.low:g} and high {self.high:g}. Give a low below high.")
 
 
 @register("positions", "rotary")
@@ -215,7 +187,21 @@ class PreNorm:
     depth_means: bool = False
 
 
-Norms = Annotated[PostNorm | PreNorm, PartMark("norm")]
+@register("norm", "branch")
+@dataclass(frozen=True, kw_only=True)
+class BranchNorm:
+    """A norm at the end of each residual branch, before the sum, and one after the last layer (Swin Transformer V2; Liu et al.,
+    2022, §3.2; OLMo 2)."""
+
+    kind: Norm = "rms"
+    epsilon: Positive = 1e-6
+    embedding: bool = False
+    final: bool = True
+    first: ClassVar[bool] = True
+    depth_means: ClassVar[bool] = False
+
+
+Norms = Annotated[PostNorm | PreNorm | BranchNorm, PartMark("norm")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -328,12 +314,14 @@ class TokenTable:
     """A vector for each token, as wide as the layers, or `width` wide with a map to theirs (ELECTRA, ALBERT).
 
     With `project` there is a map even if the widths are equal (ALBERT's code). `inputs` names further tables of ids and gives
-    their sizes: `{language: 15}` reads the field `inputs/language` (XLM).
+    their sizes: `{language: 15}` reads the field `inputs/language` (XLM). `scaled` multiplies the vectors of tokens by the square
+    root of their width (Vaswani et al., 2017, §3.4; Gemma).
     """
 
     width: Width | None = None
     project: bool = False
     inputs: Mapping[str, int] | None = None
+    scaled: bool = False
 
 
 @register("embedding", "table_with_labels")

@@ -107,6 +107,7 @@ class Transformer(Network):
         self.embeddings = Embeddings(
             vocab_size=vocab_size, width=self.embedding_width, positions=positions, segments=segments, norm=norm,
             inputs=self.inputs, untrained_id=0 if isinstance(table, choices.TableWithLabels) else None,
+            scale=self.embedding_width**0.5 if table.scaled else 1.0,
             characters=embedding if isinstance(embedding, Characters) else None,
             senses=sense_vectors(table, vocab_size, self.embedding_width) if isinstance(table, choices.TableWithSenses) else None,
         )

@@ -10,10 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from cloze.changes.adapters import AdapterBottleneck, AfterResidual
 from cloze.changes.prefix import Prefix
 from cloze.errors import RecipeError
-from cloze.networks import Clock, Transformer, choices
-from cloze.networks.blocks.positions.rotary import scaled
+from cloze.networks import Clock, Transformer
+from cloze.networks.blocks.positions.scaling import LinearScaling, LlamaScaling, scaled
 from cloze.networks.blocks.stack import Cache
 from cloze.recipe.size import exported_numbers
 from tests.making import network_of
@@ -129,14 +130,14 @@ def test_maps_of_keys_and_values_cost_what_they_multiply() -> None:
 
 def test_frequencies_are_scaled_as_published() -> None:
     frequencies = 1.0 / 500000.0 ** (torch.arange(0, 64, 2) / 64)
-    assert torch.equal(scaled(frequencies, choices.LinearScaling(factor=4.0)), frequencies / 4)
+    assert torch.equal(scaled(frequencies, LinearScaling(factor=4.0)), frequencies / 4)
     wave = 2 * math.pi / frequencies
     expected = []
     for length, frequency in zip(wave.tolist(), frequencies.tolist(), strict=True):  # llama-models, apply_scaling
         smooth = (8192 / length - 1) / (4 - 1)
         between = (1 - smooth) * frequency / 8 + smooth * frequency
         expected.append(frequency if length < 8192 / 4 else frequency / 8 if length > 8192 / 1 else between)
-    torch.testing.assert_close(scaled(frequencies, choices.LlamaScaling()), torch.tensor(expected))
+    torch.testing.assert_close(scaled(frequencies, LlamaScaling()), torch.tensor(expected))
 
 
 def test_every_nth_layer_may_have_no_positions_and_the_first_may_see_all_tokens() -> None:
@@ -174,3 +175,23 @@ def test_a_size_keeps_the_ratio_of_heads_where_it_can() -> None:
         for heads in (2, 4, 8, 12, 16)
     }
     assert fewer == {2: 1, 4: 1, 8: 2, 12: 4, 16: 4}
+
+
+def test_a_norm_may_stand_at_the_end_of_each_branch_and_adapters_follow_the_sum() -> None:
+    network = build(**{**LLAMA, "norm": "branch", "layers": 1})
+    states = network(want=frozenset({"layers"}), tokens=tokens())["layers"]
+    layer = network.layers[0]
+    inputs = network.layer_inputs(tokens(), position_ids=None, order="open", block=None, past=0)[0]
+    x = states[0] + layer.attention_norm(layer.attention(states[0], inputs))
+    x = x + layer.inner_norm(layer.outer(layer.feed_forward.between(layer, x)))
+    torch.testing.assert_close(network.norm(x), states[1])
+    bottleneck = AdapterBottleneck(16, 2, "gelu", 0.5, layer.outer.weight)
+    torch.nn.init.ones_(bottleneck.up.weight)
+    layer.around["inner"] = AfterResidual(layer.place, bottleneck)
+    torch.testing.assert_close(network(want=HIDDEN, tokens=tokens())["hidden"], network.norm(x + bottleneck(x)))
+
+
+def test_vectors_of_tokens_may_be_scaled_by_the_root_of_their_width() -> None:
+    plain, scaled_network = build(**LLAMA), build(**LLAMA, **{"embedding.scaled": True})
+    mine, theirs = (each(want=frozenset({"layers"}), tokens=tokens())["layers"][0] for each in (scaled_network, plain))
+    torch.testing.assert_close(mine, 4.0 * theirs)

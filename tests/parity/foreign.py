@@ -80,6 +80,8 @@ KINDS = {
     "qwen3": Kind("qwen3", "Qwen3ForCausalLM", "gpt2", {**_LLAMA, "head_dim": 8}, "Qwen3ForSequenceClassification"),
     "smollm3": Kind("smollm3", "SmolLM3ForCausalLM", "gpt2", {**_LLAMA, "no_rope_layer_interval": 2},
                     "SmolLM3ForSequenceClassification"),
+    "olmo2": Kind("olmo2", "Olmo2ForCausalLM", "gpt2", _LLAMA, "Olmo2ForSequenceClassification"),
+    "gemma": Kind("gemma", "GemmaForCausalLM", "gpt2", {**_LLAMA, "head_dim": 8}, "GemmaForSequenceClassification"),
     "mamba": Kind("mamba", "MambaForCausalLM", "gpt2", {"hidden_size": 64, "num_hidden_layers": 2}),
     "t5": Kind("t5", "T5ForConditionalGeneration", "t5", _T5),
     "mt5": Kind("mt5", "MT5ForConditionalGeneration", "t5", _T5),

@@ -33,6 +33,9 @@ LLAMAS: dict[str, tuple[dict[str, Any], dict[str, Any], str, str]] = {
                       "attention.output_bias": False}, APART, AUTO, "Qwen2ForCausalLM"),
     "qwen3": ({**SIZES, "attention.query_key_norm": "head", "attention.head_width": 6}, TIED, AUTO, "Qwen3ForCausalLM"),
     "smollm3": ({**SIZES, "positions.skip_every": 2}, TIED, AUTO, "SmolLM3ForCausalLM"),
+    "olmo2": ({**SIZES, "norm": "branch", "attention.query_key_norm": "all"}, APART, AUTO, "Olmo2ForCausalLM"),
+    "gemma": ({**SIZES, "embedding.scaled": True, "attention.head_width": 6, "feed_forward.activation": "gelu_tanh"}, TIED, AUTO,
+              "GemmaForCausalLM"),
 }  # fmt: skip
 #: Networks that fit another architecture, too.
 HINTS: dict[str, str] = {}

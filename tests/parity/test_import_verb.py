@@ -16,13 +16,13 @@ pytestmark = pytest.mark.parity
 KNOWN = (
     "bert", "distilbert", "mobilebert", "roberta", "xlm-roberta", "camembert", "albert", "electra", "xlm", "flaubert", "xlnet",
     "modernbert", "openai-gpt", "gpt2", "t5", "mt5", "bart", "ernie", "modernbert-decoder", "mamba",
-    "llama", "mistral", "qwen2", "qwen3", "smollm3",
+    "llama", "mistral", "qwen2", "qwen3", "smollm3", "olmo2", "gemma",
 )
 FILL = (
     "bert", "distilbert", "mobilebert", "roberta", "xlm-roberta", "camembert", "albert", "xlm", "flaubert", "xlnet", "modernbert",
     "ernie",
 )
-LLAMAS = ("llama", "mistral", "qwen2", "qwen3", "smollm3")
+LLAMAS = ("llama", "mistral", "qwen2", "qwen3", "smollm3", "olmo2", "gemma")
 WRITE = ("openai-gpt", "gpt2", "modernbert-decoder", "mamba", "t5", "mt5", "bart", *LLAMAS)
 ANSWER = ("t5", "mt5", "bart")
 RECIPES = {

@@ -22,7 +22,7 @@ from cloze.networks import Cache
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.parity
 
-NAMES = ("llama", "mistral", "qwen2", "qwen3", "smollm3")
+NAMES = ("llama", "mistral", "qwen2", "qwen3", "smollm3", "olmo2", "gemma")
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
           "original_max_position_embeddings": 8, "rope_theta": 100.0}  # fmt: skip
 

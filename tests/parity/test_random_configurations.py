@@ -77,6 +77,9 @@ DRAWN: dict[str, dict[str, list[Any]]] = {
     "qwen3": {**LLAMA, **WINDOW, "head_dim": [4, 16], "attention_bias": [False, True]},
     "smollm3": {**LLAMA, "attention_bias": [False, True], "mlp_bias": [False, True], "no_rope_layer_interval": [1, 2, 4, 9],
                 "no_rope_layers": [None, None, [1, 0, 0, 1]], "use_sliding_window": [False, False, True], "sliding_window": [3]},
+    "olmo2": {**LLAMA, "attention_bias": [False, True]},
+    "gemma": {**LLAMA, "head_dim": [4, 12], "attention_bias": [False, True], "hidden_act": ["gelu_pytorch_tanh", "silu"],
+              "use_bidirectional_attention": [None, None, True]},
     "mamba": {"hidden_size": [16, 24], "num_hidden_layers": [1, 3], "state_size": [3, 16], "expand": [1, 2],
               "conv_kernel": [2, 4], "time_step_rank": ["auto", 5], "use_bias": [False, True], "use_conv_bias": [True, False],
               "hidden_act": ["silu", "silu", "gelu"], "layer_norm_epsilon": [1e-5, 0.1], "tie_word_embeddings": [True, False]},
@@ -123,7 +126,7 @@ def judge(systems: ModuleType, foreign: ModuleType, folder: Path, drawn: tuple[s
 @pytest.mark.parametrize("names", [
     ("bert", "distilbert", "mobilebert", "roberta", "albert", "electra"),
     ("xlm", "flaubert", "xlnet", "modernbert"), ("modernbert-decoder",), ("openai-gpt", "gpt2", "t5", "bart"), ("mamba",),
-    ("llama", "mistral"), ("qwen2", "qwen3", "smollm3"),
+    ("llama", "mistral"), ("qwen2", "qwen3", "smollm3"), ("olmo2", "gemma"),
 ])  # fmt: skip
 def test_models_of_random_configurations_are_read_equal_or_refused_in_words(
     systems: ModuleType, foreign: ModuleType, tmp_path: Path, names: tuple[str, ...]

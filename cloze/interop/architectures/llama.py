@@ -36,12 +36,13 @@ _OLD_BASE = "transformer."
 def body(arguments: Mapping[str, Any]) -> tuple[MappingLine, ...]:
     """The maps, with their biases or without, and the norms of queries and keys where there are some.
 
-    Letters: W all heads of queries, K all heads of keys, N one head.
+    Letters: W all heads of queries, K all heads of keys, Q and R what the norms of queries and of keys have.
     """
     biases = arguments["attention.biases"]
     inward, dense = ("*" if whether else "weight" for whether in (biases, arguments["feed_forward.biases"]))
     outward = "*" if _output_bias(arguments) else "weight"
     query, key, value = (f"{_LAYER}self_attn.{letter}_proj.{inward}" for letter in "qkv")
+    attention: tuple[MappingLine, ...]
     if arguments.get("attention.key_value_heads"):
         attention = (
             MappingLine(f"layers.{{i}}.attention.query.{inward}", query, "W D"),
@@ -50,8 +51,8 @@ def body(arguments: Mapping[str, Any]) -> tuple[MappingLine, ...]:
     else:
         attention = (MappingLine(f"layers.{{i}}.attention.projections.{inward}", (query, key, value), "3W D", STACKED),)
     normed = tuple(
-        MappingLine(f"layers.{{i}}.attention.{name}_norm.weight", f"{_LAYER}self_attn.{name[0]}_norm.weight", "N")
-        for name in ("query", "key") if arguments.get("attention.query_key_norm")
+        MappingLine(f"layers.{{i}}.attention.{name}_norm.weight", f"{_LAYER}self_attn.{name[0]}_norm.weight", letter)
+        for name, letter in (("query", "Q"), ("key", "R")) if arguments.get("attention.query_key_norm")
     )
     return (
         *attention, *normed,
@@ -66,7 +67,9 @@ def body(arguments: Mapping[str, Any]) -> tuple[MappingLine, ...]:
 def sizes(arguments: Mapping[str, Any]) -> dict[str, int]:
     """The letters of `body`."""
     heads, width = arguments["heads"], _head_width(arguments)
-    return {"W": heads * width, "K": (arguments.get("attention.key_value_heads") or heads) * width, "N": width}
+    all_heads = {"W": heads * width, "K": (arguments.get("attention.key_value_heads") or heads) * width}
+    whole = arguments.get("attention.query_key_norm") == "all"
+    return {**all_heads, "Q": all_heads["W"] if whole else width, "R": all_heads["K"] if whole else width}
 
 
 def _output_bias(arguments: Mapping[str, Any]) -> bool:
@@ -134,12 +137,20 @@ def _bias(config: Mapping[str, Any], key: str) -> bool:
     return bool(config.get(key, False))
 
 
-def _read_llama(config: Mapping[str, Any]) -> dict[str, Any]:
+def read_plain(
+    config: Mapping[str, Any], *, heads: int, fewer: int | None, head_width: int | None = None, width: int = 4096
+) -> dict[str, Any]:
+    """The arguments of a network whose layers all see the whole text; the numbers as in `read_heads`."""
     return {
-        **read_heads(config, heads=32, fewer=None), **read_rotary(config), **read_window(config, [], None),
+        **read_heads({"hidden_size": width, **config}, heads=heads, fewer=fewer, head_width=head_width), **read_rotary(config),
+        **read_window(config, [], None),
         "attention.biases": _bias(config, "attention_bias"), "attention.output_bias": None,
         "feed_forward.biases": _bias(config, "mlp_bias"), "positions.skip_every": None,
     }
+
+
+def _read_llama(config: Mapping[str, Any]) -> dict[str, Any]:
+    return read_plain(config, heads=32, fewer=None)
 
 
 def _write_llama(arguments: Mapping[str, Any], order: str) -> dict[str, Any]:
@@ -210,7 +221,7 @@ def _read_smollm3(config: Mapping[str, Any]) -> dict[str, Any]:
     window = config.get("sliding_window") if config.get("use_sliding_window", False) else None
     types = config.get("layer_types") or [FULL if window is None or whether else WINDOW for whether in rotated]
     return {
-        **_read_llama(config), **read_heads({"num_attention_heads": 16, **config}, heads=16, fewer=4), **read_rotary(config, 2e6),
+        **read_plain(config, heads=16, fewer=4, width=2048), **read_rotary(config, 2e6),
         **read_window(config, list(types), window), "positions.skip_every": first,
     }
 
@@ -223,8 +234,8 @@ def _write_smollm3(arguments: Mapping[str, Any], order: str) -> dict[str, Any]:
     }
 
 
-def _against(arguments: Mapping[str, Any], architecture: Architecture) -> list[str]:
-    """The arguments that config.json would give back otherwise."""
+def against(arguments: Mapping[str, Any], architecture: Architecture) -> list[str]:
+    """Objections to the arguments that config.json would give back otherwise."""
     read = architecture.read(architecture.keys(arguments, "left_to_right"))
     if arguments.get("attention.band.width") is None:
         read = {name: value for name, value in read.items() if not name.startswith("attention.band")}
@@ -237,7 +248,7 @@ def _against(arguments: Mapping[str, Any], architecture: Architecture) -> list[s
 def _llama_objections(arguments: Mapping[str, Any]) -> list[str]:
     if arguments["width"] % arguments["heads"]:
         return [f"{arguments['heads']} heads do not divide the width {arguments['width']}, in transformers' Llama they must"]
-    return _against(arguments, LLAMA)
+    return against(arguments, LLAMA)
 
 
 def _classes(prefix: str, base: str | None) -> tuple[ModelClass, ...]:
@@ -251,7 +262,7 @@ def _classes(prefix: str, base: str | None) -> tuple[ModelClass, ...]:
     )
 
 
-def _settings(**defaults: int) -> tuple[Setting, ...]:
+def settings(**defaults: int) -> tuple[Setting, ...]:
     """The keys of config.json that need no calculation; `defaults` are transformers' where they are not Llama's."""
     numbers = {
         "num_hidden_layers": 32, "hidden_size": 4096, "num_attention_heads": 32, "intermediate_size": 11008,
@@ -267,10 +278,10 @@ def _settings(**defaults: int) -> tuple[Setting, ...]:
     )
 
 
-LLAMA = add(Architecture(
+LLAMA: Architecture = add(Architecture(
     name="llama",
     title="Llama",
-    settings=_settings(),
+    settings=settings(),
     fixed={
         "norm": "pre", "norm.kind": "rms", "norm.embedding": False, "norm.final": True, "norm.first": True, "positions": "rotary",
         "feed_forward": "gated", "feed_forward.norm": False, "dropout.hidden": 0.0, "attention.query_key_norm": None,
@@ -302,31 +313,31 @@ LLAMA = add(Architecture(
     generates=True,
 ))
 
-MISTRAL = add(replace(
+MISTRAL: Architecture = add(replace(
     LLAMA,
     name="mistral",
     title="Mistral",
-    settings=_settings(intermediate_size=14336, max_position_embeddings=4096 * 32),
+    settings=settings(intermediate_size=14336, max_position_embeddings=4096 * 32),
     heads=(next_token("Mistral", "embed_tokens.weight"), *LLAMA.heads[1:]),
     classes=_classes("Mistral", None),
     read=_read_mistral,
     write=_write_mistral,
-    against=lambda arguments: _against(arguments, MISTRAL),
+    against=lambda arguments: against(arguments, MISTRAL),
 ))
 
-QWEN2 = add(replace(
+QWEN2: Architecture = add(replace(
     LLAMA,
     name="qwen2",
     title="Qwen2",
-    settings=_settings(intermediate_size=22016, max_position_embeddings=32768),
+    settings=settings(intermediate_size=22016, max_position_embeddings=32768),
     heads=(next_token("Qwen2", "embed_tokens.weight"), *LLAMA.heads[1:]),
     classes=_classes("Qwen2", _OLD_BASE),
     read=_read_qwen2,
     write=_write_qwen2,
-    against=lambda arguments: _against(arguments, QWEN2),
+    against=lambda arguments: against(arguments, QWEN2),
 ))
 
-QWEN3 = add(replace(
+QWEN3: Architecture = add(replace(
     QWEN2,
     name="qwen3",
     title="Qwen3",
@@ -335,18 +346,18 @@ QWEN3 = add(replace(
     classes=_classes("Qwen3", _OLD_BASE),
     read=_read_qwen3,
     write=_write_qwen3,
-    against=lambda arguments: _against(arguments, QWEN3),
+    against=lambda arguments: against(arguments, QWEN3),
 ))
 
-SMOLLM3 = add(replace(
+SMOLLM3: Architecture = add(replace(
     LLAMA,
     name="smollm3",
     title="SmolLM3",
-    settings=_settings(num_hidden_layers=36, hidden_size=2048, num_attention_heads=16, max_position_embeddings=32768),
+    settings=settings(num_hidden_layers=36, hidden_size=2048, num_attention_heads=16, max_position_embeddings=32768),
     heads=(next_token("SmolLM3", "embed_tokens.weight"), *LLAMA.heads[1:]),
     classes=_classes("SmolLM3", _OLD_BASE),
     read=_read_smollm3,
     write=_write_smollm3,
-    against=lambda arguments: _against(arguments, SMOLLM3),
+    against=lambda arguments: against(arguments, SMOLLM3),
     ties=lambda config: bool(config.get("tie_word_embeddings", True)),
 ))

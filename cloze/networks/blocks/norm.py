@@ -59,6 +59,7 @@ class Post:
     """norm(x + drop(function(x))) (Vaswani et al., 2017, §3.1); `take` selects the tokens of x that `function` returns."""
 
     pre = False
+    norms_sum = True
 
     def connect(self, x: Tensor, function: Function, norm: Function, drop: Function, take: Function) -> Tensor:
         """The norm of x plus `function` of x."""
@@ -70,6 +71,7 @@ class Pre(Post):
     """x + drop(function(norm(x))) (Radford et al., 2019, §2.3)."""
 
     pre = True
+    norms_sum = False
 
     def connect(self, x: Tensor, function: Function, norm: Function, drop: Function, take: Function) -> Tensor:
         """x plus `function` of its norm."""
@@ -77,9 +79,22 @@ class Pre(Post):
         return output
 
 
-NormPlace = Post | Pre
+class Branch(Post):
+    """x + drop(norm(function(x))) (Liu et al., 2022, §3.2)."""
+
+    norms_sum = False
+
+    def connect(self, x: Tensor, function: Function, norm: Function, drop: Function, take: Function) -> Tensor:
+        """x plus the norm of `function` of x."""
+        output: Tensor = take(x) + drop(norm(function(x)))
+        return output
+
+
+NormPlace = Post | Pre | Branch
 
 
 def norm_place(norm: Norms) -> NormPlace:
     """The place that a recipe's norm has."""
+    if isinstance(norm, choices.BranchNorm):
+        return Branch()
     return Pre() if isinstance(norm, choices.PreNorm) else Post()

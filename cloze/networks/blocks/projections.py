@@ -53,36 +53,6 @@ class StackedProjections:
         return part_of(host.projections, x, host.inner_width)
 
 
-class GroupedProjections:
-    """A sequence reads itself with fewer heads of keys and values than of queries: `query` (inside, D), and `memory` (2·S, D),
-    which stacks key and value, for S = heads of keys and values · head width (Ainslie et al., 2023, §2.2)."""
-
-    names: ClassVar[tuple[str, ...]] = ("query", "memory")
-
-    def __init__(self, heads: int, key_value_heads: int) -> None:
-        self.heads, self.key_value_heads = heads, key_value_heads
-
-    def maps(self, width: int, inside: int, *, bias: bool) -> dict[str, nn.Linear]:
-        """The maps by name."""
-        narrow = inside // self.heads * self.key_value_heads
-        return {"query": nn.Linear(width, inside, bias=bias), "memory": nn.Linear(width, 2 * narrow, bias=bias)}
-
-    def everything(self, host: Any, x: Tensor) -> Iterator[tuple[Tensor, int]]:
-        """As in `StackedProjections`."""
-        yield host.query(x), 1
-        yield host.memory(x), 2
-
-    def queries(self, host: Any, x: Tensor) -> Tensor:
-        """(…, D) to (…, inside)."""
-        queries: Tensor = host.query(x)
-        return queries
-
-    def memory(self, host: Any, x: Tensor) -> Tensor:
-        """(…, D) to keys and values side by side, (…, 2·S)."""
-        memory: Tensor = host.memory(x)
-        return memory
-
-
 class Across:
     """A sequence reads another one: `query` (inside, D) and `memory`, which stacks key and value, (2·inside, W).
 
@@ -110,6 +80,25 @@ class Across:
         memory: Tensor = host.memory(x)
         return memory
 
+    def everything(self, host: Any, x: Tensor) -> Iterator[tuple[Tensor, int]]:
+        """As in `StackedProjections`, where the other sequence is x itself."""
+        yield self.queries(host, x), 1
+        yield self.memory(host, x), 2
+
+
+class GroupedProjections(Across):
+    """A sequence reads itself with fewer heads of keys and values than of queries: `query` (inside, D), and `memory` (2·S, D),
+    which stacks key and value, for S = heads of keys and values · head width (Ainslie et al., 2023, §2.2)."""
+
+    def __init__(self, heads: int, key_value_heads: int) -> None:
+        super().__init__()
+        self.heads, self.key_value_heads = heads, key_value_heads
+
+    def maps(self, width: int, inside: int, *, bias: bool) -> dict[str, nn.Linear]:
+        """The maps by name."""
+        narrow = inside // self.heads * self.key_value_heads
+        return {"query": nn.Linear(width, inside, bias=bias), "memory": nn.Linear(width, 2 * narrow, bias=bias)}
+
 
 class SplitProjections:
     """Queries and keys are made of states of width `reads`, values of states of width `value_reads`: `query_key` stacks the maps
@@ -134,6 +123,11 @@ class SplitProjections:
     def memory(self, host: Any, x: Tensor) -> Tensor:
         """Keys and values of the same states side by side."""
         return torch.cat([part_of(host.query_key, x, host.inner_width), host.value(x)], dim=-1)
+
+    def everything(self, host: Any, x: Tensor) -> Iterator[tuple[Tensor, int]]:
+        """As in `StackedProjections`, all of the same states."""
+        yield host.query_key(x), 2
+        yield host.value(x), 1
 
 
 Projections = StackedProjections | GroupedProjections | Across | SplitProjections

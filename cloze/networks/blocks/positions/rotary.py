@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from cloze.networks.blocks.positions.relation import Relation
+from cloze.networks.blocks.positions.scaling import LinearScaling, LlamaScaling, scaled
 from cloze.networks.blocks.selected import Selected
-from cloze.networks.choices import LinearScaling, LlamaScaling
 
 
 def rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -49,15 +48,3 @@ def rotation(position_ids: Tensor, width: int, base: float, scaling: LinearScali
     pair = torch.arange(0, width, 2, dtype=torch.float32, device=position_ids.device)
     angle = position_ids[:, None, :, None].float() * scaled(1.0 / base ** (pair / width), scaling)
     return Rotation(angle.cos(), angle.sin())
-
-
-def scaled(frequencies: Tensor, scaling: LinearScaling | LlamaScaling | None) -> Tensor:
-    """The angles per token (W/2,) as a recipe's `scaling` slows them."""
-    if scaling is None:
-        return frequencies
-    slowed = frequencies / scaling.factor
-    if isinstance(scaling, LinearScaling):
-        return slowed
-    turns = frequencies * (scaling.length / (2 * math.pi))
-    share = ((turns - scaling.low) / (scaling.high - scaling.low)).clamp(0.0, 1.0)
-    return (1.0 - share) * slowed + share * frequencies
