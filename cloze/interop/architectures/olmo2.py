@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import Tensor
 
-from cloze.interop.architecture import ModelClass, add
+from cloze.interop.architecture import Architecture, ModelClass, add
 from cloze.interop.architectures import llama
 from cloze.interop.architectures.gpt2 import next_token
 from cloze.interop.architectures.llama import LLAMA
