@@ -300,6 +300,7 @@ def _read_updates(
                         f"{shape[0]} x {shape[1]}.\n  base_model_name_or_path names another model: write the folder of the one "
                         "that was trained on."
                     )
+    pairs = _joined(pairs, heights)
     left = [name for name in tensors if ".lora_" in name]
     rank, scale = max((len(pair.down) for pair in pairs.values()), default=1), max((p.scale for p in pairs.values()), default=1.0)
     lora = LoRA(rank, scale * rank, _needed(list(names), heights))
@@ -321,6 +322,26 @@ class _Pair(NamedTuple):
     down: Tensor
     up: Tensor
     scale: float
+
+
+def _joined(pairs: Mapping[tuple[str, int], _Pair], heights: Mapping[str, int]) -> dict[tuple[str, int], _Pair]:
+    """The updates, those of maps that only cloze stacks (gate and up of Llama) as one of the whole: their down maps below one
+    another, and each up map in its own rows. Equal down maps, which cloze writes, are one."""
+    joined: dict[tuple[str, int], _Pair] = {}
+    for (name, start), pair in pairs.items():
+        if PARTS.get(name.rpartition(".")[2]) or (start == 0 and len(pair.up) == heights[name]):
+            joined[name, start] = pair
+            continue
+        whole = joined.get((name, 0))
+        rows = pair.up.new_zeros(heights[name], len(pair.down))
+        rows[start : start + len(pair.up)] = pair.up * pair.scale
+        if whole is None:
+            joined[name, 0] = _Pair(pair.down, rows, 1.0)
+        elif whole.down.shape == pair.down.shape and torch.equal(whole.down, pair.down):
+            joined[name, 0] = _Pair(whole.down, whole.up + rows, 1.0)
+        else:
+            joined[name, 0] = _Pair(torch.cat([whole.down, pair.down]), torch.cat([whole.up, rows], 1), 1.0)
+    return joined
 
 
 def _scale(config: Mapping[str, Any], name: str) -> float:
