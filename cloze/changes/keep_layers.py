@@ -150,7 +150,7 @@ def _band_of_kept(layers: Sequence[int], shape: Shape, full: Mapping[str, Any]) 
     bands = [is_banded(full, layer) for layer in layers]
     if not any(bands):
         return None
-    for first in dict.fromkeys((0, bands.index(True))):
+    for first in dict.fromkeys((None, bands.index(True) or None)):
         for every in (None, *range(2, len(bands) + 1)):
             band = {**full["attention"]["band"], "dense_every": every, "dense_first": first}
             if bands == [is_banded({"attention": {"band": band}}, number) for number in range(len(bands))]:

@@ -262,7 +262,7 @@ class Band:
 
     width: Count
     dense_every: Count | None = None
-    dense_first: Natural = 0
+    dense_first: Count | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

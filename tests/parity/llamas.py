@@ -11,7 +11,7 @@ SIZES: dict[str, Any] = {
 }  # fmt: skip
 LLAMA3 = {"positions.scaling": "llama3", "positions.scaling.factor": 4.0, "positions.scaling.low": 1.0,
           "positions.scaling.high": 4.0, "positions.scaling.length": 16, "positions.base": 50.0}  # fmt: skip
-WINDOW = {"attention.band.width": 3, "attention.band.dense_every": None, "attention.band.dense_first": 0}
+WINDOW = {"attention.band.width": 3, "attention.band.dense_every": None, "attention.band.dense_first": None}
 TIED = {"lm": ("token_prediction", {"transform": None, "tie": True, "bias": False})}
 APART = {"lm": ("token_prediction", {"transform": None, "tie": False, "bias": False})}
 SCORE = {"class": ("classify", {"classes": 3, "set": "label", "reading": "summary", "output_bias": False})}

@@ -120,7 +120,7 @@ def read_window(config: Mapping[str, Any], types: list[str], width: Any) -> dict
             f"layer_types is {types} with a sliding_window of {width!r}; cloze's transformer has a window of some tokens in all "
             "layers, or in all from one on."
         )
-    return {"attention.band.width": width, "attention.band.dense_every": None, "attention.band.dense_first": first}
+    return {"attention.band.width": width, "attention.band.dense_every": None, "attention.band.dense_first": first or None}
 
 
 def _types(layers: int, first: int) -> list[str]:

@@ -37,7 +37,7 @@ class LayerInputs:
 
     def banded(self, layer: int) -> bool:
         """Whether tokens of a layer see only their neighbourhood; layer 0 is the first dense one."""
-        if self.band is None or layer < self.band.dense_first:
+        if self.band is None or layer < (self.band.dense_first or 0):
             return False
         return self.band.dense_every is None or layer % self.band.dense_every > 0
 
