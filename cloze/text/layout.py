@@ -143,6 +143,7 @@ def _read(folder: Path, make: Callable[[str, Mapping[str, str], Segmenter | None
         only = f", only {files[0]}" if files else ""
         raise CheckpointError(
             f"{folder}: no tokenizer here{only}; expected tokenizer.json, vocab.txt, or vocab.json and merges.txt."
+            + ("\n  transformers makes one: AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)" if files else "")
         )
     try:
         literals = _literals(data, {**_read_json(folder / "special_tokens_map.json"), **config})

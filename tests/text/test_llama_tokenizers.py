@@ -184,3 +184,9 @@ def test_the_fast_encoder_reads_special_tokens_without_a_role_as_the_tokenizer_d
     ours = Tokenizer(engine.to_str(), {"[UNK]": "<|end|>", "[BOS]": "<|begin|>"})
     ids = ours.encode("x<|im_end|>y").ids.tolist()
     assert ids[1] == ours.id("<|im_end|>") and ChunkEncoder(ours).encode_lines(["x<|im_end|>y"]).ids.tolist() == ids
+
+
+def test_a_folder_with_sentencepiece_alone_is_told_the_way_out(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.model").write_bytes(b"x")
+    with pytest.raises(CheckpointError, match=r"only tokenizer.model; .*\n  transformers makes one: AutoTokenizer"):
+        Tokenizer.load(tmp_path)
