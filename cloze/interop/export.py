@@ -149,7 +149,7 @@ def _annotator(layer: str, annotator: Annotating) -> dict[str, Any]:
 def tensors_there(model: PortableModel, choice: ArchitectureChoice, *, vocab_size: int, pad: int | None) -> dict[str, Tensor]:
     """All tensors of model.safetensors under transformers' names."""
     architecture = choice.architecture
-    base = architecture.base if choice.cls.roles else ""
+    base = architecture.base_of(choice.cls)
     facts = architecture.facts(model.flat, vocab_size, base=base, pad=pad)
     result = to_theirs(architecture.rows(model.flat), model.network, facts)
     if architecture.segments is not None and not model.arguments.get("segments"):

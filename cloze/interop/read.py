@@ -38,6 +38,7 @@ from cloze.interop.sentences import read_sentences
 from cloze.interop.tokenizer_settings import gives_segments, longest_row
 from cloze.missing import require_checkpoint
 from cloze.reading import Reading
+from cloze.text.layout import saved_frame
 from cloze.text.tokenizer import Tokenizer
 
 
@@ -90,7 +91,7 @@ def import_folder(folder: Path | str) -> Imported:
         architecture=architecture.name if model.part == architecture.part else None,
         model=model,
         tokenizer=tokenizer,
-        reading=Reading.of(description["reading"]) if description else _reading(folder, architecture, model),
+        reading=Reading.of(description["reading"]) if description else _reading(folder, architecture, model, tokenizer),
         labels=labels,
         step=int(description.get("step") or 0) if description else 0,
         remarks=tuple(remarks),
@@ -107,9 +108,9 @@ def import_heads(
     """
     architecture = architecture_of(folder, config)
     arguments, tensors = _arguments(folder, config, architecture), {_modern(n): t for n, t in read_weights(folder).items()}
-    base = architecture.base if any(name.startswith(architecture.base) for name in tensors) else ""
-    lead = architecture.base
-    upstream_names = {base + name.removeprefix(lead) if name.startswith(lead) else name: name for name in further}
+    base = architecture.base_in(tensors)
+    lead = architecture.base_in(further)
+    upstream_names = {base + name.removeprefix(lead) if lead and name.startswith(lead) else name: name for name in further}
     tensors |= {name: further[upstream] for name, upstream in upstream_names.items()}
     pad = config.get("pad_token_id", 1 if architecture.shifted else 0)
     facts, source = architecture.facts(arguments, config.get("vocab_size", 30522), base=base, pad=pad), str(folder / WEIGHTS)
@@ -137,7 +138,7 @@ def _model(
         described = None
     arguments = described or arguments
     tensors = {_modern(name): tensor for name, tensor in read_weights(folder).items()}
-    base = architecture.base if any(name.startswith(architecture.base) for name in tensors) else ""
+    base = architecture.base_in(tensors)
     pad = config.get("pad_token_id", 1 if architecture.shifted else 0)
     facts = architecture.facts(arguments, config.get("vocab_size", 30522), base=base, pad=pad)
     source = str(folder / WEIGHTS)
@@ -202,11 +203,13 @@ def _check_own_arguments(arguments: Mapping[str, Any], architecture: Architectur
             raise CheckpointError(f"{path}: {setting.ours} is {value!r}; expected a number. Copy the file again.")
 
 
-def _reading(folder: Path, architecture: Architecture, model: PortableModel) -> Reading:
+def _reading(folder: Path, architecture: Architecture, model: PortableModel, tokenizer: Tokenizer) -> Reading:
     """How a folder of others reads text; rows end where transformers cuts them, if that is before the network's last position."""
     positions, longest = model.flat.get("positions.max_length"), longest_row(folder)
     limited = positions is not None and longest is not None and longest < positions and not architecture.generates
-    return replace(architecture.reading, max_length=longest) if limited else architecture.reading
+    reading = architecture.reading
+    reading = replace(reading, single=saved_frame(tokenizer, folder)) if architecture.framed else reading
+    return replace(reading, max_length=longest) if limited else reading
 
 
 def _order(config: Mapping[str, Any], architecture: Architecture) -> str:
@@ -243,7 +246,8 @@ def _arguments(folder: Path, config: Mapping[str, Any], architecture: Architectu
         arguments["positions.max_length"] -= pad + 1
     if architecture.segments is not None and arguments.get("segments") and not gives_segments(folder, architecture):
         arguments["segments"] = 0
-    if not arguments.get("head_width") and arguments["width"] % arguments.get("heads", 1):
+    own_width = arguments.get("head_width") or arguments.get("attention.head_width")
+    if not own_width and arguments["width"] % arguments.get("heads", 1):
         raise CheckpointError(
             f"{path}: {arguments['heads']} attention heads do not divide the width {arguments['width']}. Copy the file again."
         )
@@ -410,11 +414,12 @@ def _read_own(folder: Path, description: Mapping[str, Any]) -> Imported:
 
 
 def _check_vocabulary(folder: Path, tokenizer: Tokenizer, model: PortableModel) -> None:
-    """Every id needs a vector. Up to the next multiple of 256, further vectors are padding that some trainers add."""
+    """Every id needs a vector. Up to the next multiple of 256, or a hundredth more (Qwen2), further vectors are
+    padding that some trainers add."""
     if "embeddings.tokens.weight" not in model.network:
         return
     rows = int(model.network["embeddings.tokens.weight"].shape[0])
-    if not tokenizer.size <= rows <= -(-tokenizer.size // 256) * 256:
+    if not tokenizer.size <= rows <= max(-(-tokenizer.size // 256) * 256, tokenizer.size + tokenizer.size // 100):
         raise CheckpointError(
             f"{folder}: the tokenizer has {tokenizer.size} ids and the network has vectors for {rows}.\n"
             "  They belong to different models: put the tokenizer files of this checkpoint into the folder."

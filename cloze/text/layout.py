@@ -51,6 +51,7 @@ FILE_AS_IT_IS = "PreTrainedTokenizerFast"
 _USUAL = {"wordpiece": "BertTokenizer", "byte_bpe": "RobertaTokenizer", "bpe": "OpenAIGPTTokenizer"}
 _OUR_ROLES = "cloze_roles"  # roles without a name in Hugging Face's files
 _BERT_FRAMES = ("[CLS] {A} [SEP]", "[CLS] {A} [SEP] {B} [SEP]")
+_BEGINS, _ENDS = ("[BOS]", "[CLS]", "[EOS]", "[SEP]"), ("[EOS]", "[SEP]", "[BOS]", "[CLS]")
 _ROBERTA_FRAMES = ("[CLS] {A} [SEP]", "[CLS] {A} [SEP] [SEP] {B} [SEP]")
 
 
@@ -142,6 +143,7 @@ def _read(folder: Path, make: Callable[[str, Mapping[str, str], Segmenter | None
         only = f", only {files[0]}" if files else ""
         raise CheckpointError(
             f"{folder}: no tokenizer here{only}; expected tokenizer.json, vocab.txt, or vocab.json and merges.txt."
+            + ("\n  transformers makes one: AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)" if files else "")
         )
     try:
         literals = _literals(data, {**_read_json(folder / "special_tokens_map.json"), **config})
@@ -176,6 +178,35 @@ def frame_parts(tokenizer: Described, frame: str) -> list[str]:
                 )
             tokenizer.role(part)
     return parts
+
+
+def saved_frame(tokenizer: Described, folder: Path) -> str:
+    """The frame that transformers' tokenizer of a folder of others puts around a single text, as a template of roles.
+
+    tokenizer_config.json decides where it says `add_bos_token` or `add_eos_token`, else the post-processor of tokenizer.json. Its
+    special tokens need roles: any other is a `CheckpointError`.
+    """
+    config, file = _read_json(folder / "tokenizer_config.json"), folder / "tokenizer.json"
+    switches = {"[BOS]": config.get("add_bos_token"), "[EOS]": config.get("add_eos_token")}
+    if any(isinstance(switch, bool) for switch in switches.values()):
+        begin, end = ([role] if switch and role in tokenizer.roles else [] for role, switch in switches.items())
+        return " ".join([*begin, "{A}", *end])
+    post_processor = _read_json(file).get("post_processor")
+    if not post_processor:
+        return "{A}"
+    whole = tokenizers.Tokenizer.from_file(str(file))
+    text, framed = (whole.encode(".", add_special_tokens=special).ids for special in (False, True))
+    first = next((place for place in range(len(framed)) if framed[place : place + len(text)] == text), 0)
+    roles = [
+        [next((role for role in kinds if tokenizer.roles.get(role) == number), None) for number in numbers]
+        for numbers, kinds in ((framed[:first], _BEGINS), (framed[first + len(text) :], _ENDS))
+    ]
+    if None in [*roles[0], *roles[1]]:
+        raise CheckpointError(
+            f"{file}: the post-processor puts {', '.join(map(str, framed[:first] + framed[first + len(text) :]))} around a text; "
+            "expected ids of the tokens that tokenizer_config.json names, such as bos_token. Copy the folder again."
+        )
+    return " ".join([*map(str, roles[0]), "{A}", *map(str, roles[1])])
 
 
 def _post_processor(tokenizer: Described, single: str, pair: str | None, segments: bool) -> dict[str, Any]:
@@ -267,7 +298,9 @@ def _literals(data: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, s
     # GPT-2's own files name three roles; its only literal also serves as padding.
     if len(set(literals.values())) == 1:
         return {**guessed, **literals}
-    return literals
+    # Llama's files name nothing to pad with; rows are padded with a token that no text has.
+    spare = literals.get("[EOS]", literals.get("[UNK]"))
+    return literals if spare is None or "[PAD]" in literals else {**literals, "[PAD]": spare}
 
 
 def _from_vocabulary(path: Path, config: Mapping[str, Any]) -> dict[str, Any]:
