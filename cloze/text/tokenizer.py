@@ -206,7 +206,7 @@ class Tokenizer:
         if self.segmenter is not None:
             apart = [set_apart(self.segmenter, text) for text in texts]
             texts, put = [spaced.text for spaced in apart], [spaced.put for spaced in apart]
-        encodings = self._plain.encode_batch(texts, add_special_tokens=False)
+        encodings = self._without_literals(self._plain.encode_batch(texts, add_special_tokens=False), texts)
         ids, starts, offsets = self._flattened(encodings)
         every = chain.from_iterable(chain.from_iterable(e.offsets for e in encodings))
         bounds = np.fromiter(every, dtype=np.int64, count=2 * len(ids)).reshape(-1, 2)
@@ -292,7 +292,41 @@ class Tokenizer:
         # Only pieces of WordPiece, and whole words, show where words begin; the fast call does not return words.
         by_piece = self.kind in ("wordpiece", "words")
         call = engine.encode_batch_fast if by_piece else engine.encode_batch
-        return self.joined(*self._flattened(call(readable(texts), add_special_tokens=False)))
+        texts = readable(texts)
+        encodings = call(texts, add_special_tokens=False)
+        if engine is self._plain:
+            encodings = self._without_literals(encodings, texts)
+        return self.joined(*self._flattened(encodings))
+
+    def _without_literals(self, encodings: list[Any], texts: Sequence[str]) -> list[Any]:
+        """The encodings of plain texts, made again where a Unigram model took a special token's literal for a piece."""
+        if self.kind != "unigram":
+            return encodings
+        unknown = self.literals.get("[UNK]", "")
+        suspects = [
+            number for number, (encoding, text) in enumerate(zip(encodings, texts, strict=True))
+            if not self._reserved.isdisjoint(encoding.ids) or (unknown and unknown in text)
+        ]  # fmt: skip
+        for number in suspects:
+            encodings[number] = self._no_literal.encode(texts[number], add_special_tokens=False)
+        return encodings
+
+    @cached_property
+    def _reserved(self) -> frozenset[int]:
+        """The special ids but for that of unknown characters."""
+        return frozenset(self.special_ids.tolist()) - {self.roles.get("[UNK]", -1)}
+
+    @cached_property
+    def _no_literal(self) -> tokenizers.Tokenizer:
+        """The same Unigram model with its special pieces renamed, so that no text contains one; ids are places in its list."""
+        data = json.loads(self._json)
+        special = {str(self._plain.id_to_token(id)) for id in self.special_ids.tolist()}
+        data["model"]["vocab"] = [
+            [f"\uffff{piece}" if piece in special else piece, score] for piece, score in data["model"]["vocab"]
+        ]
+        held = {piece.removeprefix("\uffff") for piece, _ in data["model"]["vocab"] if piece.startswith("\uffff")}
+        data["added_tokens"] = [token for token in data["added_tokens"] if token["content"] not in held]
+        return tokenizers.Tokenizer.from_str(json.dumps(data, ensure_ascii=False))
 
     def _flattened(self, encodings: list[Any]) -> tuple[NDArray[np.int32], NDArray[np.bool_], NDArray[np.int64]]:
         offsets = np.zeros(len(encodings) + 1, dtype=np.int64)
