@@ -219,7 +219,7 @@ def _from_merges(folder: Path, name: str, settings: Mapping[str, Any]) -> dict[s
     if any(piece.endswith("</w>") for piece in vocabulary):
         _require(name in ("", *_WORD_MERGES), folder / PIECES, name)
         return _from_word_merges(folder, name or "OpenAIGPTTokenizer", settings)
-    _require(name in ("", *_BYTE_LEVEL), folder / PIECES, name)
+    _require(name in ("", *_BYTE_LEVEL, *_WORD_MERGES_OF.values()), folder / PIECES, name)
     spaced = settings.get("add_prefix_space", name == "BlenderbotTokenizer")
     built.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=bool(spaced))
     built.decoder = decoders.ByteLevel()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cloze.errors import CheckpointError
-from cloze.text import ByteBPE, Normalise, TextSpec, Tokenizer, WordPiece, train
+from cloze.text import BPE, ByteBPE, Normalise, TextSpec, Tokenizer, WordPiece, train
 from cloze.text.roles import GPT2_LITERALS, ROBERTA_LITERALS
 from tests.parity.odd_texts import LITERAL_TEXTS, ODD_TEXTS
 
@@ -34,6 +34,7 @@ def vocabularies() -> dict[str, Tokenizer]:
     return {
         "lower": trained(WordPiece(400), True), "cased": trained(WordPiece(400)),
         "roberta": trained(ByteBPE(400, special=ROBERTA_LITERALS)), "gpt2": trained(ByteBPE(400, special=GPT2_LITERALS)),
+        "gpt": trained(BPE(400, special={"[UNK]": "<unk>"}), True),
     }  # fmt: skip
 
 
@@ -95,7 +96,7 @@ def test_every_network_with_a_word_list_reads_it_alike(
 @pytest.mark.parametrize(
     ("name", "model_type", "settings"),
     [("roberta", "roberta", None), ("roberta", "bart", None), ("gpt2", "gpt2", None),
-     ("gpt2", "gpt2", {"add_prefix_space": True}),
+     ("gpt2", "gpt2", {"add_prefix_space": True}), ("gpt", "openai-gpt", None),
      ("roberta", "roberta", {"add_prefix_space": True, "tokenizer_class": "RobertaTokenizer"})],
 )  # fmt: skip
 def test_lists_with_merges_give_equal_ids(
@@ -103,6 +104,20 @@ def test_lists_with_merges_give_equal_ids(
     settings: dict[str, Any] | None,
 ) -> None:  # fmt: skip
     assert_equal_ids(transformers, write_old(tmp_path, vocabularies[name], model_type, settings))
+
+
+@pytest.mark.parametrize(
+    ("model_type", "settings", "normalised"),
+    [("xlm", {}, "the cafe"), ("xlm", {"do_lowercase_and_remove_accent": False}, "The Café"), ("flaubert", {}, "The Café"),
+     ("flaubert", {"do_lowercase": True}, "the café")],
+)  # fmt: skip
+def test_the_rules_of_moses_are_said_to_be_absent_and_capitals_follow_the_settings(
+    vocabularies: dict[str, Tokenizer], tmp_path: Path, model_type: str, settings: dict[str, Any], normalised: str
+) -> None:
+    folder = write_old(tmp_path, vocabularies["gpt"], model_type, settings)
+    with pytest.warns(UserWarning, match="cuts texts into words by the rules of Moses, and cloze by those of BERT"):
+        tokenizer = Tokenizer.load(folder)
+    assert tokenizer.normalised("The Café") == normalised
 
 
 @pytest.mark.parametrize("name", ["lower", "cased", "roberta", "gpt2"])
