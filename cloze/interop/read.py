@@ -27,7 +27,7 @@ from cloze.interop.arguments import derived, flat, nested
 from cloze.interop.config import architecture_of, classes_of, config_file, read_config
 from cloze.interop.embeddings import own_embeddings
 from cloze.interop.export import DESCRIPTION, OWN_ANNOTATORS, OWN_CHANGED, OWN_NETWORK, OWN_TABLES
-from cloze.interop.files import WEIGHTS, read_tensors, read_weights
+from cloze.interop.files import WEIGHTS, read_tensors, read_weights, weights_file
 from cloze.interop.heads import names_of, own_names, read_heads
 from cloze.interop.mapping import to_ours
 from cloze.interop.model import Annotating, PortableHead, PortableModel, PortableTable, defaults
@@ -106,13 +106,14 @@ def import_heads(
     `further` are tensors of the heads under transformers' names, which come before those of the folder.
     """
     architecture = architecture_of(folder, config)
-    arguments, tensors = _arguments(folder, config, architecture), {_modern(n): t for n, t in read_weights(folder).items()}
+    arguments = _arguments(folder, config, architecture)
+    tensors = {_modern(name): tensor for name, tensor in read_weights(folder).tensors.items()}
     base = architecture.base if any(name.startswith(architecture.base) for name in tensors) else ""
     lead = architecture.base
     upstream_names = {base + name.removeprefix(lead) if name.startswith(lead) else name: name for name in further}
     tensors |= {name: further[upstream] for name, upstream in upstream_names.items()}
     pad = config.get("pad_token_id", 1 if architecture.shifted else 0)
-    facts, source = architecture.facts(arguments, config.get("vocab_size", 30522), base=base, pad=pad), str(folder / WEIGHTS)
+    facts, source = architecture.facts(arguments, config.get("vocab_size", 30522), base=base, pad=pad), str(weights_file(folder))
     _fold_segments(tensors, architecture, config, arguments, base, source)
     _drop_copies(architecture, tensors, base, source)
     network = to_ours(architecture.rows(arguments), tensors, facts, source)
@@ -136,11 +137,14 @@ def _model(
         description = None
         described = None
     arguments = described or arguments
-    tensors = {_modern(name): tensor for name, tensor in read_weights(folder).items()}
+    weights = read_weights(folder)
+    tensors = {_modern(name): tensor for name, tensor in weights.tensors.items()}
+    if weights.narrow:
+        remarks.append(f"the weights are stored in {' and '.join(weights.narrow)}; cloze computes and writes in float32.")
     base = architecture.base if any(name.startswith(architecture.base) for name in tensors) else ""
     pad = config.get("pad_token_id", 1 if architecture.shifted else 0)
     facts = architecture.facts(arguments, config.get("vocab_size", 30522), base=base, pad=pad)
-    source = str(folder / WEIGHTS)
+    source = str(weights_file(folder))
     _fold_segments(tensors, architecture, config, arguments, base, source)
     _drop_copies(architecture, tensors, base, source)
     network = to_ours(architecture.rows(arguments), tensors, facts, source)
