@@ -83,8 +83,8 @@ def import_folder(folder: Path | str) -> Imported:
     config = read_config(folder)
     architecture = architecture_of(folder, config)
     model, labels, remarks = _model(folder, config, architecture, description)
-    tokenizer = Tokenizer.load(folder)
-    _check_vocabulary(folder, tokenizer, model)
+    tokenizer, about_tokens = _fitting(folder, Tokenizer.load(folder), model)
+    remarks += about_tokens
     return Imported(
         folder=folder,
         architecture=architecture.name if model.part == architecture.part else None,
@@ -405,26 +405,32 @@ def _read_own(folder: Path, description: Mapping[str, Any]) -> Imported:
         changed=changed,
         no_plain_form=str(description.get("no_plain_form", "")),
     )
-    tokenizer = Tokenizer.load(folder)
-    _check_vocabulary(folder, tokenizer, model)
+    tokenizer, _ = _fitting(folder, Tokenizer.load(folder), model)
     return Imported(
         folder=folder, architecture=None, model=model, tokenizer=tokenizer, reading=Reading.of(description["reading"]),
         labels=tuple(description.get("labels") or ()), step=int(description.get("step") or 0),
     )
 
 
-def _check_vocabulary(folder: Path, tokenizer: Tokenizer, model: PortableModel) -> None:
-    """Every id needs a vector. Up to the next multiple of 256, further vectors are padding that some trainers add."""
+def _fitting(folder: Path, tokenizer: Tokenizer, model: PortableModel) -> tuple[Tokenizer, list[str]]:
+    """The tokenizer without last special tokens that have no vector, and a remark on them (BART for summaries has no vector for
+    the mask). Every other id needs a vector; up to the next multiple of 256, further vectors are padding that some trainers
+    add."""
     if "embeddings.tokens.weight" not in model.network:
-        return
+        return tokenizer, []
     rows = int(model.network["embeddings.tokens.weight"].shape[0])
-    if not tokenizer.size <= rows <= -(-tokenizer.size // 256) * 256:
+    if tokenizer.size <= rows <= -(-tokenizer.size // 256) * 256:
+        return tokenizer, []
+    fitting = tokenizer.without_last(rows) if rows < tokenizer.size else None
+    if fitting is None:
         raise CheckpointError(
             f"{folder}: the tokenizer has {tokenizer.size} ids and the network has vectors for {rows}.\n"
             "  They belong to different models: put the tokenizer files of this checkpoint into the folder."
             + (f" If no text uses the further vectors, save it without: model.resize_token_embeddings({tokenizer.size})"
                if rows > tokenizer.size else "")
         )
+    lost = ", ".join(tokenizer.piece(id) for id in range(rows, tokenizer.size))
+    return fitting, [f"the network has no vector for {lost}: the tokenizer is read without."]
 
 
 def _roles(

@@ -150,6 +150,20 @@ class Tokenizer:
         """A tokenizer of another tokenizer.json with the literals, the segmenter and the phrases of this one."""
         return Tokenizer(description, self.literals, self.segmenter, self.joins)
 
+    def without_last(self, size: int) -> Tokenizer | None:
+        """The same tokenizer with the first `size` ids, without the roles of the others; None if an ordinary token or [UNK] is
+        among the others, which texts yield."""
+        lost = set(range(size, self.size))
+        if not lost <= self._reserved:
+            return None
+        data = json.loads(self._json)
+        pieces = data["model"]["vocab"]
+        as_mapping = isinstance(pieces, dict)
+        data["model"]["vocab"] = {piece: id for piece, id in pieces.items() if id < size} if as_mapping else pieces[:size]
+        data["added_tokens"] = [token for token in data["added_tokens"] if token["id"] < size]
+        literals = {role: literal for role, literal in self.literals.items() if self.roles[role] < size}
+        return Tokenizer(json.dumps(data, ensure_ascii=False), literals, self.segmenter, self.joins)
+
     def with_words(self, words: Sequence[str]) -> Tokenizer:
         """The same tokenizer of whole words with further words, whose ids follow the others."""
         data = json.loads(self._json)
