@@ -27,6 +27,7 @@ from cloze.untrusted import parse_json, read_small, require_ordinary
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 PICKLE = "pytorch_model.bin"
+DESCRIPTION = "cloze/network.json"
 #: The files that may hold a folder's weights: the first that is there counts. An index names its shards.
 _WEIGHT_FILES = (WEIGHTS, INDEX, PICKLE, f"{PICKLE}.index.json")
 _OTHERS = ("tf_model.h5", "flax_model.msgpack", "model.ckpt.index", "bert_model.ckpt.index")

@@ -26,12 +26,13 @@ from cloze.interop.architectures.tower import has_tower, tower_arguments, whole_
 from cloze.interop.arguments import derived, flat, nested
 from cloze.interop.config import architecture_of, classes_of, config_file, read_config
 from cloze.interop.embeddings import own_embeddings
-from cloze.interop.export import DESCRIPTION, OWN_ANNOTATORS, OWN_CHANGED, OWN_NETWORK, OWN_TABLES
-from cloze.interop.files import WEIGHTS, read_tensors, read_weights, weights_file
+from cloze.interop.export import OWN_ANNOTATORS, OWN_CHANGED, OWN_NETWORK, OWN_TABLES
+from cloze.interop.files import DESCRIPTION, WEIGHTS, read_tensors, read_weights, weights_file
 from cloze.interop.heads import names_of, own_names, read_heads
 from cloze.interop.mapping import to_ours
 from cloze.interop.model import Annotating, PortableHead, PortableModel, PortableTable, defaults
 from cloze.interop.own import own_description
+from cloze.interop.prompts import prompts_of
 from cloze.interop.purpose import labels_of
 from cloze.interop.sentences import NAME as SENTENCES
 from cloze.interop.sentences import read_sentences
@@ -169,7 +170,7 @@ def _model(
     changes, changed = ((), {}) if description is None else _changes(folder, description)
     model = PortableModel(
         nested(arguments, architecture.part), order, network, heads, architecture.part, spare, input_edits, tables,
-        {} if description is None else _annotators(folder, description), languages, changes, changed,
+        {} if description is None else _annotators(folder, description), languages, changes, changed, prompts=prompts_of(folder),
     )
     if description is not None and tower:
         model = whole_of(model, folder, description["part"], description["arguments"])
