@@ -141,7 +141,12 @@ def weights_file(folder: Path) -> Path:
     return file
 
 
-def read_weights(folder: Path) -> Weights:
+def read_weights(folder: Path) -> dict[str, Tensor]:
+    """All tensors of a folder as fp32; see `read_stored`."""
+    return read_stored(folder).tensors
+
+
+def read_stored(folder: Path) -> Weights:
     """All tensors of a folder, from one file or from the files that the index names, without the prefix of a wrapper."""
     path = weights_file(folder)
     stored = _read_shards(path) if path.suffix == ".json" else _stored(path)

@@ -18,8 +18,8 @@ _OF_QUERIES, _OF_PASSAGES = ("query",), ("document", "passage", "corpus")
 class Prompts:
     """Texts that come before others, by name, as sentence-transformers uses them.
 
-    `default` names the one that a text has which is neither query nor passage, unless another is named. `similarity` is how vectors are compared: `cosine`,
-    `dot`, another of sentence-transformers, or None if the folder is not one of its own.
+    `default` names the one that a text has which is neither query nor passage, unless another is named. `similarity` is how
+    vectors are compared: `cosine`, `dot`, another of sentence-transformers, or None if the folder is not one of its own.
     """
 
     named: Mapping[str, str] = field(default_factory=dict)

@@ -27,7 +27,7 @@ from cloze.interop.arguments import derived, flat, nested
 from cloze.interop.config import architecture_of, classes_of, config_file, read_config
 from cloze.interop.embeddings import own_embeddings
 from cloze.interop.export import OWN_ANNOTATORS, OWN_CHANGED, OWN_NETWORK, OWN_TABLES
-from cloze.interop.files import DESCRIPTION, WEIGHTS, read_tensors, read_weights, weights_file
+from cloze.interop.files import DESCRIPTION, WEIGHTS, read_stored, read_tensors, read_weights, weights_file
 from cloze.interop.heads import names_of, own_names, read_heads
 from cloze.interop.mapping import to_ours
 from cloze.interop.model import Annotating, PortableHead, PortableModel, PortableTable, defaults
@@ -108,7 +108,7 @@ def import_heads(
     """
     architecture = architecture_of(folder, config)
     arguments = _arguments(folder, config, architecture)
-    tensors = {_modern(name): tensor for name, tensor in read_weights(folder).tensors.items()}
+    tensors = {_modern(name): tensor for name, tensor in read_weights(folder).items()}
     base = architecture.base if any(name.startswith(architecture.base) for name in tensors) else ""
     lead = architecture.base
     upstream_names = {base + name.removeprefix(lead) if name.startswith(lead) else name: name for name in further}
@@ -138,7 +138,7 @@ def _model(
         description = None
         described = None
     arguments = described or arguments
-    weights = read_weights(folder)
+    weights = read_stored(folder)
     tensors = {_modern(name): tensor for name, tensor in weights.tensors.items()}
     if weights.narrow:
         remarks.append(f"the weights are stored in {' and '.join(weights.narrow)}; cloze computes and writes in float32.")
