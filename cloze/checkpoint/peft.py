@@ -296,8 +296,8 @@ def _read_updates(
                 here, shape = (len(pair.up), pair.down.shape[1]), (linear.rows.stop - linear.rows.start, width)
                 if here != shape:
                     raise CheckpointError(
-                        f"{path}: the update of {linear.theirs} is for a map of {here[0]} x {here[1]}, and that of {imported.folder} has "
-                        f"{shape[0]} x {shape[1]}.\n  base_model_name_or_path names another model: write the folder of the one "
+                        f"{path}: the update of {linear.theirs} is for a map of {here[0]} x {here[1]}, and that of "
+                        f"{imported.folder} has {shape[0]} x {shape[1]}.\n  base_model_name_or_path names another model: write the folder of the one "
                         "that was trained on."
                     )
     left = [name for name in tensors if ".lora_" in name]

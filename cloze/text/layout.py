@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 from cloze.errors import CheckpointError, ClozeError, RecipeError
 from cloze.text.apart import read_segmenter, write_segmenter
 from cloze.text.joins import PHRASES, Joins, read_joins
-from cloze.text.old_layouts import OLD_FILES, read_json_object, read_old_layout, read_settings, unreadable
+from cloze.text.old_layouts import OLD_FILES, read_json_object, read_old_layout, read_settings, unreadable, with_added
 from cloze.text.roles import CONFIG_KEYS, guess_literals
 from cloze.text.segment import Segmenter
 
@@ -119,7 +119,7 @@ def read_folder(folder: Path, make: Callable[[str, Mapping[str, str], Segmenter 
 def _read(folder: Path, make: Callable[[str, Mapping[str, str], Segmenter | None, Joins | None], T]) -> T:
     settings = read_settings(folder)
     if (folder / "tokenizer.json").is_file():
-        data = read_json_object(folder / "tokenizer.json")
+        data = _whole(folder, settings)
     elif (old := read_old_layout(folder, settings)) is not None:
         data, usual = old
         settings = {**{CONFIG_KEYS[role]: literal for role, literal in usual.items() if role in CONFIG_KEYS}, **settings}
@@ -134,6 +134,17 @@ def _read(folder: Path, make: Callable[[str, Mapping[str, str], Segmenter | None
     except ClozeError:
         raise
     except Exception as problem:  # `tokenizers` raises bare Exception for a damaged file
+        raise unreadable(folder / "tokenizer.json", problem) from None
+
+
+def _whole(folder: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The tokenizer.json of a folder, with tokens that a user added after it was written."""
+    data = read_json_object(folder / "tokenizer.json")
+    try:
+        return with_added(folder, data, settings)
+    except ClozeError:
+        raise
+    except Exception as problem:  # a damaged file, in one of many ways
         raise unreadable(folder / "tokenizer.json", problem) from None
 
 

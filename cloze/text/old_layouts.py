@@ -28,8 +28,9 @@ OLD_FILES = (SPECIAL_MAP, ADDED, WORD_LIST, PIECES, MERGES, "config.json", *FILE
 #: Classes whose vocab.txt is BERT's. Others have such a file too, and cut words with a program of their own.
 _WORD_LISTS = (
     "BertTokenizer", "ElectraTokenizer", "DistilBertTokenizer", "MobileBertTokenizer", "LxmertTokenizer", "ConvBertTokenizer",
-    "SqueezeBertTokenizer", "MPNetTokenizer", "LayoutLMTokenizer", "FunnelTokenizer", "DPRContextEncoderTokenizer",
-    "DPRQuestionEncoderTokenizer", "DPRReaderTokenizer", "RetriBertTokenizer", "RealmTokenizer", "SplinterTokenizer",
+    "SqueezeBertTokenizer", "MPNetTokenizer", "ErnieTokenizer", "NezhaTokenizer", "LayoutLMTokenizer", "FunnelTokenizer",
+    "DPRContextEncoderTokenizer", "DPRQuestionEncoderTokenizer", "DPRReaderTokenizer", "RetriBertTokenizer", "RealmTokenizer",
+    "SplinterTokenizer",
 )  # fmt: skip
 _BYTE_LEVEL = (
     "GPT2Tokenizer", "RobertaTokenizer", "BartTokenizer", "LongformerTokenizer", "LEDTokenizer", "MvpTokenizer",
@@ -106,27 +107,32 @@ def unreadable(path: Path, problem: Exception) -> CheckpointError:
 
 
 def with_added(folder: Path, data: dict[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The description with the tokens that a user added: those of `added_tokens_decoder`, or of added_tokens.json."""
+    """The description with the tokens that a user added and that it lacks: those of `added_tokens_decoder`, or of
+    added_tokens.json."""
     source = folder / ("tokenizer_config.json" if isinstance(settings.get("added_tokens_decoder"), dict) else ADDED)
     contents = settings if source.name != ADDED else read_json_object(source)
     try:
         added = _added_tokens(contents, settings.get("additional_special_tokens") or ())
     except (AttributeError, KeyError, TypeError, ValueError) as problem:  # damaged in one of many ways
         raise unreadable(source, problem) from None
-    vocabulary = data["model"]["vocab"]
-    pieces = {piece[0] if isinstance(piece, list) else piece for piece in vocabulary}
+    if not added:
+        return data
+    vocabulary, here = data["model"]["vocab"], data.get("added_tokens") or []
+    as_mapping = isinstance(vocabulary, Mapping)
+    pieces = {*(vocabulary if as_mapping else (piece for piece, _ in vocabulary)), *(token["content"] for token in here)}
+    ids = [*(vocabulary.values() if as_mapping else range(len(vocabulary))), *(token["id"] for token in here)]
     tokens: list[dict[str, Any]] = []
     for id, token in added:
         if token["content"] in pieces:
             continue
-        expected = len(vocabulary) + len(tokens)
+        expected = 1 + max(ids, default=-1) + len(tokens)
         if id != expected:
             raise CheckpointError(
                 f"{source}: the added token {token['content']!r} has the id {id}; expected {expected}, the next one.\n"
                 "  Save the tokenizer again in the present layout: AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)"
             )
         tokens.append({**token, "id": id})
-    return {**data, "added_tokens": [*data["added_tokens"], *tokens]}
+    return {**data, "added_tokens": [*here, *tokens]}
 
 
 def _class_of(folder: Path, settings: Mapping[str, Any]) -> str:
