@@ -297,8 +297,8 @@ def _read_updates(
                 if here != shape:
                     raise CheckpointError(
                         f"{path}: the update of {linear.theirs} is for a map of {here[0]} x {here[1]}, and that of "
-                        f"{imported.folder} has {shape[0]} x {shape[1]}.\n  base_model_name_or_path names another model: write the folder of the one "
-                        "that was trained on."
+                        f"{imported.folder} has {shape[0]} x {shape[1]}.\n  base_model_name_or_path names another model: write "
+                        "the folder of the one that was trained on."
                     )
     left = [name for name in tensors if ".lora_" in name]
     rank, scale = max((len(pair.down) for pair in pairs.values()), default=1), max((p.scale for p in pairs.values()), default=1.0)
