@@ -38,7 +38,7 @@ _WRAPPERS = ("module.", "_orig_mod.")
 T = TypeVar("T")
 
 
-class Weights(NamedTuple):
+class StoredWeights(NamedTuple):
     """The tensors of a folder as fp32, and the narrower types in which they are stored, such as `bfloat16`."""
 
     tensors: dict[str, Tensor]
@@ -146,7 +146,7 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
     return read_stored(folder).tensors
 
 
-def read_stored(folder: Path) -> Weights:
+def read_stored(folder: Path) -> StoredWeights:
     """All tensors of a folder, from one file or from the files that the index names, without the prefix of a wrapper."""
     path = weights_file(folder)
     stored = _read_shards(path) if path.suffix == ".json" else _stored(path)
@@ -154,7 +154,7 @@ def read_stored(folder: Path) -> Weights:
         if all(name.startswith(wrapper) for name in stored):
             stored = {name.removeprefix(wrapper): tensor for name, tensor in stored.items()}
     types = {str(tensor.dtype).removeprefix("torch.") for tensor in stored.values() if tensor.is_floating_point()}
-    return Weights(widened(stored), tuple(sorted(types - {"float32", "float64"})))
+    return StoredWeights(widened(stored), tuple(sorted(types - {"float32", "float64"})))
 
 
 def names_of_weights(folder: Path) -> list[str]:

@@ -1,8 +1,8 @@
 """Models of sentencepiece, such as `spiece.model`, as the tokenizers that classes of transformers make of them.
 
-A file holds pieces with scores, their types, and a table of characters that are replaced first (Kudo & Richardson 2018). It does
-not say which special tokens a network has, nor what happens to a text before sentencepiece gets it: a `Family` does. The families
-are those of `transformers.convert_slow_tokenizer`, which wrote the tokenizer.json of the published folders.
+A file holds pieces with scores, their types, and a table of characters that are replaced first (Kudo and Richardson, 2018). It
+does not say which special tokens a network has, nor what happens to a text before sentencepiece gets it: a `PieceFamily` does.
+The families are those of transformers' `convert_slow_tokenizer.py`, whose tables most published tokenizer.json have.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def read_pieces(path: Path) -> PieceModel:
 
 
 @dataclass(frozen=True)
-class Family:
+class PieceFamily:
     """What a class of transformers adds to a file of sentencepiece.
 
     file: the name of the file.
@@ -93,16 +93,16 @@ _SPECIAL = {"[PAD]": "<pad>", "[UNK]": "<unk>"}
 _BRACKETED = {role: role for role in ("[CLS]", "[SEP]", "[MASK]")}
 _XLNET = {"[CLS]": "<cls>", "[SEP]": "<sep>", "[MASK]": "<mask>", "[BOS]": "<s>", "[EOS]": "</s>"}
 #: fairseq puts its own special tokens before the pieces, so every id of the file moves.
-FAMILIES: Mapping[str, Family] = {
-    "T5Tokenizer": Family("spiece.model", {**_SPECIAL, "[EOS]": "</s>"}, sentinels=100),
-    "AlbertTokenizer": Family(
+FAMILIES: Mapping[str, PieceFamily] = {
+    "T5Tokenizer": PieceFamily("spiece.model", {**_SPECIAL, "[EOS]": "</s>"}, sentinels=100),
+    "AlbertTokenizer": PieceFamily(
         "spiece.model", {**_SPECIAL, **_BRACKETED, "[BOS]": "[CLS]", "[EOS]": "[SEP]"}, cleans=True, lowers=True
     ),
-    "XLNetTokenizer": Family("spiece.model", {**_SPECIAL, **_XLNET}, cleans=True, special=("<eop>", "<eod>")),
-    "XLMRobertaTokenizer": Family(
+    "XLNetTokenizer": PieceFamily("spiece.model", {**_SPECIAL, **_XLNET}, cleans=True, special=("<eop>", "<eod>")),
+    "XLMRobertaTokenizer": PieceFamily(
         "sentencepiece.bpe.model", ROBERTA_LITERALS, ("[BOS]", "[PAD]", "[EOS]", "[UNK]"), dropped=3, last=("[MASK]",)
     ),
-    "CamembertTokenizer": Family(
+    "CamembertTokenizer": PieceFamily(
         "sentencepiece.bpe.model", ROBERTA_LITERALS,
         ("<s>NOTUSED", "[PAD]", "</s>NOTUSED", "[UNK]", "<unk>NOTUSED"), dropped=1, last=("[MASK]",),
     ),
@@ -115,7 +115,7 @@ CLASS_OF: Mapping[str, str] = {
 FILES = tuple(dict.fromkeys(family.file for family in FAMILIES.values()))
 
 
-def describe(path: Path, family: Family, config: Mapping[str, Any]) -> dict[str, Any]:
+def describe(path: Path, family: PieceFamily, config: Mapping[str, Any]) -> dict[str, Any]:
     """The tokenizer.json of a file of sentencepiece; `config` holds what the folder says of special tokens and switches.
 
     Raises:
@@ -148,7 +148,7 @@ def _literal(value: Any, usual: str) -> str:
 
 
 def _vocabulary(
-    model: PieceModel, family: Family, literals: Mapping[str, str], config: Mapping[str, Any]
+    model: PieceModel, family: PieceFamily, literals: Mapping[str, str], config: Mapping[str, Any]
 ) -> tuple[list[tuple[str, float]], int]:
     """The pieces with their scores in the order of ids, and the id of the unknown piece."""
     pieces = [(piece, score - 100 if family.cleans and _ends_number(piece) else score) for piece, score in model.pieces]
@@ -165,14 +165,14 @@ def _ends_number(piece: str) -> bool:
     return len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit()
 
 
-def _sentinels(family: Family, config: Mapping[str, Any]) -> list[str]:
+def _sentinels(family: PieceFamily, config: Mapping[str, Any]) -> list[str]:
     count = config.get("extra_ids", family.sentinels)
     if not isinstance(count, int) or not 0 <= count <= 10_000:
         raise ValueError(f"extra_ids is {count!r}; expected a number of sentinels")
     return [f"<extra_id_{number}>" for number in reversed(range(count if family.sentinels else 0))]
 
 
-def _cleaning(family: Family, config: Mapping[str, Any]) -> list[Any]:
+def _cleaning(family: PieceFamily, config: Mapping[str, Any]) -> list[Any]:
     """What XLNet's authors do to a text before sentencepiece gets it (`preprocess_text` in their prepro_utils.py)."""
     accents = [] if config.get("keep_accents", False) else [normalizers.NFKD(), normalizers.StripAccents()]
     capitals = [normalizers.Lowercase()] if config.get("do_lower_case", family.lowers) else []
@@ -180,7 +180,7 @@ def _cleaning(family: Family, config: Mapping[str, Any]) -> list[Any]:
 
 
 def _added(
-    model: PieceModel, family: Family, literals: Mapping[str, str], vocabulary: set[str], config: Mapping[str, Any]
+    model: PieceModel, family: PieceFamily, literals: Mapping[str, str], vocabulary: set[str], config: Mapping[str, Any]
 ) -> list[AddedToken]:
     """The special tokens, which are no pieces of a text. The mask takes the space before it.
 
