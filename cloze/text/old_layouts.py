@@ -148,12 +148,12 @@ def _class_of(folder: Path, settings: Mapping[str, Any]) -> str:
 def _require(is_read: bool, file: Path, name: str) -> None:
     if is_read:
         return
-    of_sentencepiece = [known for known, family in FAMILIES.items() if family.file == file.name]
+    of_sentencepiece = [cls for cls, family in FAMILIES.items() if family.file == file.name]
     readable = of_sentencepiece or {WORD_LIST: _WORD_LISTS[:1], PIECES: (*_BYTE_LEVEL[:2], *_WORD_MERGES)}.get(file.name, ())
     says = f"belongs to {name}, which cloze does not read" if name else "may belong to several classes of tokenizers"
-    known_class = f", or tokenizer_class {' or '.join(readable)} in tokenizer_config.json" if readable else ""
+    other_way = f", or tokenizer_class {' or '.join(readable)} in tokenizer_config.json" if readable else ""
     raise CheckpointError(
-        f"{file}: {says}; expected tokenizer.json{known_class}.\n"
+        f"{file}: {says}; expected tokenizer.json{other_way}.\n"
         "  Let transformers write tokenizer.json: AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)"
     )
 
@@ -177,13 +177,13 @@ def _special_tokens(literals: Iterable[str], settings: Mapping[str, Any], vocabu
             written[content] = value if isinstance(value, Mapping) else {}
     # The mask of RoBERTa takes the space before it, so that what is predicted for it may begin with one.
     switches = {"<mask>": {"lstrip": True}} | {content: value for content, value in written.items() if value}
-    known = set(vocabulary)
+    pieces = set(vocabulary)
     return [
         AddedToken(
             literal, normalized=False, special=True,
             **{name: bool(switches.get(literal, {}).get(name, False)) for name in ("lstrip", "rstrip", "single_word")},
         )
-        for literal in dict.fromkeys([*literals, *written]) if literal in known
+        for literal in dict.fromkeys([*literals, *written]) if literal in pieces
     ]  # fmt: skip
 
 

@@ -153,8 +153,8 @@ class Tokenizer:
     def without_last(self, size: int) -> Tokenizer | None:
         """The same tokenizer with the first `size` ids, without the roles of the others; None if an ordinary token or [UNK] is
         among the others, which texts yield."""
-        lost = set(range(size, self.size))
-        if not lost <= self._reserved:
+        yielded = {*self.ordinary_ids.tolist(), self.roles.get("[UNK]", -1)}
+        if not yielded.isdisjoint(range(size, self.size)):
             return None
         data = json.loads(self._json)
         pieces = data["model"]["vocab"]
@@ -220,8 +220,8 @@ class Tokenizer:
         if self.segmenter is not None:
             apart = [set_apart(self.segmenter, text) for text in texts]
             texts, put = [spaced.text for spaced in apart], [spaced.put for spaced in apart]
-        encodings = self._without_literals(self._plain.encode_batch(texts, add_special_tokens=False), texts)
-        ids, starts, offsets = self._flattened(encodings)
+        encodings = self._plain.encode_batch(texts, add_special_tokens=False)
+        ids, starts, offsets = self._plainly(encodings, texts)
         every = chain.from_iterable(chain.from_iterable(e.offsets for e in encodings))
         bounds = np.fromiter(every, dtype=np.int64, count=2 * len(ids)).reshape(-1, 2)
         for begin, end, spaces in zip(offsets[:-1].tolist(), offsets[1:].tolist(), put, strict=False):  # none without segmenter
@@ -308,27 +308,27 @@ class Tokenizer:
         call = engine.encode_batch_fast if by_piece else engine.encode_batch
         texts = readable(texts)
         encodings = call(texts, add_special_tokens=False)
-        if engine is self._plain:
-            encodings = self._without_literals(encodings, texts)
-        return self.joined(*self._flattened(encodings))
+        return self.joined(*(self._plainly(encodings, texts) if engine is self._plain else self._flattened(encodings)))
 
-    def _without_literals(self, encodings: list[Any], texts: Sequence[str]) -> list[Any]:
-        """The encodings of plain texts, made again where a Unigram model took a special token's literal for a piece."""
+    def _plainly(
+        self, encodings: list[Any], texts: Sequence[str]
+    ) -> tuple[NDArray[np.int32], NDArray[np.bool_], NDArray[np.int64]]:
+        """Encodings of plain texts in one array. Those in which a Unigram model took a literal for a piece are made again."""
+        ids, starts, offsets = self._flattened(encodings)
         if self.kind != "unigram":
-            return encodings
-        unknown = self.literals.get("[UNK]", "")
-        suspects = [
-            number for number, (encoding, text) in enumerate(zip(encodings, texts, strict=True))
-            if not self._reserved.isdisjoint(encoding.ids) or (unknown and unknown in text)
-        ]  # fmt: skip
-        for number in suspects:
+            return ids, starts, offsets
+        unknown = self.roles.get("[UNK]", -1)
+        special = np.zeros(self.size, dtype=np.bool_)
+        special[self.special_ids] = True
+        tokens = np.flatnonzero(special[ids])
+        numbers = np.searchsorted(offsets, tokens, side="right") - 1
+        literals = [
+            number for number in np.unique(numbers[ids[tokens] == unknown]).tolist() if self.literals["[UNK]"] in texts[number]
+        ]
+        again = {*np.unique(numbers[ids[tokens] != unknown]).tolist(), *literals}
+        for number in again:
             encodings[number] = self._no_literal.encode(texts[number], add_special_tokens=False)
-        return encodings
-
-    @cached_property
-    def _reserved(self) -> frozenset[int]:
-        """The special ids but for that of unknown characters."""
-        return frozenset(self.special_ids.tolist()) - {self.roles.get("[UNK]", -1)}
+        return self._flattened(encodings) if again else (ids, starts, offsets)
 
     @cached_property
     def _no_literal(self) -> tokenizers.Tokenizer:
