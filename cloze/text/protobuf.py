@@ -46,17 +46,17 @@ class Message:
 
     def real(self, number: int) -> float:
         """A number of 32 bits, 0 if it is not there."""
-        data = self.bytes(number)
+        data = self.data(number)
         return float(struct.unpack("<f", data)[0]) if data else 0.0
 
-    def bytes(self, number: int) -> bytes:
+    def data(self, number: int) -> bytes:
         """The bytes of a field, none if it is not there."""
         every = self.each(number)
         return every[-1] if every else b""
 
     def text(self, number: int, default: str = "") -> str:
         """A text in UTF-8."""
-        return self.bytes(number).decode("utf-8") if number in self._values else default
+        return self.data(number).decode("utf-8") if number in self._values else default
 
     def each(self, number: int) -> list[bytes]:
         """All values of a field that is repeated."""

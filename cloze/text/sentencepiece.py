@@ -47,7 +47,7 @@ def read_pieces(path: Path) -> PieceModel:
     pieces = [Message(piece) for piece in model.each(1)]
     if not pieces:
         raise ValueError("it holds no pieces")
-    trainer, normaliser = Message(model.bytes(2)), Message(model.bytes(3))
+    trainer, normaliser = Message(model.data(2)), Message(model.data(3))
     usual = (
         ("treat_whitespace_as_suffix", trainer.whole(24, 0) == 0),
         ("add_dummy_prefix", normaliser.whole(3, 1) == 1),
@@ -60,7 +60,7 @@ def read_pieces(path: Path) -> PieceModel:
         algorithm=trainer.whole(3, UNIGRAM),
         unknown=trainer.whole(40, 0),
         byte_fallback=bool(trainer.whole(35, 0)),
-        charsmap=normaliser.bytes(2),
+        charsmap=normaliser.data(2),
         odd=tuple(name for name, is_usual in usual if not is_usual),
     )
 

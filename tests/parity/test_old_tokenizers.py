@@ -86,6 +86,23 @@ def test_a_word_list_gives_equal_ids(transformers: Any, vocabularies: dict[str, 
     assert_equal_ids(transformers, write_old(tmp_path, vocabularies[name], "bert", settings))
 
 
+def test_rows_that_no_text_uses_keep_their_ids(
+    transformers: Any, vocabularies: dict[str, Tokenizer], tmp_path: Path
+) -> None:
+    folder = write_old(tmp_path, vocabularies["lower"], "bert")
+    pieces = (folder / "vocab.txt").read_text(encoding="utf-8").splitlines()
+    pieces[1:1] = [f"[unused{number}]" for number in range(99)]
+    (folder / "vocab.txt").write_text("\n".join(pieces) + "\n", encoding="utf-8")
+    assert_equal_ids(transformers, folder)
+    tokenizer = Tokenizer.load(folder)
+    assert (tokenizer.role("[PAD]"), tokenizer.role("[UNK]"), tokenizer.id("[unused98]")) == (0, 100, 99)
+    assert max(tokenizer.encode("[unused98] unused98").ids) > 99 and 99 not in tokenizer.encode("[unused98]").ids
+    tokenizer.save(tmp_path / "again", length=30, frame_single="[CLS] {A} [SEP]")
+    assert transformers.AutoTokenizer.from_pretrained(tmp_path / "again").get_vocab() == {
+        piece: number for number, piece in enumerate(pieces)
+    }
+
+
 @pytest.mark.parametrize("model_type", ["distilbert", "electra", "mobilebert", "ernie", "lxmert", "visual_bert"])
 def test_every_network_with_a_word_list_reads_it_alike(
     transformers: Any, vocabularies: dict[str, Tokenizer], tmp_path: Path, model_type: str
