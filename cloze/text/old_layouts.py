@@ -60,7 +60,7 @@ _WORD_MERGES_OF = {"openai-gpt": "OpenAIGPTTokenizer", "xlm": "XLMTokenizer", "f
 
 def read_old_layout(folder: Path, settings: Mapping[str, Any]) -> tuple[dict[str, Any], Mapping[str, str]] | None:
     """The tokenizer.json of a folder that has none, and the literals of roles that its class has unless `settings` (see
-    `read_settings`) says otherwise; None if the folder has no file of a tokenizer."""
+    `read_settings`) says otherwise, also such as the vocabulary lacks; None if the folder has no file of a tokenizer."""
     name = _class_of(folder, settings)
     family = FAMILIES.get(name)
     usual = XLM_LITERALS if name in _WORD_MERGES and _WORD_MERGES[name].by_moses else None
@@ -76,9 +76,8 @@ def read_old_layout(folder: Path, settings: Mapping[str, Any]) -> tuple[dict[str
         for file in sorted((*folder.glob("*.model"), *folder.glob("*.spm"))):
             _require(False, file, name)
         return None
-    pieces = {piece[0] if isinstance(piece, list) else piece for piece in data["model"]["vocab"]}
-    usual = guess_literals(pieces) if usual is None else usual
-    return with_added(folder, data, settings), {role: literal for role, literal in usual.items() if literal in pieces}
+    data = with_added(folder, data, settings)
+    return data, guess_literals(data["model"]["vocab"]) if usual is None else usual
 
 
 def read_settings(folder: Path) -> dict[str, Any]:

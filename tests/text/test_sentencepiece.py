@@ -99,6 +99,16 @@ def test_tokens_that_a_user_added_follow_the_pieces(tmp_path: Path) -> None:
     assert [id for id in ids if id >= size] == [size, size + 1] and tokenizer.size == size + 2
 
 
+def test_a_role_whose_token_was_added_is_one(tmp_path: Path) -> None:
+    """The pad token of a model that was trained without one."""
+    folder = folder_of(tmp_path, "xlm-roberta", tokenizer_class="T5Tokenizer", extra_ids=0)
+    shutil.copy(MODELS / "fairseq.model", folder / "spiece.model")
+    assert "[PAD]" not in Tokenizer.load(folder).roles
+    (folder / "added_tokens.json").write_text(json.dumps({"<pad>": 180}), encoding="utf-8")
+    tokenizer = Tokenizer.load(folder)
+    assert tokenizer.role("[PAD]") == 180 and 180 not in tokenizer.encode("a <pad> b").ids
+
+
 @pytest.mark.parametrize(
     ("name", "said"),
     [("PegasusTokenizer", "belongs to PegasusTokenizer, which cloze does not read"), (None, "may belong to several classes")],
