@@ -252,8 +252,7 @@ class Model:
             pooling: mean, max, first or summary; default: as the checkpoint was trained to give vectors, else mean.
             normalise: Divide each vector by its length, so that dot products are cosines.
             length: The most tokens to read of a text.
-            prompt: The name of one of the prompts of a folder of sentence-transformers, which comes before each text; default:
-                the one that its authors set for every text, if any.
+            prompt: The name of a prompt of the folder, which comes before each text; default: the folder's default, if any.
             language: The language of the texts, for networks that read one.
             batch: Texts at once; default: by their length.
 

@@ -5,6 +5,7 @@ Usage: python -m tests.text.sentencepiece.make_models, from the root, where the 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import tempfile
@@ -16,7 +17,7 @@ import sentencepiece
 
 from tests.parity.odd_texts import LITERAL_TEXTS, ODD_TEXTS
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).resolve().parent
 SAMPLES = HERE.parents[2] / "cloze" / "samples"
 #: The trainer's options of each family, as far as they decide the layout of ids.
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -33,17 +34,16 @@ REPLACED = {**dict.fromkeys("\t\n\r\u0085\u00a0\u2009\u2028\u2029\u3000\u200b\uf
 def main() -> None:
     lines = (SAMPLES / "english.txt").read_text(encoding="utf-8").splitlines()[:400]
     lines += ["In 1999, 2004, and 2010, 30,000 of 45,000 came (it is said) - or \"so\"."] * 20
-    with tempfile.TemporaryDirectory() as folder:
-        text, table = Path(folder, "text.txt"), Path(folder, "replaced.tsv")
-        text.write_text("\n".join(lines), encoding="utf-8")
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):  # a model keeps the names of its files
+        table = Path("replaced.tsv")
         rows = (f"{ord(old):X}\t{' '.join(f'{ord(new):X}' for new in news)}" for old, news in REPLACED.items())
         table.write_text("\n".join(rows) + "\n", encoding="utf-8")
         for name, options in OPTIONS.items():
             sentencepiece.SentencePieceTrainer.train(
-                input=str(text), model_prefix=str(Path(folder, name)), vocab_size=180, normalization_rule_tsv=str(table),
+                sentence_iterator=iter(lines), model_prefix=name, vocab_size=180, normalization_rule_tsv=str(table),
                 minloglevel=2, hard_vocab_limit=False, num_threads=1, **options,
             )  # fmt: skip
-            (HERE / f"{name}.model").write_bytes(Path(folder, f"{name}.model").read_bytes())
+            (HERE / f"{name}.model").write_bytes(Path(f"{name}.model").read_bytes())
     texts = [*ODD_TEXTS, *LITERAL_TEXTS]
     ids = {
         "t5": [encode("t5", text) for text in texts],
