@@ -49,9 +49,8 @@ def notebook(monkeypatch: pytest.MonkeyPatch) -> Notebook:
 
 
 def record(step: int, share: float) -> dict[str, Any]:
-    return {
-        "step": step, "share": share, "seconds": 100 * share, "loss": 6.352, "objectives": {"lm": 6.352}, "tokens_per_second": 900.0
-    }  # fmt: skip
+    losses = {"loss": 6.352, "objectives": {"lm": 6.352}}
+    return {"step": step, "share": share, "seconds": 100 * share, **losses, "tokens_per_second": 900.0}
 
 
 def test_a_terminal_rewrites_one_line_and_a_file_keeps_every_line() -> None:

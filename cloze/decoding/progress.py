@@ -1,5 +1,5 @@
-"""Progress: what is done, how fast, how long it will take. In place from the third second on; in a file a further line, first after
-half a minute and then ever more rarely."""
+"""Progress: what is done, how fast, how long it will take. From the third second on, a line that is rewritten; in a file further
+lines, the first after half a minute and then ever more rarely."""
 
 from __future__ import annotations
 
