@@ -10,7 +10,7 @@ from markupsafe import escape
 
 from cloze import html_parts
 from cloze.atomic import whole_file
-from cloze.errors import UserError
+from cloze.errors import CheckpointError, UserError
 from cloze.reports.figures import PlotLine
 from cloze.reports.run import find_runs, read_run
 from cloze.reports.sections import Figure, dev_figures, loss_figures
@@ -65,13 +65,19 @@ class Plot:
         return f'<div style="display:flex;flex-wrap:wrap;gap:{_GAP}px">{svgs}</div>'
 
 
-def plot_runs(folders: Sequence[Path]) -> Plot:
-    """The losses of runs against tokens, and their scores on dev examples; of a single run with the baselines.
+def plot_run(folder: Path, *, what: str) -> Plot:
+    """The losses of a run against tokens, and its scores on dev examples, with baselines; of several seeds without.
 
     Raises:
-        CheckpointError: A folder holds no run.
+        CheckpointError: The folder has no log of a run; the message begins with `what`.
     """
-    runs = [read_run(folder) for folder in find_runs(folders)]
+    try:
+        runs = [read_run(run) for run in find_runs([folder])]
+    except CheckpointError:
+        raise CheckpointError(
+            f"{what}: {folder} has no log of its training. The folder of a run has one; what `save` writes and models from "
+            "elsewhere have none."
+        ) from None
     return Plot([*loss_figures(runs)[:1], *dev_figures(runs)])
 
 

@@ -82,6 +82,19 @@ class RecordedRun:
         return list(names)
 
 
+def read_losses(folder: Path) -> dict[str, tuple[float, Baseline | None]]:
+    """The last held-out loss of each objective of a run; nothing where no run has been logged. See `worth_of`."""
+    if not (folder / LOG).is_file():
+        return {}
+    events, _ = read_log(folder / LOG)
+    held_out = in_order(record for record in events if record.get("event") == "held_out")
+    return worth_of(held_out, _baselines(events)) if held_out else {}
+
+
+def _baselines(events: Sequence[Record]) -> dict[str, Baseline]:
+    return baselines_from(next((record["baselines"] for record in reversed(events) if record.get("baselines")), None))
+
+
 def worth_of(held_out: Sequence[Record], baselines: Mapping[str, Baseline]) -> dict[str, tuple[float, Baseline | None]]:
     """The last held-out loss of each objective with its baseline, by the name that training gives it.
 
@@ -181,7 +194,7 @@ def read_run(folder: Path, name: str | None = None) -> RecordedRun:
         budget=next((str(record["budget"]) for record in reversed(events) if record.get("budget")), ""),
         remarks=[str(remark) for remark in task.get("remarks") or ()],
         simple_answers=simple_answers(task.get("baseline"), (task.get("ngrams") or {}).get("dev")),
-        baselines=baselines_from(next((r["baselines"] for r in reversed(events) if r.get("baselines")), None)),
+        baselines=_baselines(events),
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from cloze import html_parts
 from cloze.budget.baselines import label_of
 from cloze.budget.expected import STARTED, Expected, RunKind, exercise_of, expected_of, fresh, run_kind_of
 from cloze.budget.fit import SHORT, can_be_fitted, fit_vocabulary, per_update, short, worth
@@ -136,6 +137,19 @@ class Plan:
             ]
         return lines
 
+    def _repr_html_(self) -> str:
+        """The same for notebooks, with the expected losses as a table."""
+        rows = [
+            {
+                "objective": prospect.name, "chance": f"{prospect.baseline.chance:.2f}",
+                "single tokens or constant prediction": f"{prospect.baseline.single:.2f}",
+                "pairs": "" if prospect.baseline.pairs is None else f"{prospect.baseline.pairs:.2f}",
+                "expected held-out loss": "" if prospect.expected is None else str(prospect.expected),
+            }
+            for prospect in self.prospects
+        ]  # fmt: skip
+        return html_parts.preformatted(str(self)) + html_parts.table(rows)
+
     def __str__(self) -> str:
         whose = self.recipe.name if self.stage is None else f"{self.recipe.name}, stage {self.stage},"
         head = f"plan of {whose} for {self.budget.typed}: nothing is trained or written."
@@ -149,6 +163,17 @@ class Plan:
         forecast = self.forecast
         read = "" if forecast.epochs is None else f", read {forecast.epochs:.3g} times"
         return "\n".join([head, *fit, str(forecast), text + read, *self.starts, *outlook])
+
+
+class Plans(list[Plan]):
+    """The plans of the stages of a recipe; one of a recipe without stages."""
+
+    def __repr__(self) -> str:
+        """What `cloze pretrain --plan` prints."""
+        return "\n\n".join(map(str, self))
+
+    def _repr_html_(self) -> str:
+        return "".join(plan._repr_html_() for plan in self)
 
 
 def _no_outlook(recipe: Recipe) -> tuple[str]:

@@ -30,6 +30,11 @@ def write_page(verdict: Verdict, out: Path, *, command: str = "", timestamp: dat
     return target
 
 
+def figures(verdict: Verdict) -> list[Figure]:
+    """The figures of the page."""
+    return [figure for figure in (_systems(verdict), _curve(verdict)) if figure is not None]
+
+
 def _systems(verdict: Verdict) -> Figure | None:
     """A row per system: a mark at its score, a line over the 95 % interval."""
     if not verdict.standings:
