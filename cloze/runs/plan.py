@@ -141,28 +141,33 @@ class Plan:
         """The same for notebooks, with the expected losses as a table."""
         rows = [
             {
-                "objective": prospect.name, "chance": f"{prospect.baseline.chance:.2f}",
+                "objective": prospect.name, "expected held-out loss": "" if prospect.expected is None else str(prospect.expected),
                 "single tokens or constant prediction": f"{prospect.baseline.single:.2f}",
                 "pairs": "" if prospect.baseline.pairs is None else f"{prospect.baseline.pairs:.2f}",
-                "expected held-out loss": "" if prospect.expected is None else str(prospect.expected),
+                "chance": f"{prospect.baseline.chance:.2f}",
             }
             for prospect in self.prospects
         ]  # fmt: skip
-        return html_parts.preformatted(str(self)) + html_parts.table(rows)
+        outlook = self.outlook()
+        rest = [*(outlook[len(rows) :] if outlook else _no_outlook(self.recipe)), *self.distance]
+        opening, closing = "\n".join(self._opening()), "\n".join(rest)
+        return html_parts.preformatted(opening) + html_parts.table(rows) + html_parts.preformatted(closing)
 
     def __str__(self) -> str:
+        return "\n".join([*self._opening(), *(self.outlook() or _no_outlook(self.recipe)), *self.distance])
+
+    def _opening(self) -> list[str]:
+        """What comes before the losses: the fit, the cost, the text."""
         whose = self.recipe.name if self.stage is None else f"{self.recipe.name}, stage {self.stage},"
         head = f"plan of {whose} for {self.budget.typed}: nothing is trained or written."
         fit = [f"{self.recipe.name} is trained as written."]
         if self.fitted is not None and self.fitted.changed_values:
             fit = [self.fitted.table(self.budget.typed, self.stage)]
         text = f"text: {short(self.text_tokens)} tokens"
-        outlook = [*(self.outlook() or _no_outlook(self.recipe)), *self.distance]
         if self.forecast is None:
-            return "\n".join([head, *fit, f"no forecast of {self.why_no_forecast}", text, *self.starts, *outlook])
-        forecast = self.forecast
-        read = "" if forecast.epochs is None else f", read {forecast.epochs:.3g} times"
-        return "\n".join([head, *fit, str(forecast), text + read, *self.starts, *outlook])
+            return [head, *fit, f"no forecast of {self.why_no_forecast}", text, *self.starts]
+        read = "" if self.forecast.epochs is None else f", read {self.forecast.epochs:.3g} times"
+        return [head, *fit, str(self.forecast), text + read, *self.starts]
 
 
 class Plans(list[Plan]):
