@@ -39,7 +39,11 @@ class Display:
         """Add a row to the table below the progress; a display without a table says the `line`, which has the same content."""
 
     def keep(self) -> None:
-        """Leave the last line as it is, because other lines follow or the work has ended."""
+        """Leave the last line as it is, because other lines follow."""
+
+    def end(self, line: str, share: float | None = None) -> None:
+        """The work has ended: `line` replaces what was shown, where that is still possible."""
+        self.keep()
 
     def clear(self) -> None:
         """Take the last line away."""
@@ -138,6 +142,11 @@ class NotebookDisplay(Display):
         else:
             self.handle.update(self)
         self.sent, self.changed = self.now(), False
+
+    def end(self, line: str, share: float | None = None) -> None:
+        """Draw the bar a last time."""
+        self.show(line, share)
+        self.keep()
 
     def clear(self) -> None:
         """Take the bar and its line away."""

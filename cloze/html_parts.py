@@ -62,14 +62,14 @@ def paragraphs(texts: Iterable[str]) -> str:
 
 def preformatted(text: str) -> str:
     """Text whose spaces and lines are kept; nothing for an empty one."""
-    return f"<pre>{escape(text)}</pre>" if text else ""
+    return f'<pre style="font-family:monospace">{escape(text)}</pre>' if text else ""
 
 
 def bar(share: float) -> str:
     """A bar of which a `share` is filled."""
     filled = 100 * min(max(share, 0.0), 1.0)
     return (
-        '<div style="height:6px;max-width:36em;border-radius:3px;overflow:hidden;background:rgba(128,128,128,.3)" '
+        '<div style="height:6px;max-width:36em;margin:4px 0;border-radius:3px;overflow:hidden;background:rgba(128,128,128,.3)" '
         f'role="progressbar" aria-valuenow="{filled:.0f}" aria-valuemin="0" aria-valuemax="100">'
         f'<div style="height:100%;width:{filled:.1f}%;background:{SERIES[0]}"></div></div>'
     )

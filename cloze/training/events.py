@@ -61,7 +61,7 @@ class Events:
             self.say(f"{run.folder}: continues from step {step} ({share:.1%} of {run.budget.words} spent).")
 
     def close(self) -> None:
-        """Close the log, and keep the progress line."""
-        self.line.display.keep()
+        """Close the log, and end the progress line."""
+        self.line.close()
         if self.log is not None:
             self.log.close()

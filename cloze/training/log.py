@@ -108,6 +108,7 @@ class ProgressLine:
         self.unit = ("tokens", 1.0)  # what is counted per second, and how many tokens of the log one of them is
         self.now = now
         self.shown = -float("inf")
+        self.last: tuple[str, float] | None = None  # what was shown last, and the share of the budget spent
         self.first: tuple[float, float] | None = None  # seconds and share of the first event, which may be that of a resumed run
 
     def set_unit(self, name: str, tokens: float) -> None:
@@ -130,12 +131,19 @@ class ProgressLine:
         unit, tokens = self.unit
         line = (
             f"step {record['step']:,}  {min(share, 1):4.0%}  {losses(record, baselines or {})}  "
-            f"{record['tokens_per_second'] / tokens:,.0f} {unit}/s  {left} left"
+            f"{record['tokens_per_second'] / tokens:,.0f} {unit}/s"
         )
+        self.last = line, share
+        line += f"  {left} left"
         if self.verbose:
             norm = record.get("grad_norm")
             line += f"  rate {record['learning_rate']:.3g}" + ("" if norm is None else f"  gradient {norm:.3g}")
         self.display.show(line, share)
+
+    def close(self) -> None:
+        """Show the last event without a time that is left."""
+        if self.last is not None:
+            self.display.end(*self.last)
 
     def show_dev(self, record: Mapping[str, Any], say: Say) -> None:
         """Show a `dev` event: a row of the display's table, or a line for `say`."""
