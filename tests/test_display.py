@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 import sys
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,37 +15,13 @@ from cloze.display import Display, NotebookDisplay, PlainDisplay, TerminalDispla
 from cloze.training.baselines import Baseline
 from cloze.training.log import ProgressLine
 
-
-class Notebook:
-    """What a front end would show: `outputs` holds the HTML of each display, `messages` counts what was sent."""
-
-    def __init__(self) -> None:
-        self.outputs: list[str] = []
-        self.messages = 0
-
-    def display(self, shown: Any, *, display_id: bool) -> Any:
-        assert display_id
-        number = len(self.outputs)
-        self.outputs.append("")
-
-        def update(changed: Any) -> None:
-            self.messages += 1
-            self.outputs[number] = changed._repr_html_()
-
-        update(shown)
-        return SimpleNamespace(update=update)
+from tests.notebooks import FrontEnd, become_kernel
 
 
 @pytest.fixture
-def notebook(monkeypatch: pytest.MonkeyPatch) -> Notebook:
-    """This process as the kernel of a notebook."""
-    front_end = Notebook()
-    ipython, display = ModuleType("IPython"), ModuleType("IPython.display")
-    ipython.get_ipython = lambda: SimpleNamespace(kernel=object())  # type: ignore[attr-defined]
-    display.display = front_end.display  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "IPython", ipython)
-    monkeypatch.setitem(sys.modules, "IPython.display", display)
-    return front_end
+def notebook(monkeypatch: pytest.MonkeyPatch) -> FrontEnd:
+    """What the reader of a notebook sees whose kernel this process is."""
+    return become_kernel(monkeypatch)
 
 
 def record(step: int, share: float) -> dict[str, Any]:
@@ -67,7 +43,7 @@ def test_a_terminal_rewrites_one_line_and_a_file_keeps_every_line() -> None:
         assert stream.getvalue() == shown
 
 
-def test_a_notebook_redraws_one_bar_per_run_with_losses_baselines_and_the_time_left(notebook: Notebook) -> None:
+def test_a_notebook_redraws_one_bar_per_run_with_losses_baselines_and_the_time_left(notebook: FrontEnd) -> None:
     for stage in ("1", "2"):
         line = ProgressLine(now=iter([0.0, 1.0, 2.0, 3.0]).__next__)
         for step, share in ((10, 0.25), (20, 0.5)):
@@ -81,7 +57,7 @@ def test_a_notebook_redraws_one_bar_per_run_with_losses_baselines_and_the_time_l
     assert 'aria-valuenow="50"' in notebook.outputs[0] and "<script" not in notebook.outputs[0]
 
 
-def test_a_notebook_gets_few_messages_and_always_the_last_one(notebook: Notebook) -> None:
+def test_a_notebook_gets_few_messages_and_always_the_last_one(notebook: FrontEnd) -> None:
     clock = [0.0]
     display = NotebookDisplay(notebook.display, now=lambda: clock[0])
     for moment in range(100):
@@ -95,7 +71,7 @@ def test_a_notebook_gets_few_messages_and_always_the_last_one(notebook: Notebook
     assert notebook.outputs == [""]
 
 
-def test_dev_scores_are_a_table_in_a_notebook_and_lines_elsewhere(notebook: Notebook) -> None:
+def test_dev_scores_are_a_table_in_a_notebook_and_lines_elsewhere(notebook: FrontEnd) -> None:
     said: list[str] = []
     events = [{"step": step, "epochs": step / 10, "metrics": {"accuracy": 0.5 + step / 100}} for step in (0, 10, 20)]
     line = ProgressLine()
@@ -111,7 +87,7 @@ def test_dev_scores_are_a_table_in_a_notebook_and_lines_elsewhere(notebook: Note
     assert said[2] == "step 20  epoch 2.00  dev: accuracy 0.7000"
 
 
-def test_a_display_is_chosen_by_where_the_process_runs(notebook: Notebook, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_display_is_chosen_by_where_the_process_runs(notebook: FrontEnd, monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(choose_display(), NotebookDisplay)
     assert isinstance(choose_display(io.StringIO()), PlainDisplay)
     with silenced():
