@@ -14,7 +14,6 @@ from cloze import html_parts
 from cloze.display import Display, NotebookDisplay, PlainDisplay, TerminalDisplay, choose_display, silenced
 from cloze.training.baselines import Baseline
 from cloze.training.log import ProgressLine
-
 from tests.notebooks import FrontEnd, become_kernel
 
 

@@ -18,7 +18,7 @@ from cloze.comparison.best.verdict import Verdict, as_data, as_text, remarks, se
 from cloze.errors import Say
 from cloze.hub import local_folder
 from cloze.jobs import workers_on
-from cloze.reports.plot import Plot
+from cloze.reports.plot import Figures
 
 
 class Best:
@@ -50,9 +50,9 @@ class Best:
     def _repr_html_(self) -> str:
         return result_html(*table(self.verdict), remarks(self.verdict), self.page)
 
-    def plot(self) -> Plot:
+    def plot(self) -> Figures:
         """The figures of the page: the score of every system with its interval, and the learning curve."""
-        return Plot(figures(self.verdict))
+        return Figures(figures(self.verdict))
 
 
 @checked

@@ -18,7 +18,7 @@ from cloze.comparison.sentence import as_data, as_records, remarks, rows, senten
 from cloze.errors import Say
 from cloze.hub import local_folder
 from cloze.jobs import workers_on
-from cloze.reports.plot import Plot
+from cloze.reports.plot import Figures
 
 
 class Comparison:
@@ -57,9 +57,9 @@ class Comparison:
     def _repr_html_(self) -> str:
         return result_html(*rows(self.answer), remarks(self.answer), self.page)
 
-    def plot(self) -> Plot:
+    def plot(self) -> Figures:
         """The figures of the page: scores with their spread over seeds, and what they cost."""
-        return Plot(figures_of(self.answer))
+        return Figures(figures_of(self.answer))
 
 
 @checked

@@ -43,7 +43,7 @@ from cloze.hub import local_folder, publish
 from cloze.interop.vectors import Vectors, open_vectors
 from cloze.interop.vectors.checkpoint import has_vectors
 from cloze.recipe.user_files import import_files
-from cloze.reports.plot import Plot, plot_run
+from cloze.reports.plot import Figures, plot_run
 from cloze.runs.finetuning.measure_result import with_pictures
 from cloze.tasks.evaluation import cut_of, evaluate, predict
 from cloze.tasks.given import given_examples
@@ -402,7 +402,7 @@ class Model:
         """The word vectors: `words`, `matrix` (N, D), `vector(word)`."""
         return open_vectors(self.folder)
 
-    def plot(self) -> Plot:
+    def plot(self) -> Figures:
         """The losses of the training with their baselines, and the scores on dev, as figures: `plot().save("losses.svg")`.
 
         Raises:

@@ -18,7 +18,7 @@ from cloze.comparison.sweep_page import curves, finish, value_figures
 from cloze.errors import Say
 from cloze.hub import local_folder
 from cloze.jobs import workers_on
-from cloze.reports.plot import Plot
+from cloze.reports.plot import Figures
 
 
 class Swept:
@@ -65,9 +65,9 @@ class Swept:
     def _repr_html_(self) -> str:
         return result_html(*rows(self.finding), remarks(self.finding), self.page)
 
-    def plot(self) -> Plot:
+    def plot(self) -> Figures:
         """The figures of the page: the losses of all trials, and losses against values."""
-        return Plot([*curves(self.finding), *value_figures(self.finding)])
+        return Figures([*curves(self.finding), *value_figures(self.finding)])
 
 
 @checked

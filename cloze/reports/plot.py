@@ -32,7 +32,7 @@ _ALONE = "svg{color:#1d2129}@media (prefers-color-scheme: dark){svg{color:#e7e5d
 _COLOUR = re.compile(r"--c:var\(--series-(\d)\)")
 
 
-class Plot:
+class Figures:
     """Figures of a report. A notebook shows them, `save` writes them into a file."""
 
     def __init__(self, figures: Iterable[Figure]) -> None:
@@ -53,7 +53,7 @@ class Plot:
         return target
 
     def __repr__(self) -> str:
-        return f"<cloze plot: {' · '.join(figure.title for figure in self.figures) or 'nothing to show yet'}>"
+        return f"<cloze figures: {' · '.join(figure.title for figure in self.figures) or 'nothing to show yet'}>"
 
     def _repr_svg_(self) -> str:
         return _svg(self.figures, _STYLE + _ALONE)
@@ -65,7 +65,7 @@ class Plot:
         return f'<div style="display:flex;flex-wrap:wrap;gap:{_GAP}px">{svgs}</div>'
 
 
-def plot_run(folder: Path, *, what: str) -> Plot:
+def plot_run(folder: Path, *, what: str) -> Figures:
     """The losses of a run against tokens, and its scores on dev examples, with baselines; of several seeds without.
 
     Raises:
@@ -78,7 +78,7 @@ def plot_run(folder: Path, *, what: str) -> Plot:
             f"{what}: {folder} has no log of its training. The folder of a run has one; what `save` writes and models from "
             "elsewhere have none."
         ) from None
-    return Plot([*loss_figures(runs)[:1], *dev_figures(runs)])
+    return Figures([*loss_figures(runs)[:1], *dev_figures(runs)])
 
 
 def _svg(figures: Sequence[Figure], style: str) -> str:

@@ -22,8 +22,8 @@ STAGED = ROOT / "build" / "docs"
 
 #: The pages and figures of the site and the files that pages link to, as patterns from the root.
 PATTERNS = (
-    "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/**/*.md", "docs/tutorials/*.ipynb", "docs/figures/*", "docs/site/*.css", "docs/site/*.js",
-    "benchmarks/*.md", "reproductions/*.md", "reproductions/results/*.jsonl",
+    "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/**/*.md", "docs/tutorials/*.ipynb", "docs/figures/*",
+    "docs/site/*.css", "docs/site/*.js", "benchmarks/*.md", "reproductions/*.md", "reproductions/results/*.jsonl",
 )  # fmt: skip
 
 #: The figures that scripts draw from results in the repository, and how; `docs/figures` has only what README and the tour show.
@@ -56,8 +56,8 @@ API: dict[str, tuple[str, str, tuple[str, ...]]] = {
         (
             "cloze.decoding.filling.Filled", "cloze.decoding.filling.Candidate", "cloze.decoding.generating.generation.Generated",
             "cloze.decoding.scores.scoring.Score", "cloze.tasks.kinds.classification.PredictedClass",
-            "cloze.tasks.task.Evaluation", "cloze.tasks.search.Hit",
-            "cloze.reports.plot.Plot", "cloze.decoding.vectors.neighbours.Neighbour", "cloze.interop.vectors.vectors.Vectors", "cloze.training.run.Outcome",
+            "cloze.tasks.task.Evaluation", "cloze.tasks.search.Hit", "cloze.reports.plot.Figures",
+            "cloze.decoding.vectors.neighbours.Neighbour", "cloze.interop.vectors.vectors.Vectors", "cloze.training.run.Outcome",
         ),
     ),
     "extend": (

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import pytest
 
 from cloze.errors import CheckpointError, UserError
-from cloze.reports.plot import Plot, plot_run
+from cloze.reports.plot import Figures, plot_run
 
 from .runs import write_run
 
@@ -42,7 +42,7 @@ def test_a_plot_is_saved_as_one_svg_that_needs_nothing_else(tmp_path: Path) -> N
     panels = root.findall(f"{SVG}svg")
     ends = [float(panel.get("y", "")) + float(panel.get("height", "")) for panel in panels]
     assert ends[0] < float(panels[1].get("y", "")) and ends[1] == float(root.get("height", ""))
-    assert repr(plot) == "<cloze plot: Loss against tokens · accuracy on the dev examples>"
+    assert repr(plot) == "<cloze figures: Loss against tokens · accuracy on the dev examples>"
 
 
 def test_curves_have_a_legend_and_level_lines_have_their_names(tmp_path: Path) -> None:
@@ -54,11 +54,11 @@ def test_curves_have_a_legend_and_level_lines_have_their_names(tmp_path: Path) -
 def test_a_notebook_gets_each_figure_with_the_colours_of_the_page(tmp_path: Path) -> None:
     html = plot_run(tuned(tmp_path / "run"), what="plot")._repr_html_()
     assert html.count("cloze-plot\"") == 2 and "prefers-color-scheme" not in html and "currentColor" in html
-    assert "nothing to show yet" in Plot([])._repr_html_()
+    assert "nothing to show yet" in Figures([])._repr_html_()
 
 
 def test_what_cannot_be_plotted_or_saved_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"^model\.plot: .*published has no log of its training\. The folder of a run has one"):
+    with pytest.raises(CheckpointError, match=r"^model\.plot: .*published has no log of its training\. The folder of a"):
         plot_run(tmp_path / "published", what="model.plot")
     with pytest.raises(UserError, match=r"losses\.png: figures are saved as SVG\. Expected a name that ends in \.svg\."):
-        Plot([]).save(tmp_path / "losses.png")
+        Figures([]).save(tmp_path / "losses.png")
