@@ -99,7 +99,8 @@ def site_pages() -> dict[str, str]:
         str(Path(name).with_suffix(".md")): notebook_page(Path(name).name, (ROOT / name).read_text(encoding="utf-8"))
         for name in sources() if name.endswith(".ipynb")
     }  # fmt: skip
-    return {name: build_page(name, text) for name, text in written.items()} | notebooks | api_pages()
+    built = {name: build_page(name, text).replace(".ipynb)", ".md)") for name, text in written.items()}  # links to notebooks
+    return built | notebooks | api_pages()
 
 
 def draw(folder: Path) -> None:
