@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
+import tokenizers
+
 from cloze.errors import CheckpointError, ClozeError, RecipeError
 from cloze.text.apart import read_segmenter, write_segmenter
 from cloze.text.joins import PHRASES, Joins, read_joins
@@ -169,12 +171,12 @@ def saved_frame(tokenizer: Described, folder: Path) -> str:
     tokenizer_config.json decides where it says `add_bos_token` or `add_eos_token`, else the post-processor of tokenizer.json. Its
     special tokens need roles: any other is a `CheckpointError`.
     """
-    config, file = _read_json(folder / "tokenizer_config.json"), folder / "tokenizer.json"
+    config, file = read_json_object(folder / "tokenizer_config.json"), folder / "tokenizer.json"
     switches = {"[BOS]": config.get("add_bos_token"), "[EOS]": config.get("add_eos_token")}
     if any(isinstance(switch, bool) for switch in switches.values()):
         begin, end = ([role] if switch and role in tokenizer.roles else [] for role, switch in switches.items())
         return " ".join([*begin, "{A}", *end])
-    post_processor = _read_json(file).get("post_processor")
+    post_processor = read_json_object(file).get("post_processor")
     if not post_processor:
         return "{A}"
     whole = tokenizers.Tokenizer.from_file(str(file))
