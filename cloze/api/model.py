@@ -37,6 +37,7 @@ from cloze.decoding.scores.windows import Windows
 from cloze.decoding.unknown import vector_remarks
 from cloze.decoding.vectors.embedding import Pooling, embed, length_of, sentence_head
 from cloze.decoding.vectors.neighbours import Method, Neighbour, analogy, neighbours
+from cloze.decoding.vectors.prompted import prompted
 from cloze.decoding.vectors.word_sets import fitting
 from cloze.errors import CheckpointError, ClozeError, UserError
 from cloze.hub import local_folder, publish
@@ -232,7 +233,7 @@ class Model:
 
     def embed(
         self, texts: str | Texts, *, layer: int = -1, pooling: Pooling | None = None, normalise: bool = False,
-        length: int | None = None, language: str | None = None, batch: int | None = None,
+        length: int | None = None, prompt: str | None = None, language: str | None = None, batch: int | None = None,
     ) -> NDArray[np.float32]:
         """One vector per text. Texts that are too long are cut, with a warning; that of a text without tokens is zero.
 
@@ -242,6 +243,7 @@ class Model:
             pooling: mean, max, first or summary; default: as the checkpoint was trained to give vectors, else mean.
             normalise: Divide each vector by its length, so that dot products are cosines.
             length: The most tokens to read of a text.
+            prompt: The name of a prompt of the folder, which comes before each text; default: the folder's default, if any.
             language: The language of the texts, for networks that read one.
             batch: Texts at once; default: by their length.
 
@@ -251,7 +253,8 @@ class Model:
         self._require("embed", self._require_states)
         reader = Reader.of(self.checkpoint, language=language)
         strings, alone = as_list(texts)
-        framed = reader.encode(strings, max_length=length or (length_of(self.checkpoint) if pooling is None else None))
+        read_texts = prompted(self.checkpoint, strings, prompt, usual=pooling is None and layer == -1)
+        framed = reader.encode(read_texts, max_length=length or (length_of(self.checkpoint) if pooling is None else None))
         if cut := sum(row.cut > 0 for row in framed):
             most = max(map(len, framed))
             warnings.warn(f"{cut} of {len(strings)} texts have more than {most} tokens and lost their end.", stacklevel=2)
