@@ -1,0 +1,188 @@
+"""Data sets of the Hugging Face Hub by name, `hf://datasets/ORG/NAME[@REVISION][:CONFIG[/SPLIT]]`, read as a stream.
+
+The library `datasets` reads them in any format that it knows; only some rows at a time are held. Code of a repository is never
+fetched or run. No server is asked, and `datasets` is not imported, before a name is used.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from cloze.corpus.readers.columnar import require_text_column
+from cloze.errors import CorpusError, MissingExtra, did_you_mean, nearest
+from cloze.hub import Request, explained
+
+TOGETHER = 1024  # rows read at a time
+_NAME = re.compile(
+    r"hf:/{1,2}datasets/(?P<repository>[\w.-]+(?:/[\w.-]+)?)(?:@(?P<revision>[^:]+))?(?::(?P<config>[^/]+)(?:/(?P<split>[^/]+))?)?"
+)
+_SHOWN = 20  # names in a message
+_DEFAULT_SPLIT = "train"
+
+
+@dataclass(frozen=True)
+class DatasetName:
+    """A data set of the hub, its revision, configuration and split; what is empty is chosen by `split_of`."""
+
+    repository: str
+    revision: str = ""
+    config: str = ""
+    split: str = ""
+
+    @classmethod
+    def parse(cls, text: str | Path) -> DatasetName | None:
+        """The name in a text, also one whose slashes a `Path` has merged; None for any other path."""
+        match = _NAME.fullmatch(str(text))
+        return None if match is None else cls(**{part: value or "" for part, value in match.groupdict().items()})
+
+    def __str__(self) -> str:
+        revision, config = f"@{self.revision}" if self.revision else "", f":{self.config}" if self.config else ""
+        return f"hf://datasets/{self.repository}{revision}{config}{f'/{self.split}' if self.split else ''}"
+
+
+def is_dataset(path: str | Path) -> bool:
+    """Whether this is the name of a data set of the hub."""
+    return str(path).startswith("hf:/") and DatasetName.parse(path) is not None
+
+
+@dataclass(frozen=True)
+class DatasetSplit:
+    """One split of a data set at a commit: its full name, and the bytes of each of its files, 0 where unknown."""
+
+    name: DatasetName
+    sizes: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return str(self.name)
+
+    def tables(self, start: int = 0, stop: int | None = None, *, columns: list[str] | None = None) -> Iterator[Any]:
+        """The rows of the files `start` … `stop` - 1 in order, as Arrow tables of some rows. `columns` are those that are needed;
+        formats that cannot skip the others give all."""
+        with _understood(self.name):
+            stream = self._stream(columns)
+            for number in range(start, stream.num_shards if stop is None else stop):
+                yield from stream.shard(stream.num_shards, number).with_format("arrow").iter(batch_size=TOGETHER)
+
+    def features(self) -> Any:
+        """The columns as the data set declares them (`datasets.Features`); None if it declares none."""
+        with _understood(self.name):
+            return self._stream(None).features
+
+    def texts(self, column: str, start: int = 0, stop: int | None = None) -> Iterator[list[str]]:
+        """The cells of a column of text, some rows at a time; a missing cell is empty. `start`, `stop` as in `tables`."""
+        features = self.features()
+        if features is not None:
+            require_text_column(str(self), column, features.arrow_schema)
+        for table in self.tables(start, stop, columns=None if features is None else [column]):
+            require_text_column(str(self), column, table.schema)
+            yield [text or "" for text in table.column(column).to_pylist()]
+
+    def _stream(self, columns: list[str] | None) -> Any:
+        builder = copy.copy(_builder(replace(self.name, split="")))
+        builder.config, builder.info = copy.copy(builder.config), builder.info.copy()
+        if columns is not None and hasattr(builder.config, "columns"):
+            builder.config.columns = columns
+        return builder.as_streaming_dataset(self.name.split)
+
+
+@lru_cache(maxsize=64)  # a process reads one commit, even if the branch moves on
+def split_of(path: str) -> DatasetSplit:
+    """The split that a name means, at the commit of today. Without a configuration it is the only or the default one, without a
+    split `train` or the only one.
+
+    Raises:
+        CorpusError: There is no such data set, revision, configuration or split; a configuration or a split must be named; its
+            terms were not accepted; the server does not answer; it is read by code, which is never run.
+        MissingExtra: `datasets` is not installed.
+    """
+    name = DatasetName.parse(path)
+    if name is None or "/" not in name.repository:
+        raise CorpusError(f"{path}: expected hf://datasets/ORG/NAME, such as hf://datasets/stanfordnlp/imdb.")
+    with _understood(name) as datasets:
+        from huggingface_hub import HfApi
+
+        described = HfApi().dataset_info(name.repository, revision=name.revision or None, files_metadata=True)
+        file_sizes = {file.rfilename: file.size or 0 for file in described.siblings or ()}
+        script = f"{name.repository.rpartition('/')[2]}.py"
+        if script in file_sizes:
+            raise CorpusError(
+                f"{name}: is read by code of the repository, {script}, which cloze never runs.\n"
+                "  Look on the Hub for a copy of it in Parquet, or write its rows to files and give those."
+            )
+        pinned = replace(name, repository=described.id, revision=described.sha)
+        address = f"hf://datasets/{pinned.repository}"  # never a folder of this name
+        configs = datasets.get_dataset_config_names(address, revision=pinned.revision)
+        config = name.config
+        if not config and len(configs) > 1:
+            config = datasets.get_dataset_default_config_name(address, revision=pinned.revision) or ""
+        pinned = replace(pinned, config=_chosen(name, "configuration", config, configs))
+        data_files = {str(split): files for split, files in (_builder(replace(pinned, split="")).config.data_files or {}).items()}
+        if not data_files:
+            raise FileNotFoundError
+        split = name.split or (_DEFAULT_SPLIT if _DEFAULT_SPLIT in data_files else "")
+        pinned = replace(pinned, split=_chosen(replace(name, config=pinned.config), "split", split, list(data_files)))
+        files = [str(file).partition(f"@{pinned.revision}/")[2] for file in data_files[pinned.split]]
+        sizes = tuple(file_sizes.get(file, 0) for file in files)
+        count = DatasetSplit(pinned, ())._stream(None).num_shards
+    return DatasetSplit(pinned, sizes if count == len(sizes) else (sum(sizes) // max(count, 1),) * count)
+
+
+@lru_cache(maxsize=16)
+def _builder(name: DatasetName) -> Any:
+    import datasets
+
+    return datasets.load_dataset_builder(f"hf://datasets/{name.repository}", name.config, revision=name.revision)
+
+
+def _chosen(name: DatasetName, what: str, value: str, names: list[str]) -> str:
+    """The configuration or the split of this name; without a name, the only one."""
+    if not value and len(names) == 1:
+        return names[0]
+    if value in names:
+        return value
+    listing = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else "")
+    example = nearest(value, names) or names[0]
+    full = replace(name, **({"config": example, "split": name.split} if what == "configuration" else {"split": example}))
+    problem = f"has no {what} {value!r}" if value else f"has several {what}s, of which none is named"
+    hint = f"{did_you_mean(nearest(value, names))} " if value else ""
+    raise CorpusError(f"{name}: {problem}; it has: {listing}.\n  {hint}Name it, such as {full}")
+
+
+@contextmanager
+def _understood(name: DatasetName) -> Iterator[Any]:
+    """Gives the library `datasets`, and turns what can go wrong with it and on the way to the hub into `CorpusError`s."""
+    try:
+        import datasets
+    except ImportError:
+        raise MissingExtra("datasets", "datasets", f"reading {name}") from None
+    import pyarrow
+
+    datasets.disable_progress_bars()
+    datasets.logging.set_verbosity(datasets.logging.CRITICAL)
+    request = Request(
+        str(name), name.revision or "main", page=f"datasets/{name.repository}", error=CorpusError,
+        absent="there is no such data set on the Hugging Face Hub, or it is private.\n"
+        "  Check the name; for a private data set, run: hf auth login",
+        offline="a data set is read over the network, and HF_HUB_OFFLINE is set.\n"
+        "  Unset it, or give a token store that was built before.",
+    )
+    try:
+        with explained(request):
+            try:
+                yield datasets
+            except FileNotFoundError:
+                raise CorpusError(
+                    f"{name}: has no files of data that the library datasets reads. Download its files and give those."
+                ) from None
+    except (pyarrow.ArrowException, ValueError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise CorpusError(
+            f"{name}: its files are not what it declares ({reason}). Ask its authors, or name another revision."
+        ) from None
