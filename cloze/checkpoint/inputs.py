@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from cloze.corpus import Store
-from cloze.corpus.readers.hub_datasets import is_dataset
+from cloze.corpus.readers.hub_datasets import is_dataset, is_pinned
+from cloze.corpus.readers.hub_tables import with_dataset_names
 from cloze.corpus.stores.store import file_hash
 from cloze.errors import CheckpointError
 
@@ -108,7 +109,8 @@ def store_digest(store: Store) -> str:
 
 def store_input(store: Store, paths: Sequence[str]) -> dict[str, Any]:
     """A store as `run.json` records it, with the data sets of the hub that it was built from, at their commits."""
-    names = [file["path"] for file in store.header.get("report", {}).get("files", ()) if is_dataset(file["path"])]
+    files = [file["path"] for file in store.header.get("report", {}).get("files", ())]
+    names = list(filter(is_pinned, map(with_dataset_names, [*files, *paths])))
     datasets = {"datasets": names} if names else {}
     return {"given": list(paths), "store": store_digest(store), "tokens": store.size, **datasets}
 

@@ -17,7 +17,7 @@ from cloze.corpus.readers import hub_datasets
 from cloze.corpus.readers.hub_datasets import DatasetName, is_dataset, split_of
 from cloze.corpus.stores.build import build_store
 from cloze.errors import CorpusError
-from cloze.text import Tokenizer, train
+from cloze.text import TextSpec, Tokenizer, train
 from tests.hub_server import Hub, serving
 
 datasets = pytest.importorskip("datasets")
@@ -38,7 +38,7 @@ def write_rows(file: Path, rows: dict[str, Any], features: Any = None) -> None:
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
-    return train({"word_bpe": {"size": 300}}, TEXTS)
+    return train(TextSpec.of({}, "wordpiece", {"size": 300}), TEXTS)
 
 
 @pytest.fixture
@@ -70,8 +70,8 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     (root / "empty" / "README.md").write_text("nothing\n")
     names = ("texts", "reviews", "several", "script", "empty")
     served = Hub({f"datasets/org/{name}": root / name for name in names}, gated={"datasets/org/gated"})
-    for cache in (hub_datasets.split_of, hub_datasets._builder):
-        cache.cache_clear()
+    hub_datasets._SPLITS.clear()
+    hub_datasets._builder.cache_clear()
     HfFileSystem.clear_instance_cache()
     with serving(served) as address:
         monkeypatch.setattr(constants, "ENDPOINT", address)  # as HF_ENDPOINT does when the client is imported

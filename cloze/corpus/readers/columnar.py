@@ -56,7 +56,7 @@ def columnar_rows(path: Path | str, only: Collection[str] | None = None) -> Iter
             names = [name for name in part.schema.names if only is None or name in only]
             if only is not None and len(names) < len(set(only)):
                 names, only = list(part.schema.names), None
-            binary = [name for name in names if _holds_bytes(part.schema.field(name).type)]
+            binary = [name for name in names if holds_bytes(part.schema.field(name).type)]
             if binary and only is not None:
                 raise TaskError(f"{path}: the column {binary[0]!r} holds bytes; expected text, numbers or lists of them.")
             names = [name for name in names if name not in binary]
@@ -168,11 +168,12 @@ def _understood(path: Path | str, kind: type[UserError] = TaskError) -> Iterator
         raise kind(f"{path}: a damaged Parquet or Arrow file ({reason}). Copy or write it again.") from None
 
 
-def _holds_bytes(kind: Any) -> bool:
+def holds_bytes(kind: Any) -> bool:
+    """Whether an Arrow type is bytes or has some inside."""
     import pyarrow
 
     if pyarrow.types.is_nested(kind):
-        return any(_holds_bytes(kind.field(number).type) for number in range(kind.num_fields))
+        return any(holds_bytes(kind.field(number).type) for number in range(kind.num_fields))
     return "binary" in str(kind)
 
 

@@ -23,6 +23,7 @@ TOGETHER = 1024  # rows read at a time
 _NAME = re.compile(
     r"hf:/{1,2}datasets/(?P<repository>[\w.-]+(?:/[\w.-]+)?)(?:@(?P<revision>[^:]+))?(?::(?P<config>[^/]+)(?:/(?P<split>[^/]+))?)?"
 )
+_COMMIT = re.compile("[0-9a-f]{40}")
 _SHOWN = 20  # names in a message
 _DEFAULT_SPLIT = "train"
 
@@ -52,12 +53,20 @@ def is_dataset(path: str | Path) -> bool:
     return str(path).startswith("hf:/") and DatasetName.parse(path) is not None
 
 
+def is_pinned(path: str | Path) -> bool:
+    """Whether this is the name of a split of a data set at a commit."""
+    name = DatasetName.parse(path)
+    return name is not None and bool(_COMMIT.fullmatch(name.revision) and name.config and name.split)
+
+
 @dataclass(frozen=True)
 class DatasetSplit:
-    """One split of a data set at a commit: its full name, and the bytes of each of its files, 0 where unknown."""
+    """One split of a data set at a commit: its full name, the bytes of each of its files (0 where unknown), and its columns as it
+    declares them (`datasets.Features`; None if it declares none)."""
 
     name: DatasetName
     sizes: tuple[int, ...]
+    features: Any
 
     def __str__(self) -> str:
         return str(self.name)
@@ -65,34 +74,23 @@ class DatasetSplit:
     def tables(self, start: int = 0, stop: int | None = None, *, columns: list[str] | None = None) -> Iterator[Any]:
         """The rows of the files `start` … `stop` - 1 in order, as Arrow tables of some rows. `columns` are those that are needed;
         formats that cannot skip the others give all."""
-        with _understood(self.name):
-            stream = self._stream(columns)
+        with understood(self.name):
+            stream = _stream(self.name, columns)
             for number in range(start, stream.num_shards if stop is None else stop):
                 yield from stream.shard(stream.num_shards, number).with_format("arrow").iter(batch_size=TOGETHER)
 
-    def features(self) -> Any:
-        """The columns as the data set declares them (`datasets.Features`); None if it declares none."""
-        with _understood(self.name):
-            return self._stream(None).features
-
     def texts(self, column: str, start: int = 0, stop: int | None = None) -> Iterator[list[str]]:
         """The cells of a column of text, some rows at a time; a missing cell is empty. `start`, `stop` as in `tables`."""
-        features = self.features()
-        if features is not None:
-            require_text_column(str(self), column, features.arrow_schema)
-        for table in self.tables(start, stop, columns=None if features is None else [column]):
+        if self.features is not None:
+            require_text_column(str(self), column, self.features.arrow_schema)
+        for table in self.tables(start, stop, columns=None if self.features is None else [column]):
             require_text_column(str(self), column, table.schema)
             yield [text or "" for text in table.column(column).to_pylist()]
 
-    def _stream(self, columns: list[str] | None) -> Any:
-        builder = copy.copy(_builder(replace(self.name, split="")))
-        builder.config, builder.info = copy.copy(builder.config), builder.info.copy()
-        if columns is not None and hasattr(builder.config, "columns"):
-            builder.config.columns = columns
-        return builder.as_streaming_dataset(self.name.split)
+
+_SPLITS: dict[str, DatasetSplit] = {}  # by every name that was asked for: a process reads one commit, even if the branch moves on
 
 
-@lru_cache(maxsize=64)  # a process reads one commit, even if the branch moves on
 def split_of(path: str) -> DatasetSplit:
     """The split that a name means, at the commit of today. Without a configuration it is the only or the default one, without a
     split `train` or the only one.
@@ -102,10 +100,17 @@ def split_of(path: str) -> DatasetSplit:
             terms were not accepted; the server does not answer; it is read by code, which is never run.
         MissingExtra: `datasets` is not installed.
     """
+    if path not in _SPLITS:
+        split = _fetched_split(path)
+        _SPLITS[path] = _SPLITS[str(split)] = split
+    return _SPLITS[path]
+
+
+def _fetched_split(path: str) -> DatasetSplit:
     name = DatasetName.parse(path)
     if name is None or "/" not in name.repository:
         raise CorpusError(f"{path}: expected hf://datasets/ORG/NAME, such as hf://datasets/stanfordnlp/imdb.")
-    with _understood(name) as datasets:
+    with understood(name) as datasets:
         from huggingface_hub import HfApi
 
         described = HfApi().dataset_info(name.repository, revision=name.revision or None, files_metadata=True)
@@ -130,8 +135,18 @@ def split_of(path: str) -> DatasetSplit:
         pinned = replace(pinned, split=_chosen(replace(name, config=pinned.config), "split", split, list(data_files)))
         files = [str(file).partition(f"@{pinned.revision}/")[2] for file in data_files[pinned.split]]
         sizes = tuple(file_sizes.get(file, 0) for file in files)
-        count = DatasetSplit(pinned, ())._stream(None).num_shards
-    return DatasetSplit(pinned, sizes if count == len(sizes) else (sum(sizes) // max(count, 1),) * count)
+        stream = _stream(pinned, None)
+        count = stream.num_shards
+    return DatasetSplit(pinned, sizes if count == len(sizes) else (sum(sizes) // max(count, 1),) * count, stream.features)
+
+
+def _stream(name: DatasetName, columns: list[str] | None) -> Any:
+    """A split as `datasets.IterableDataset`; with `columns` and a format that can skip the others, of these alone."""
+    builder = copy.copy(_builder(replace(name, split="")))
+    builder.config, builder.info = copy.copy(builder.config), builder.info.copy()
+    if columns is not None and hasattr(builder.config, "columns"):
+        builder.config.columns = columns
+    return builder.as_streaming_dataset(name.split)
 
 
 @lru_cache(maxsize=16)
@@ -156,7 +171,7 @@ def _chosen(name: DatasetName, what: str, value: str, names: list[str]) -> str:
 
 
 @contextmanager
-def _understood(name: DatasetName) -> Iterator[Any]:
+def understood(name: DatasetName) -> Iterator[Any]:
     """Gives the library `datasets`, and turns what can go wrong with it and on the way to the hub into `CorpusError`s."""
     try:
         import datasets
