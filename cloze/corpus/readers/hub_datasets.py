@@ -163,7 +163,7 @@ def _chosen(name: DatasetName, what: str, value: str, names: list[str]) -> str:
     if value in names:
         return value
     listing = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else "")
-    example = nearest(value, names) or names[0]
+    example = [*nearest(value, names), names[0]][0]
     full = replace(name, **({"config": example, "split": name.split} if what == "configuration" else {"split": example}))
     problem = f"has no {what} {value!r}" if value else f"has several {what}s, of which none is named"
     hint = f"{did_you_mean(nearest(value, names))} " if value else ""
