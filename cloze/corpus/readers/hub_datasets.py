@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -24,6 +25,7 @@ _NAME = re.compile(
     r"hf:/{1,2}datasets/(?P<repository>[\w.-]+(?:/[\w.-]+)?)(?:@(?P<revision>[^:]+))?(?::(?P<config>[^/]+)(?:/(?P<split>[^/]+))?)?"
 )
 _COMMIT = re.compile("[0-9a-f]{40}")
+_BUFFER = 1 << 20  # bytes of a column that are read at a time
 _SHOWN = 20  # names in a message
 _DEFAULT_SPLIT = "train"
 
@@ -75,9 +77,8 @@ class DatasetSplit:
         """The rows of the files `start` … `stop` - 1 in order, as Arrow tables of some rows. `columns` are those that are needed;
         formats that cannot skip the others give all."""
         with understood(self.name):
-            stream = _stream(self.name, columns)
-            for number in range(start, stream.num_shards if stop is None else stop):
-                yield from stream.shard(stream.num_shards, number).with_format("arrow").iter(batch_size=TOGETHER)
+            for stream in _streams(self.name, columns)[start:stop]:
+                yield from stream.iter(batch_size=TOGETHER)
 
     def texts(self, column: str, start: int = 0, stop: int | None = None) -> Iterator[list[str]]:
         """The cells of a column of text, some rows at a time; a missing cell is empty. `start`, `stop` as in `tables`."""
@@ -135,18 +136,41 @@ def _fetched_split(path: str) -> DatasetSplit:
         pinned = replace(pinned, split=_chosen(replace(name, config=pinned.config), "split", split, list(data_files)))
         files = [str(file).partition(f"@{pinned.revision}/")[2] for file in data_files[pinned.split]]
         sizes = tuple(file_sizes.get(file, 0) for file in files)
-        stream = _stream(pinned, None)
-        count = stream.num_shards
-    return DatasetSplit(pinned, sizes if count == len(sizes) else (sum(sizes) // max(count, 1),) * count, stream.features)
+        streams = _streams(pinned, None)
+    count = len(streams)
+    return DatasetSplit(pinned, sizes if count == len(sizes) else (sum(sizes) // count,) * count, streams[0].features)
 
 
-def _stream(name: DatasetName, columns: list[str] | None) -> Any:
-    """A split as `datasets.IterableDataset`; with `columns` and a format that can skip the others, of these alone."""
+def _streams(name: DatasetName, columns: list[str] | None) -> list[Any]:
+    """The files of a split, each as `datasets.IterableDataset` of Arrow tables; with `columns` and a format that can skip the
+    others, of these alone."""
+    from pyarrow.dataset import ParquetFragmentScanOptions
+
     builder = copy.copy(_builder(replace(name, split="")))
     builder.config, builder.info = copy.copy(builder.config), builder.info.copy()
-    if columns is not None and hasattr(builder.config, "columns"):
-        builder.config.columns = columns
-    return builder.as_streaming_dataset(name.split)
+    reading = {
+        "columns": columns, "batch_size": TOGETHER,  # rows of a group, which may be all of the file
+        "fragment_scan_options": ParquetFragmentScanOptions(pre_buffer=False, use_buffered_stream=True, buffer_size=_BUFFER),
+    }
+    for option, value in reading.items():
+        if hasattr(builder.config, option):
+            setattr(builder.config, option, value)
+    with _without_torch():
+        stream = builder.as_streaming_dataset(name.split).with_format("arrow")
+        return [stream.shard(stream.num_shards, number) for number in range(stream.num_shards)]
+
+
+@contextmanager
+def _without_torch() -> Iterator[None]:
+    """`datasets` would import torch, some 200 MB, to make its streams a subclass of torch's; not if nothing else has."""
+    from datasets import config
+
+    available = config.TORCH_AVAILABLE
+    config.TORCH_AVAILABLE = available and "torch" in sys.modules
+    try:
+        yield
+    finally:
+        config.TORCH_AVAILABLE = available
 
 
 @lru_cache(maxsize=16)
