@@ -2,10 +2,10 @@
 
     python benchmarks/stream_dataset.py [--megabytes 2000] [--shards 8] [--processes 2] [--rows-per-group 1000]
 
-Texts of random words from a list of 50,000 are written into Parquet shards, which a server on the loopback offers as a data set,
-by the hub's protocol. A fresh process builds a store from its name, with the real client. Peak memory is the sum over that process
-and its children, as in `corpus_build.py`. `other_megabytes` are all files that appear elsewhere than in the store: in the cache of
-the hub and in the folder for temporary files. The store is compared with one that is built from the shards as files.
+Texts of random words from a list of 50,000 are written into Parquet shards, which a server on the loopback offers as a data
+set, by the hub's protocol. A fresh process builds a store from its name, with the real client. Peak memory is the sum over that
+process and its children, as in `corpus_build.py`. `other_megabytes` are all files that appear elsewhere than in the store: in the
+cache of the hub and in the folder for temporary files. The store is compared with one that is built from the shards as files.
 """
 
 from __future__ import annotations

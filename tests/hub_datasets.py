@@ -29,7 +29,7 @@ def write_rows(file: Path, rows: dict[str, Any], features: Any = None) -> None:
 
 @contextmanager
 def serving_datasets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    """A hub with the data sets `org/texts` (two files), `org/reviews` (classes), `org/several` (configurations of CSV files),
+    """A hub with the data sets `org/texts` (two files), `org/reviews` (classes, bytes), `org/several` (configurations of CSV files),
     `org/script` (code), `org/gated` and `org/empty`; an empty cache."""
     import datasets
     from huggingface_hub import HfFileSystem, constants
@@ -41,9 +41,14 @@ def serving_datasets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
         rows = {"id": range(30), "text": part, "body": [text.upper() for text in part]}
         write_rows(root / "texts" / "data" / f"train-0000{number}-of-00002.parquet", rows)
     write_rows(root / "texts" / "data" / "test-00000-of-00001.parquet", {"id": [1], "text": ["A test."], "body": ["B"]})
-    features = datasets.Features(text=datasets.Value("string"), label=datasets.ClassLabel(names=["bad", "good"]))
+    features = datasets.Features(
+        text=datasets.Value("string"), label=datasets.ClassLabel(names=["bad", "good"]), photo=datasets.Value("binary")
+    )  # fmt: skip
     for split, count in (("train", 24), ("test", 8)):
-        rows = {"text": [f"{split} {'fine' if n % 2 else 'dull'} {n}" for n in range(count)], "label": [n % 2 for n in range(count)]}
+        rows = {
+            "text": [f"{split} {'fine' if n % 2 else 'dull'} {n}" for n in range(count)], "label": [n % 2 for n in range(count)],
+            "photo": [b"\x00"] * count,
+        }  # fmt: skip
         write_rows(root / "reviews" / f"{split}.parquet", rows, features)
     for config in ("de", "fr"):
         (root / "several" / config).mkdir(parents=True)

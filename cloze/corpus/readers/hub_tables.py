@@ -78,14 +78,16 @@ def local_table(path: str) -> Path:
 
 
 def _write_parquet(split: DatasetSplit, file: Path) -> None:
-    from datasets import Features
     from pyarrow import parquet
 
-    names = [field.name for field in split.features.arrow_schema if not holds_bytes(field.type)]
-    schema = Features({name: split.features[name] for name in names}).arrow_schema  # with the names of classes
+    features = split.features.copy()
+    for field in split.features.arrow_schema:
+        if holds_bytes(field.type):
+            del features[field.name]
+    schema = features.arrow_schema  # with the names of classes
     with parquet.ParquetWriter(file, schema) as writer:
-        for table in split.tables(columns=names):
-            writer.write_table(table.select(names).cast(schema))
+        for table in split.tables(columns=list(features)):
+            writer.write_table(table.select(list(features)).cast(schema))
 
 
 def _write_lines(split: DatasetSplit, file: Path) -> None:
