@@ -29,7 +29,7 @@ def write_rows(file: Path, rows: dict[str, Any], features: Any = None) -> None:
 
 @contextmanager
 def serving_datasets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    """A hub with the data sets `org/texts` (two files), `org/reviews` (classes, bytes), `org/several` (configurations of CSV files),
+    """A hub with the data sets `org/texts` (two files), `org/reviews` (classes, bytes), `org/several` (configurations, in CSV),
     `org/script` (code), `org/gated` and `org/empty`; an empty cache."""
     import datasets
     from huggingface_hub import HfFileSystem, constants
