@@ -61,7 +61,7 @@ def local_folder(checkpoint: str | Path) -> Path:
         "there is no such folder, and no such model on the Hugging Face Hub, or it is private.\n"
         "  Check the path or the name; for a private model, run: hf auth login"
     )
-    with explained(Request(name, revision or "main", absent)):
+    with explained(HubRequest(name, revision or "main", absent)):
         return _snapshot(name, revision or None)
 
 
@@ -92,14 +92,14 @@ def publish(folder: Path, name: str, *, public: bool = False) -> str:
     if constants.HF_HUB_OFFLINE:
         raise CheckpointError(f"{name}: cannot be uploaded while HF_HUB_OFFLINE is set.")
 
-    with explained(Request(name, "main", f"there is no such owner or model, or you may not write there. {_REFUSED}")):
+    with explained(HubRequest(name, "main", f"there is no such owner or model, or you may not write there. {_REFUSED}")):
         address = HfApi().create_repo(name, private=not public, exist_ok=True)
         HfApi().upload_folder(repo_id=name, folder_path=folder, commit_message="Upload a model of cloze")
         return str(address)
 
 
 @dataclass(frozen=True)
-class Request:
+class HubRequest:
     """What is asked of the hub, for messages: a repository and its revision, what to say if there is none (`absent`) or if no
     server may be asked (`offline`; None: the cache of models is named), the path of its page, and the type of the error."""
 
@@ -112,7 +112,7 @@ class Request:
 
 
 @contextmanager
-def explained(request: Request) -> Iterator[None]:
+def explained(request: HubRequest) -> Iterator[None]:
     """Everything that can go wrong between here and the hub becomes a sentence with the way out."""
     from huggingface_hub import constants, errors
 

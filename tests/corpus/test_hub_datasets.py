@@ -88,7 +88,9 @@ def test_every_refusal_names_the_way_out(hub: Hub, monkeypatch: pytest.MonkeyPat
     assert "there is no such data set on the Hugging Face Hub" in refusal("hf://datasets/org/nothing")
     assert "/datasets/org/gated, then run: hf auth login" in refusal("hf://datasets/org/gated")
     assert "has no branch, tag or commit 'v9'" in refusal("hf://datasets/org/texts@v9")
-    assert "has no configuration 'test'; it has: default.\n" in refusal("hf://datasets/org/texts:test")
+    message = refusal("hf://datasets/org/texts:test")
+    assert "has no configuration 'test'; it has: default.\n  Name it, such as hf://datasets/org/texts:default, or" in message
+    assert message.endswith("a split of it: hf://datasets/org/texts:default/test")
     assert (
         "has several configurations, of which none is named; it has: de, fr.\n  Name it, such as hf://datasets/org/several:de"
         in refusal("hf://datasets/org/several")

@@ -11,14 +11,14 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from cloze.corpus.readers.columnar import require_text_column
 from cloze.errors import CorpusError, MissingExtra, did_you_mean, nearest
-from cloze.hub import Request, explained
+from cloze.hub import HubRequest, explained
 
 TOGETHER = 1024  # rows read at a time
 _NAME = re.compile(
@@ -77,8 +77,11 @@ class DatasetSplit:
         """The rows of the files `start` … `stop` - 1 in order, as Arrow tables of some rows. `columns` are those that are needed;
         formats that cannot skip the others give all."""
         with understood(self.name):
-            for stream in _streams(self.name, columns)[start:stop]:
-                yield from stream.iter(batch_size=TOGETHER)
+            stream = _stream(self.name, columns)
+            for number in range(*slice(start, stop).indices(len(self.sizes))):
+                with _without_torch():
+                    file = stream.shard(len(self.sizes), number)
+                yield from file.iter(batch_size=TOGETHER)
 
     def texts(self, column: str, start: int = 0, stop: int | None = None) -> Iterator[list[str]]:
         """The cells of a column of text, some rows at a time; a missing cell is empty. `start`, `stop` as in `tables`."""
@@ -111,7 +114,7 @@ def _fetched_split(path: str) -> DatasetSplit:
     name = DatasetName.parse(path)
     if name is None or "/" not in name.repository:
         raise CorpusError(f"{path}: expected hf://datasets/ORG/NAME, such as hf://datasets/stanfordnlp/imdb.")
-    with understood(name) as datasets:
+    with understood(name) as datasets, _without_bars(datasets):
         from huggingface_hub import HfApi
 
         described = HfApi().dataset_info(name.repository, revision=name.revision or None, files_metadata=True)
@@ -136,14 +139,14 @@ def _fetched_split(path: str) -> DatasetSplit:
         pinned = replace(pinned, split=_chosen(replace(name, config=pinned.config), "split", split, list(data_files)))
         files = [str(file).partition(f"@{pinned.revision}/")[2] for file in data_files[pinned.split]]
         sizes = tuple(file_sizes.get(file, 0) for file in files)
-        streams = _streams(pinned, None)
-    count = len(streams)
-    return DatasetSplit(pinned, sizes if count == len(sizes) else (sum(sizes) // count,) * count, streams[0].features)
+        stream = _stream(pinned, None)
+        count = stream.num_shards
+    return DatasetSplit(pinned, sizes if count == len(sizes) else (sum(sizes) // count,) * count, stream.features)
 
 
-def _streams(name: DatasetName, columns: list[str] | None) -> list[Any]:
-    """The files of a split, each as `datasets.IterableDataset` of Arrow tables; with `columns` and a format that can skip the
-    others, of these alone."""
+def _stream(name: DatasetName, columns: list[str] | None) -> Any:
+    """A split as `datasets.IterableDataset` of Arrow tables; with `columns` and a format that can skip the others, of these
+    alone."""
     from pyarrow.dataset import ParquetFragmentScanOptions
 
     builder = copy.copy(_builder(replace(name, split="")))
@@ -152,12 +155,22 @@ def _streams(name: DatasetName, columns: list[str] | None) -> list[Any]:
         "columns": columns, "batch_size": TOGETHER,  # rows of a group, which may be all of the file
         "fragment_scan_options": ParquetFragmentScanOptions(pre_buffer=False, use_buffered_stream=True, buffer_size=_BUFFER),
     }
-    for option, value in reading.items():
-        if hasattr(builder.config, option):
-            setattr(builder.config, option, value)
+    for option in reading.keys() & {field.name for field in fields(builder.config)}:
+        setattr(builder.config, option, reading[option])
     with _without_torch():
-        stream = builder.as_streaming_dataset(name.split).with_format("arrow")
-        return [stream.shard(stream.num_shards, number) for number in range(stream.num_shards)]
+        return builder.as_streaming_dataset(name.split).with_format("arrow")
+
+
+@contextmanager
+def _without_bars(datasets: Any) -> Iterator[None]:
+    """No progress bars of `datasets`."""
+    hidden = datasets.are_progress_bars_disabled()
+    datasets.disable_progress_bars()
+    try:
+        yield
+    finally:
+        if not hidden:
+            datasets.enable_progress_bars()
 
 
 @contextmanager
@@ -190,8 +203,9 @@ def _chosen(name: DatasetName, what: str, value: str, names: list[str]) -> str:
     example = [*nearest(value, names), names[0]][0]
     full = replace(name, **({"config": example, "split": name.split} if what == "configuration" else {"split": example}))
     problem = f"has no {what} {value!r}" if value else f"has several {what}s, of which none is named"
-    hint = f"{did_you_mean(nearest(value, names))} " if value else ""
-    raise CorpusError(f"{name}: {problem}; it has: {listing}.\n  {hint}Name it, such as {full}")
+    hint = f"{did_you_mean(nearest(value, names))} ".lstrip() if value else ""
+    split = f", or a split of it: {replace(full, split=value)}" if value and what == "configuration" and not name.split else ""
+    raise CorpusError(f"{name}: {problem}; it has: {listing}.\n  {hint}Name it, such as {full}{split}")
 
 
 @contextmanager
@@ -203,9 +217,7 @@ def understood(name: DatasetName) -> Iterator[Any]:
         raise MissingExtra("datasets", "datasets", f"reading {name}") from None
     import pyarrow
 
-    datasets.disable_progress_bars()
-    datasets.logging.set_verbosity(datasets.logging.CRITICAL)
-    request = Request(
+    request = HubRequest(
         str(name), name.revision or "main", page=f"datasets/{name.repository}", error=CorpusError,
         absent="there is no such data set on the Hugging Face Hub, or it is private.\n"
         "  Check the name; for a private data set, run: hf auth login",
