@@ -18,7 +18,7 @@ from cloze.untrusted import parse_json
 
 _ENDINGS = frozenset({".parquet", ".arrow", ".feather"})
 _STATE, _SPLITS = "state.json", "dataset_dict.json"  # in a folder that `save_to_disk` wrote
-_TOGETHER = 1024  # rows made into objects at a time
+TOGETHER = 1024  # rows made into objects at a time
 _TEXT = frozenset({"string", "large_string", "string_view", "null"})  # null: no row has a text
 _Naming = Callable[[Any], Any]
 
@@ -87,6 +87,12 @@ def text_cells(path: str, column: str) -> Iterator[list[str]]:
             yield [text or "" for text in columns[column]]
 
 
+def parquet_batches(file: Any, columns: Sequence[str] | None) -> Iterator[Any]:
+    """The rows of a `pyarrow.parquet.ParquetFile`, some at a time: group by group, as a reader of several keeps what it has read."""
+    for group in range(file.num_row_groups):
+        yield from file.iter_batches(batch_size=TOGETHER, row_groups=[group], columns=columns)
+
+
 def require_text_column(path: str, column: str, schema: Any) -> None:
     """Raise a `CorpusError` if a table has no such column, or if it does not hold text."""
     if column not in schema.names:
@@ -116,8 +122,8 @@ class _Part:
     def columns(self, names: Sequence[str]) -> Iterator[dict[str, list[Any]]]:
         """The values of some columns, some rows at a time."""
         for batch in self._batches(list(names)):
-            for begin in range(0, batch.num_rows, _TOGETHER):
-                rows = batch.slice(begin, _TOGETHER)
+            for begin in range(0, batch.num_rows, TOGETHER):
+                rows = batch.slice(begin, TOGETHER)
                 yield {name: rows.column(name).to_pylist() for name in names}
 
     def _batches(self, names: list[str]) -> Iterator[Any]:
@@ -125,7 +131,7 @@ class _Part:
         import pyarrow.parquet
 
         if isinstance(self.table, pyarrow.parquet.ParquetFile):
-            yield from self.table.iter_batches(batch_size=_TOGETHER, columns=names)
+            yield from parquet_batches(self.table, names)
         elif isinstance(self.table, pyarrow.ipc.RecordBatchFileReader):
             yield from (self.table.get_batch(number) for number in range(self.table.num_record_batches))
         else:

@@ -11,21 +11,20 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from cloze.corpus.readers.columnar import require_text_column
+from cloze.corpus.readers.columnar import TOGETHER, parquet_batches, require_text_column
 from cloze.errors import CorpusError, MissingExtra, did_you_mean, nearest
 from cloze.hub import HubRequest, explained
 
-TOGETHER = 1024  # rows read at a time
 _NAME = re.compile(
     r"hf:/{1,2}datasets/(?P<repository>[\w.-]+(?:/[\w.-]+)?)(?:@(?P<revision>[^:]+))?(?::(?P<config>[^/]+)(?:/(?P<split>[^/]+))?)?"
 )
 _COMMIT = re.compile("[0-9a-f]{40}")
-_BUFFER = 1 << 20  # bytes of a column that are read at a time
+_BLOCK, _BLOCKS = 4 << 20, 4  # bytes that are fetched at a time, and how many of these are held
 _SHOWN = 20  # names in a message
 _DEFAULT_SPLIT = "train"
 
@@ -63,11 +62,12 @@ def is_pinned(path: str | Path) -> bool:
 
 @dataclass(frozen=True)
 class DatasetSplit:
-    """One split of a data set at a commit: its full name, the bytes of each of its files (0 where unknown), and its columns as it
-    declares them (`datasets.Features`; None if it declares none)."""
+    """One split of a data set at a commit: its full name, the bytes of each of its files (0 where unknown), their addresses if
+    they are Parquet, and its columns as it declares them (`datasets.Features`; None if it declares none)."""
 
     name: DatasetName
     sizes: tuple[int, ...]
+    parquet: tuple[str, ...]
     features: Any
 
     def __str__(self) -> str:
@@ -77,11 +77,31 @@ class DatasetSplit:
         """The rows of the files `start` … `stop` - 1 in order, as Arrow tables of some rows. `columns` are those that are needed;
         formats that cannot skip the others give all."""
         with understood(self.name):
-            stream = _stream(self.name, columns)
+            if self.parquet:
+                for address in self.parquet[start:stop]:
+                    yield from self._parquet_tables(address, columns)
+                return
+            stream = _stream(self.name)
             for number in range(*slice(start, stop).indices(len(self.sizes))):
                 with _without_torch():
                     file = stream.shard(len(self.sizes), number)
                 yield from file.iter(batch_size=TOGETHER)
+
+    def _parquet_tables(self, address: str, columns: list[str] | None) -> Iterator[Any]:
+        """The rows of a Parquet file. `datasets` has Arrow read ahead up to a gigabyte; here a thread fetches one block ahead."""
+        from datasets.table import table_cast
+        from huggingface_hub import HfFileSystem
+        from pyarrow import Table
+        from pyarrow.parquet import ParquetFile
+
+        features = self.features.copy()
+        for name in set(features) - set(features if columns is None else columns):
+            del features[name]
+        with HfFileSystem().open(
+            address, "rb", block_size=_BLOCK, cache_type="background", cache_options={"maxblocks": _BLOCKS}
+        ) as stream:
+            for batch in parquet_batches(ParquetFile(stream, buffer_size=_BLOCK // 4), list(features)):
+                yield table_cast(Table.from_batches([batch]), features.arrow_schema)
 
     def texts(self, column: str, start: int = 0, stop: int | None = None) -> Iterator[list[str]]:
         """The cells of a column of text, some rows at a time; a missing cell is empty. `start`, `stop` as in `tables`."""
@@ -115,6 +135,7 @@ def _fetched_split(path: str) -> DatasetSplit:
     if name is None or "/" not in name.repository:
         raise CorpusError(f"{path}: expected hf://datasets/ORG/NAME, such as hf://datasets/stanfordnlp/imdb.")
     with understood(name) as datasets, _without_bars(datasets):
+        from datasets.packaged_modules.parquet.parquet import Parquet
         from huggingface_hub import HfApi
 
         described = HfApi().dataset_info(name.repository, revision=name.revision or None, files_metadata=True)
@@ -137,26 +158,19 @@ def _fetched_split(path: str) -> DatasetSplit:
             raise FileNotFoundError
         split = name.split or (_DEFAULT_SPLIT if _DEFAULT_SPLIT in data_files else "")
         pinned = replace(pinned, split=_chosen(replace(name, config=pinned.config), "split", split, list(data_files)))
-        files = [str(file).partition(f"@{pinned.revision}/")[2] for file in data_files[pinned.split]]
-        sizes = tuple(file_sizes.get(file, 0) for file in files)
-        stream = _stream(pinned, None)
+        addresses = tuple(map(str, data_files[pinned.split]))
+        sizes = tuple(file_sizes.get(address.partition(f"@{pinned.revision}/")[2], 0) for address in addresses)
+        stream = _stream(pinned)
         count = stream.num_shards
-    return DatasetSplit(pinned, sizes if count == len(sizes) else (sum(sizes) // count,) * count, stream.features)
+        is_parquet = isinstance(_builder(replace(pinned, split="")), Parquet)
+    sizes = sizes if count == len(sizes) else (sum(sizes) // count,) * count
+    return DatasetSplit(pinned, sizes, addresses if is_parquet else (), stream.features)
 
 
-def _stream(name: DatasetName, columns: list[str] | None) -> Any:
-    """A split as `datasets.IterableDataset` of Arrow tables; with `columns` and a format that can skip the others, of these
-    alone."""
-    from pyarrow.dataset import ParquetFragmentScanOptions
-
+def _stream(name: DatasetName) -> Any:
+    """A split as `datasets.IterableDataset` of Arrow tables."""
     builder = copy.copy(_builder(replace(name, split="")))
-    builder.config, builder.info = copy.copy(builder.config), builder.info.copy()
-    reading = {
-        "columns": columns, "batch_size": TOGETHER,  # rows of a group, which may be all of the file
-        "fragment_scan_options": ParquetFragmentScanOptions(pre_buffer=False, use_buffered_stream=True, buffer_size=_BUFFER),
-    }
-    for option in reading.keys() & {field.name for field in fields(builder.config)}:
-        setattr(builder.config, option, reading[option])
+    builder.info = builder.info.copy()  # it learns the columns of one split
     with _without_torch():
         return builder.as_streaming_dataset(name.split).with_format("arrow")
 
