@@ -146,7 +146,7 @@ def _fetched_split(path: str) -> DatasetSplit:
                 f"{name}: is read by code of the repository, {script}, which cloze never runs.\n"
                 "  Look on the Hub for a copy of it in Parquet, or write its rows to files and give those."
             )
-        pinned = replace(name, repository=described.id, revision=described.sha)
+        pinned = replace(name, repository=described.id, revision=str(described.sha))
         address = f"hf://datasets/{pinned.repository}"  # never a folder of this name
         configs = datasets.get_dataset_config_names(address, revision=pinned.revision)
         config = name.config
