@@ -88,7 +88,7 @@ def text_cells(path: str, column: str) -> Iterator[list[str]]:
 
 
 def parquet_batches(file: Any, columns: Sequence[str] | None) -> Iterator[Any]:
-    """The rows of a `pyarrow.parquet.ParquetFile`, some at a time: by groups, since a reader of several keeps what it has read."""
+    """The rows of a `pyarrow.parquet.ParquetFile`, some at a time: by groups, since a reader of several keeps what it read."""
     for group in range(file.num_row_groups):
         yield from file.iter_batches(batch_size=TOGETHER, row_groups=[group], columns=columns)
 
