@@ -202,7 +202,7 @@ class Grid:
         request = {
             "recipe": candidate.recipe, "values": list(candidate.values), "size": design.size, "budget": str(budget),
             "seed": seed, "factor": factor, "store": str(self.store_folder(candidate)), "device": design.device,
-            "with": self._with, "fit": design.fit,
+            "with": self._with, "fit": design.fit, "track": list(design.track),
         }  # fmt: skip
         return Cell("pretrain", f"{candidate.name}-{budget.typed}-{_tried(seed, factor)}", identity, request)
 
@@ -280,7 +280,7 @@ class Grid:
         request = {
             "checkpoint": str(folder), "type": task.type, **files, "seed": seed, "factor": factor, "transfer": transfer.name,
             "changes": change_options, "values": self.design.tuning_of(task), "metric": self.design.metrics[task.name].name,
-            "device": self.design.device, "with": self._with, **encoding,
+            "device": self.design.device, "with": self._with, "track": list(self.design.track), **encoding,
         }  # fmt: skip
         way = "" if transfer.name == FULL else f"-{transfer.name}"
         spent = "" if budget is None else f"-{budget.typed}"

@@ -125,6 +125,13 @@ def find_files(paths: Sequence[str | Path], odd: Oddities) -> list[TextFile]:
     return list(files.values())
 
 
+def absolute(path: str | Path) -> str:
+    """The same input for a process in another folder: "-", "python-docs" and addresses as they are, paths made absolute."""
+    name = str(path)
+    is_path = os.path.exists(name) or (name not in (STDIN, PYTHON_DOCS) and "://" not in name)
+    return os.path.abspath(name) if is_path else name
+
+
 def require_paths(paths: Sequence[str | Path]) -> None:
     """Raise a `CorpusError` for a path that does not exist; no folder is listed and nothing is read."""
     for name in map(str, paths):
