@@ -126,8 +126,9 @@ def find_files(paths: Sequence[str | Path], odd: Oddities) -> list[TextFile]:
 
 
 def absolute(path: str | Path) -> str:
-    """The same input for a process in another folder: "-", "python-docs" and addresses as they are, paths made absolute."""
-    name = str(path)
+    """The same input for a process in another folder: "-", "python-docs" and addresses as they are, paths made absolute, data sets
+    with their commits."""
+    name = str(split_of(str(path))) if is_dataset(path) else str(path)
     is_path = os.path.exists(name) or (name not in (STDIN, PYTHON_DOCS) and "://" not in name)
     return os.path.abspath(name) if is_path else name
 
@@ -160,11 +161,6 @@ def _expand(pattern: str, odd: Oddities) -> list[str]:
             refuse_made(folder, ())
         return files
     raise CorpusError(f"{pattern}: no such file or folder. {nearest_path(path)}".rstrip())
-
-
-def absolute(path: str) -> str:
-    """A path that holds in any folder; the name of a data set is one."""
-    return str(split_of(path)) if is_dataset(path) else os.path.abspath(path)
 
 
 def _folder(folder: Path, odd: Oddities) -> list[str]:
