@@ -126,8 +126,8 @@ def find_files(paths: Sequence[str | Path], odd: Oddities) -> list[TextFile]:
 
 
 def absolute(path: str | Path) -> str:
-    """The same input for a process in another folder: "-", "python-docs" and addresses as they are, paths made absolute, data sets
-    with their commits."""
+    """The same input for a process in another folder: "-", "python-docs" and addresses as they are, paths made absolute, data
+    sets with their commits."""
     name = str(split_of(str(path))) if is_dataset(path) else str(path)
     is_path = os.path.exists(name) or (name not in (STDIN, PYTHON_DOCS) and "://" not in name)
     return os.path.abspath(name) if is_path else name
