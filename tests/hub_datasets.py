@@ -30,7 +30,7 @@ def write_rows(file: Path, rows: dict[str, Any], features: Any = None) -> None:
 @contextmanager
 def serving_datasets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     """A hub with the data sets `org/texts` (two files), `org/reviews` (classes, bytes), `org/several` (configurations, in CSV),
-    `org/script` (code), `org/gated` and `org/empty`; an empty cache."""
+    `org/parts` (without a split to train on), `org/script` (code), `org/gated` and `org/empty`; an empty cache."""
     import datasets
     from huggingface_hub import HfFileSystem, constants
 
@@ -58,9 +58,11 @@ def serving_datasets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
     (root / "several" / "README.md").write_text(f"---\nconfigs:\n{configs}---\n")
     write_rows(root / "script" / "train.parquet", {"text": ["a"]})
     (root / "script" / "script.py").write_text("raise SystemExit")
+    for split in ("validation", "test"):
+        write_rows(root / "parts" / f"{split}.parquet", {"text": ["a"]})
     (root / "empty").mkdir()
     (root / "empty" / "README.md").write_text("nothing\n")
-    names = ("texts", "reviews", "several", "script", "empty")
+    names = ("texts", "reviews", "several", "parts", "script", "empty")
     served = Hub({f"datasets/org/{name}": root / name for name in names}, gated={"datasets/org/gated"})
     forget_datasets()
     HfFileSystem.clear_instance_cache()

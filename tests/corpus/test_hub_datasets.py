@@ -13,6 +13,7 @@ import pytest
 from cloze.cli.main import main
 from cloze.corpus import Store
 from cloze.corpus.readers import read_documents
+from cloze.corpus.readers.columnar import columns_of
 from cloze.corpus.readers.hub_datasets import DatasetName, is_dataset, split_of
 from cloze.corpus.readers.hub_tables import local_table, with_dataset_names, with_local_tables
 from cloze.corpus.records.answer import Columns
@@ -99,6 +100,7 @@ def test_every_refusal_names_the_way_out(hub: Hub, monkeypatch: pytest.MonkeyPat
         "has no split 'tests'; it has: train, test.\n  Did you mean 'test'? Name it, such as hf://datasets/org/texts:default/test"
         in refusal("hf://datasets/org/texts:default/tests")
     )
+    assert "has several splits, of which none is named; it has: validation, test." in refusal("hf://datasets/org/parts")
     assert "no column 'content'; it has: id, text, body.\n" in refusal("hf://datasets/org/texts", "auto:content")
     assert "the column 'id' holds int64, expected text" in refusal("hf://datasets/org/texts", "auto:id")
     assert "no column 'body'; it has: text, label." in refusal("hf://datasets/org/several:de", "auto:body")
@@ -173,6 +175,7 @@ def test_labelled_rows_are_those_of_the_same_table(hub: Hub, tokenizer: Tokenize
 
 def test_labelled_rows_are_copied_once_and_read_without_the_hub(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     file = local_table("hf://datasets/org/reviews")
+    assert columns_of(file) == ("text", "label")  # without bytes
     name = f"hf://datasets/org/reviews@{commit(hub, 'reviews')}:default/train"
     assert with_dataset_names(f"mood=x:{file},dev.tsv") == f"mood=x:{name},dev.tsv"
     assert with_local_tables(f"mood=x:{name},dev.tsv") == f"mood=x:{file},dev.tsv"
