@@ -1,0 +1,12 @@
+"""Trained networks of pictures and sound, opened with transformers or timm: what they make of pictures and recordings become items.
+
+`picture_extractor` and `speech_network` open a folder or a name on the hub. transformers and timm are optional; no other package
+of cloze imports them, and these modules only inside of functions.
+May import: `corpus.items`, besides what `cloze.interop` may.
+To add a library of networks: a `PictureNetwork` in a module of its own, and a line in `opening.py`.
+Contract: tests/interop/test_backbones.py.
+"""
+
+from cloze.interop.backbones.opening import picture_extractor, speech_network
+
+__all__ = ["picture_extractor", "speech_network"]
