@@ -7,6 +7,7 @@ To add a library of networks: a `PictureNetwork` in a module of its own, and a l
 Contract: tests/interop/test_backbones.py.
 """
 
+from cloze.interop.backbones.detections import read_any_boxes
 from cloze.interop.backbones.opening import picture_extractor, speech_network
 
-__all__ = ["picture_extractor", "speech_network"]
+__all__ = ["picture_extractor", "read_any_boxes", "speech_network"]
