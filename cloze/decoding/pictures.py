@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from cloze.corpus.items import ItemSet, StoredItems, read_pictures
 from cloze.corpus.items.item_store import FEATURES
 from cloze.corpus.items.item_writer import checked, kind_of
-from cloze.corpus.items.readers import Picture
+from cloze.corpus.items.picture import Picture
 from cloze.errors import CheckpointError, CorpusError, UserError, counted, propose
 
 Int64 = NDArray[np.int64]

@@ -146,6 +146,29 @@ def test_an_interrupted_run_continues_with_equal_features(tmp_path: Path, capsys
         assert all(np.array_equal(file[name], value) for name, value in whole.items())
 
 
+def test_detections_of_torchvision_are_regions_with_classes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, pictures = write_model(tmp_path / "model", "resnet", classes=("ant", "bee")), write_pictures(tmp_path / "pictures", 2)
+    one = {"boxes": torch.tensor([[0.0, 0, 15, 10], [5, 5, 30, 20]]), "labels": torch.tensor([3, 1]),
+           "scores": torch.tensor([0.9, 0.5]), "masks": torch.zeros(2, 1, 4, 4)}  # fmt: skip
+    none = {"boxes": torch.zeros(0, 4), "labels": torch.zeros(0, dtype=torch.int64), "scores": torch.zeros(0)}
+    torch.save([one, none], tmp_path / "d.pt")
+    made = features(tmp_path, "--model", str(model), "--boxes", str(tmp_path / "d.pt"))
+    assert made["offsets"].tolist() == [0, 2, 2] and made["class"].tolist() == [3, 1] and "class_names" not in made
+    assert made["boxes"].tolist() == [[0, 0, 0.5, 0.5], [pytest.approx(1 / 6), 0.25, 1, 1]]
+    torch.save({"1.png": one}, tmp_path / "d.pt")
+    again = features(tmp_path, "--model", str(model), "--boxes", str(tmp_path / "d.pt"), "--crops")
+    assert again["keys"].tolist() == ["1.png"] and again["class"].tolist() == [3, 1] and again["probabilities"].shape == (2, 2)
+    capsys.readouterr()
+    run = ["features", str(pictures), "--out", str(tmp_path / "g.npz"), "--boxes", str(tmp_path / "d.pt")]
+    for content, what in (([one], "has the detections of 1 pictures, and the folder has 2"), ([Path("x")] * 2, "holds objects"),
+                          ([{"labels": one["labels"]}] * 2, "without boxes"), (7, "holds a int; expected a list")):  # fmt: skip
+        torch.save(content, tmp_path / "d.pt")
+        assert main(run) == 2
+        assert what in capsys.readouterr().err
+
+
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     """A hub with the model `org/vit`, and an empty cache."""
@@ -237,9 +260,10 @@ RATE = 16000
 def write_speech_model(folder: Path, name: str) -> Path:
     torch.manual_seed(0)
     if name == "whisper":
-        sizes = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2,
-                 "decoder_attention_heads": 2, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16, "vocab_size": 30, "pad_token_id": 0,
-                 "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1, "num_mel_bins": 8, "max_source_positions": 50}  # fmt: skip
+        sizes = {name: 16 for name in ("d_model", "encoder_ffn_dim", "decoder_ffn_dim")}
+        sizes |= {name: 1 for name in ("encoder_layers", "decoder_layers", "bos_token_id", "decoder_start_token_id")}
+        sizes |= {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "eos_token_id": 2, "pad_token_id": 0}
+        sizes |= {"vocab_size": 30, "num_mel_bins": 8, "max_source_positions": 50}
         transformers.WhisperModel(transformers.WhisperConfig(**sizes)).save_pretrained(folder)
         transformers.WhisperFeatureExtractor(feature_size=8, chunk_length=1).save_pretrained(folder)
         return folder

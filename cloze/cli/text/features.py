@@ -31,7 +31,9 @@ def command(
     ] = False,
     using: Annotated[
         str | None,
-        typer.Option("--with", help="Without --model: pixels, random_conv, or your own extractor, a Python file. Default: pixels."),
+        typer.Option(
+            "--with", help="Without --model: pixels, random_conv, or your own extractor, a Python file; default: pixels."
+        ),
     ] = None,
     size: Annotated[
         int | None, typer.Option(min=1, help="pixels: the side of a region (8); random_conv: the width of features (128).")

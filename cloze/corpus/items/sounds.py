@@ -1,5 +1,5 @@
-"""Recordings of texts with the times of their words → one item for each word: frames of the energies of mel bands, or what another
-`WordMeasure` makes of them."""
+"""Recordings of texts with the times of their words → one item for each word: frames of the energies of mel bands, or what
+another `WordMeasure` makes of them."""
 
 from __future__ import annotations
 

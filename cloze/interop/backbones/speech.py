@@ -72,6 +72,6 @@ class SpeechNetwork(WordMeasure):
             with torch.inference_mode():
                 states = self.encoder(values.to(self.device)).last_hidden_state[0].float().cpu().numpy()
         except RuntimeError as error:
-            raise CorpusError(f"{spoken.key}: {self.folder.name} cannot read it ({str(error).splitlines()[0]}). Is it too short?") \
-                from None
+            why = str(error).splitlines()[0]
+            raise CorpusError(f"{spoken.key}: {self.folder.name} cannot read it ({why}). Is it too short?") from None
         return states, (len(spoken.samples) if most is None else most) / self.rate
