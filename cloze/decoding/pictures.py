@@ -81,7 +81,7 @@ def require_items(loaded: Any, sets: Mapping[str, ItemSet], whose: str) -> None:
         if kinds[FEATURES].width != width:
             raise CorpusError(
                 f"{whose}: its items {name!r} have {kinds[FEATURES].width} numbers each, and the network reads {width}.\n"
-                "  Make features as for its training text: cloze features PICTURES with the same --with and --size."
+                "  Make features as for its training text: cloze features PICTURES with the same --model, or --with and --size."
             )
 
 

@@ -28,7 +28,7 @@ def without_unanswered(recipe: Recipe, stores: Mapping[str, Store], say: Say) ->
         return recipe
     lacking = dict.fromkeys(name for questions in unanswered.values() for name in questions.values())
     say(
-        f"the store has no {', '.join(lacking)}, so the network does not learn to predict this; --as-published refuses the store.\n"
+        f"the store has no {', '.join(lacking)}, so the network does not learn to predict this (--as-published refuses it).\n"
         "  Of regions, a classifier tells class, score and probabilities: cloze features --model MODEL --crops"
     )
     sources = {name: _source(source, stores[name], _read(recipe, name, entries)) for name, source in recipe.sources.items()}
@@ -70,7 +70,8 @@ def _entry(entry: EntrySpec, unanswered: Mapping[str, str]) -> EntrySpec:
     """An entry without some sets of targets."""
     edits = tuple(edit for edit in entry.exercise if _set_of(edit) not in unanswered)
     passes = tuple(
-        replace(pass_, objectives=tuple(spec for spec in pass_.objectives if spec.set not in unanswered)) for pass_ in entry.passes
+        replace(pass_, objectives=tuple(spec for spec in pass_.objectives if spec.set not in unanswered))
+        for pass_ in entry.passes
     )
     return replace(entry, exercise=edits, passes=passes) if unanswered else entry
 

@@ -122,7 +122,7 @@ def test_an_entry_of_lmdb_that_would_run_something_is_refused(tmp_path: Path) ->
     lmdb = pytest.importorskip("lmdb")
     with lmdb.open(str(tmp_path / "f.lmdb"), map_size=1 << 20) as database, database.begin(write=True) as transaction:
         transaction.put(b"7", pickle.dumps({"features": Path("x")}))
-    with pytest.raises(CorpusError, match=r"(?s)picture '7' cannot be read \(it would run pathlib.*Expected a pickled dictionary"):
+    with pytest.raises(CorpusError, match=r"(?s)picture '7' cannot be read \(it would run pathlib.*Expected a pickled"):
         list(read_pictures(tmp_path / "f.lmdb").pictures)
 
 
@@ -135,7 +135,8 @@ def test_lmdb_is_named_where_it_is_missing(tmp_path: Path, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
 def test_plain_pickles_of_every_protocol_are_read(protocol: int) -> None:
-    value = {"a": [1, 2.5, "ü", b"\xff", None, True], "f": FEATURES, "n": np.float32(2.5), "i": np.int64(3), "o": OrderedDict(x=1)}
+    value = {"a": [1, 2.5, "ü", b"\xff", None, True], "f": FEATURES, "n": np.float32(2.5), "i": np.int64(3)}
+    value["o"] = OrderedDict(x=1)
     read = read_plain(pickle.dumps(value, protocol=protocol))
     assert read["a"] == value["a"] and read["n"] == 2.5 and read["i"] == 3 and read["o"] == {"x": 1}
     assert np.array_equal(read["f"], FEATURES) and read["f"].dtype == np.float32

@@ -260,8 +260,8 @@ RATE = 16000
 def write_speech_model(folder: Path, name: str) -> Path:
     torch.manual_seed(0)
     if name == "whisper":
-        sizes = {name: 16 for name in ("d_model", "encoder_ffn_dim", "decoder_ffn_dim")}
-        sizes |= {name: 1 for name in ("encoder_layers", "decoder_layers", "bos_token_id", "decoder_start_token_id")}
+        sizes = dict.fromkeys(("d_model", "encoder_ffn_dim", "decoder_ffn_dim"), 16)
+        sizes |= dict.fromkeys(("encoder_layers", "decoder_layers", "bos_token_id", "decoder_start_token_id"), 1)
         sizes |= {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "eos_token_id": 2, "pad_token_id": 0}
         sizes |= {"vocab_size": 30, "num_mel_bins": 8, "max_source_positions": 50}
         transformers.WhisperModel(transformers.WhisperConfig(**sizes)).save_pretrained(folder)

@@ -1,5 +1,5 @@
-"""Rows of labelled text as objects with named fields: JSON lines, the captions of COCO, Parquet, Arrow, and folders that `datasets`
-wrote."""
+"""Rows of labelled text as objects with named fields: JSON lines, the captions of COCO, Parquet, Arrow, and folders that
+`datasets` wrote."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trained networks of pictures and sound, opened with transformers or timm: what they make of pictures and recordings become items.
+"""Trained networks of pictures and sound, opened with transformers or timm: their states become items.
 
 `picture_extractor` and `speech_network` open a folder or a name on the hub. transformers and timm are optional; no other package
 of cloze imports them, and these modules only inside of functions.

@@ -42,7 +42,7 @@ def read_detections(path: Path, keys: Sequence[str]) -> BoxFile:
     elif isinstance(content, (list, tuple)):
         raise CorpusError(
             f"{path}: has the detections of {len(content):,} pictures, and the folder has {len(keys):,}.\n"
-            "  Save them by key, torch.save({'dog.jpg': detections, …}, FILE), or one for each picture in the order of their names."
+            "  Save them by key, torch.save({'dog.jpg': detections, …}, FILE), or one for each picture in the order of names."
         )
     else:
         raise CorpusError(f"{path}: holds a {type(content).__name__}; expected a list of {_ENTRY}, one for each picture.")

@@ -1,4 +1,4 @@
-"""Networks of pictures of transformers: ViT, DeiT, BEiT, DINOv2, Swin, ConvNeXT, ResNet, the vision towers of CLIP and SigLIP, …"""
+"""Networks of pictures of transformers, such as ViT, DINOv2, Swin, ConvNeXT, ResNet, and the vision towers of CLIP and SigLIP."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cloze.interop.backbones.pictures import Maps, PictureNetwork, class_names, 
 
 _CLASSES = "ForImageClassification"
 _POOLER = "pooler."  # weights that are not read: features are those of the map
-_OTHERS = "cloze reads ViT, DINOv2, Swin, ConvNeXT, ResNet, the vision towers of CLIP and SigLIP, and others with one map of features"
+_OTHERS = "cloze reads ViT, DINOv2, Swin, ConvNeXT, ResNet, the vision towers of CLIP and SigLIP, and others with a map of features"
 
 
 class TransformersNetwork(PictureNetwork):
@@ -35,8 +35,8 @@ class TransformersNetwork(PictureNetwork):
         auto = transformers.AutoModelForImageClassification if classifies else transformers.AutoModel
         if input_of(auto, folder, self.config) != "pixel_values":
             raise CheckpointError(
-                f"{folder}: is a model of type {whole.model_type!r}, which does not read pictures alone; expected a backbone such "
-                f"as google/vit-base-patch16-224.\n  {_OTHERS}."
+                f"{folder}: is a model of type {whole.model_type!r}, which does not read pictures alone; expected a backbone "
+                f"such as google/vit-base-patch16-224.\n  {_OTHERS}."
             )
         self.network = opened(auto, folder, self.config, unread=_POOLER).to(device)
         self.processor = self._processor(transformers)
@@ -97,8 +97,8 @@ class TransformersNetwork(PictureNetwork):
         return states[:, -rows * columns :].unflatten(1, (rows, columns))
 
     def _grid(self, tokens: int) -> tuple[int, int]:
-        """Rows and columns of the patches among the tokens of a picture; before them may stand those of the class, of distillation
-        and registers."""
+        """Rows and columns of the patches among the tokens of a picture; before them may stand tokens of the class, of
+        distillation and registers."""
         height, width = self.side
         patch = getattr(self.config, "patch_size", None)
         first = patch if isinstance(patch, int) else max(int(part) for part in patch) if patch else 1
@@ -109,7 +109,7 @@ class TransformersNetwork(PictureNetwork):
         rows, columns = height // cell, width // cell
         if not rows or not columns or tokens - rows * columns > most:
             raise CheckpointError(
-                f"{self.folder}: {tokens} tokens for a picture of {height} x {width} in patches of {first}, which are not a map.\n"
+                f"{self.folder}: {tokens} tokens for a picture of {height} x {width} in patches of {first} are not a map.\n"
                 f"  {_OTHERS}."
             )
         return rows, columns

@@ -51,11 +51,11 @@ class PictureNetwork(ABC):
 class TrainedExtractor(FeatureExtractor):
     """The features of regions by a trained network, which sees the whole of a picture at its own size.
 
-    Without boxes, every cell of the last map is a region, in rows from the top left. A box has the mean of the map over it, where a
-    cell counts as much as the box covers of it: grid features (Jiang et al., In Defense of Grid Features for Visual Question
+    Without boxes, every cell of the last map is a region, in rows from the top left. A box has the mean of the map over it, where
+    a cell counts as much as the box covers of it: grid features (Jiang et al., In Defense of Grid Features for Visual Question
     Answering, 2020, §3) and pooled regions (Girshick, Fast R-CNN, 2015, §2.1).
-    With `crops`, each region is cut out and read as a picture of its own, and has the mean of its map; a classifier adds the arrays
-    `class`, `score` and `probabilities` (Girshick et al., Rich Feature Hierarchies, 2014, §2.2).
+    With `crops`, each region is cut out and read as a picture of its own, and has the mean of its map; a classifier adds the
+    arrays `class`, `score` and `probabilities` (Girshick et al., Rich Feature Hierarchies, 2014, §2.2).
     Differs: Fast R-CNN takes maxima over 7 x 7 bins of a region, and a mean is taken here; crops have no margin.
     """
 
