@@ -16,7 +16,7 @@ def is_coco(record: Mapping[str, Any]) -> bool:
 
 def captions_of(path: Path | str, content: Mapping[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
     """The rows of the pictures in the order of `images`, numbered from 1: `image`, the name of the file; `image_id`; and
-    `caption`, a list of texts in the order of `annotations` (captions_train2017.json; Chen et al., Microsoft COCO Captions, 2015).
+    `caption`, a list of texts in the order of `annotations` (Chen et al., Microsoft COCO Captions, 2015).
 
     A picture without captions is left out. Errors: `TaskError`.
     """

@@ -37,7 +37,7 @@ class TimmNetwork(PictureNetwork):
         self.side = (int(data["input_size"][1]), int(data["input_size"][2]))
         self.mean, self.deviation = (np.array(data[name], np.float32) for name in ("mean", "std"))
         self.filter = _FILTERS.get(str(data["interpolation"]), _FILTERS["bicubic"])
-        if count := int(getattr(network, "num_classes", 0) or 0):
+        if count := int(vars(network).get("num_classes") or 0):
             self.classes = class_names(_names(config, count), count)
 
     def prepare(self, pictures: Sequence[Pixels]) -> Tensor:
@@ -50,11 +50,11 @@ class TimmNetwork(PictureNetwork):
         features = self.network.forward_features(pixels)
         logits = self.network.forward_head(features) if self.classes else None
         if features.ndim == 4:
-            channels_first = getattr(self.network, "output_fmt", "NCHW") == "NCHW"
+            channels_first = vars(self.network).get("output_fmt", "NCHW") == "NCHW"
             return Maps(features.permute(0, 2, 3, 1) if channels_first else features, logits)
         if features.ndim != 3:
             raise CheckpointError(f"{self.folder}: gives no map of features and no tokens of patches; choose another backbone.")
-        patches = features[:, int(getattr(self.network, "num_prefix_tokens", 0)) :]
+        patches = features[:, int(vars(self.network).get("num_prefix_tokens", 0)) :]
         rows, columns = self.network.patch_embed.grid_size
         return Maps(patches.unflatten(1, (rows, columns)), logits)
 

@@ -16,7 +16,7 @@ from cloze.interop.backbones.pictures import Maps, PictureNetwork, class_names, 
 
 _CLASSES = "ForImageClassification"
 _POOLER = "pooler."  # weights that are not read: features are those of the map
-_OTHERS = "cloze reads ViT, DINOv2, Swin, ConvNeXT, ResNet, the vision towers of CLIP and SigLIP, and others with a map of features"
+_OTHERS = "cloze reads ViT, DINOv2, Swin, ConvNeXT, ResNet, the vision towers of CLIP and SigLIP, and others with one map"
 
 
 class TransformersNetwork(PictureNetwork):
@@ -29,7 +29,7 @@ class TransformersNetwork(PictureNetwork):
         self.folder, self.label, self.device = folder, label, device
         with explained(folder):
             whole = transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-        self.config = getattr(whole, "vision_config", None) or whole
+        self.config = whole.vision_config if "vision_config" in whole.sub_configs else whole
         architectures = config.get("architectures") or ()
         classifies = crops and self.config is whole and any(str(name).endswith(_CLASSES) for name in architectures)
         auto = transformers.AutoModelForImageClassification if classifies else transformers.AutoModel
@@ -57,8 +57,8 @@ class TransformersNetwork(PictureNetwork):
 
     def _side(self) -> tuple[int, int]:
         """Height and width of the pictures that the network was trained on."""
-        crop = getattr(self.processor, "crop_size", None) if getattr(self.processor, "do_center_crop", False) else None
-        for size in (crop, getattr(self.processor, "size", None)):
+        settings = self.processor.to_dict()
+        for size in (settings.get("crop_size") if settings.get("do_center_crop") else None, settings.get("size")):
             sizes = {"height": size, "width": size} if isinstance(size, int) else dict(size or {})
             shortest = sizes.get("shortest_edge")
             height, width = sizes.get("height") or shortest, sizes.get("width") or shortest
@@ -68,7 +68,7 @@ class TransformersNetwork(PictureNetwork):
 
     def prepare(self, pictures: Sequence[Pixels]) -> Tensor:
         """Differs: the whole picture is scaled to the size of the network, also where the processor would cut off its edges."""
-        resample = int(getattr(self.processor, "resample", None) or 2)
+        resample = int(self.processor.resample or 2)
         whole = [resized(picture, self.side, resample) for picture in pictures]
         prepared = self.processor(
             whole, do_resize=False, do_center_crop=False, input_data_format="channels_last", return_tensors="pt"
@@ -78,7 +78,7 @@ class TransformersNetwork(PictureNetwork):
 
     def run(self, pixels: Tensor) -> Maps:
         states: list[Any] = []
-        hook = self._base.register_forward_hook(lambda module, given, outputs: states.append(outputs))
+        hook = self._base.register_forward_hook(lambda module, inputs, outputs: states.append(outputs))
         try:
             outputs = self.network(pixel_values=pixels)
         finally:
@@ -88,7 +88,7 @@ class TransformersNetwork(PictureNetwork):
     def _cells(self, outputs: Any) -> Tensor:
         """The last map (B, H, W, C) from the states of a network: a map (B, C, H, W), or tokens (B, T, C) of which those of
         patches are the last."""
-        states = getattr(outputs, "last_hidden_state", None)
+        states = outputs.get("last_hidden_state")
         if states is None or states.ndim not in (3, 4):
             raise CheckpointError(f"{self.folder}: gives no map of features and no tokens of patches.\n  {_OTHERS}.")
         if states.ndim == 4:
@@ -100,9 +100,10 @@ class TransformersNetwork(PictureNetwork):
         """Rows and columns of the patches among the tokens of a picture; before them may stand tokens of the class, of
         distillation and registers."""
         height, width = self.side
-        patch = getattr(self.config, "patch_size", None)
+        settings = self.config.to_dict()
+        patch = settings.get("patch_size")
         first = patch if isinstance(patch, int) else max(int(part) for part in patch) if patch else 1
-        most = 2 + int(getattr(self.config, "num_register_tokens", 0) or 0)
+        most = 2 + int(settings.get("num_register_tokens") or 0)
         cell = first
         while (height // cell) * (width // cell) > tokens:  # networks that join patches: each time two by two
             cell *= 2
@@ -146,7 +147,7 @@ def explained(folder: Path) -> Iterator[None]:
 def input_of(auto: Any, folder: Path, config: Any) -> str:
     """The main input of the network that a config describes, which is built without memory for its weights."""
     with explained(folder), torch.device("meta"):
-        return str(getattr(auto.from_config(config), "main_input_name", ""))
+        return str(auto.from_config(config).main_input_name)
 
 
 def opened(auto: Any, folder: Path, config: Any, *, unread: str) -> nn.Module:

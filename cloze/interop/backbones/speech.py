@@ -64,7 +64,7 @@ class SpeechNetwork(WordMeasure):
                 f"{spoken.key}: has {spoken.rate} samples per second, and {self.folder.name} reads {self.rate}.\n"
                 f"  Convert it: ffmpeg -i {spoken.key} -ar {self.rate} NEW.wav"
             )
-        most = getattr(self.extractor, "n_samples", None) if self.input == "input_features" else None
+        most = self.extractor.to_dict().get("n_samples")
         if most is not None and len(spoken.samples) > most:
             raise CorpusError(f"{spoken.key}: is longer than the {most / self.rate:g} s that {self.folder.name} reads. Cut it.")
         values = self.extractor(spoken.samples.astype(np.float32), sampling_rate=self.rate, return_tensors="pt")[self.input]
