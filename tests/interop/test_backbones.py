@@ -33,6 +33,7 @@ def configs() -> dict[str, Any]:
         "vit": transformers.ViTConfig(**ONE, image_size=SIDE, patch_size=8),
         "deit": transformers.DeiTConfig(**ONE, image_size=SIDE, patch_size=8),
         "dinov2_with_registers": transformers.Dinov2WithRegistersConfig(**ONE, image_size=SIDE, patch_size=8),
+        "vit_mae": transformers.ViTMAEConfig(**ONE, image_size=SIDE, patch_size=8),
         "resnet": transformers.ResNetConfig(embedding_size=8, hidden_sizes=[8, 12], depths=[1, 1], layer_type="basic"),
         "swin": transformers.SwinConfig(
             image_size=SIDE, patch_size=4, embed_dim=8, depths=[1, 1], num_heads=[2, 2], window_size=4,
@@ -236,6 +237,7 @@ def test_models_that_are_no_backbone_are_refused_in_a_sentence(tmp_path: Path, c
     assert "is a model of type 'bert', which does not read pictures alone" in refusal(str(text_model(tmp_path / "text")))
     assert "lacks weights of ViTModel: " in refusal(str(cut_model(tmp_path / "cut")))
     assert "transformers does not open it as a model" in refusal(str(with_code(tmp_path / "code")))
+    assert "gives other features at each reading of the same picture" in refusal(str(write_model(tmp_path / "mae", "vit_mae")))
     model = str(write_model(tmp_path / "model", "vit"))
     assert "--crops cuts regions out of the pictures. Name them: --grid 3" in refusal(model, "--crops")
     assert "--model names a trained network; --with is for features without one" in refusal(model, "--with", "pixels")

@@ -19,17 +19,16 @@ def _latin(text: str, encoding: str = "latin1") -> bytes:
 def _builders() -> dict[tuple[str, str], Callable[..., Any]]:
     """All that a pickle may name: what arrays and numbers of NumPy and ordered dictionaries are built with. Up to NumPy 1,
     numpy._core was called numpy.core."""
-    reconstruct, *_ = np.zeros(1).__reduce__()
-    scalar, *_ = np.float32(0).__reduce__()
+    array: Any = np.zeros(1)
+    number: Any = np.float32(0)
     parts: dict[tuple[str, str], Callable[..., Any]] = {
         ("numpy", "ndarray"): np.ndarray, ("numpy", "dtype"): np.dtype, ("collections", "OrderedDict"): OrderedDict,
         ("_codecs", "encode"): _latin,
     }
     for package in ("numpy.core", "numpy._core"):
-        parts[package + ".multiarray", "_reconstruct"] = reconstruct
-        parts[package + ".multiarray", "scalar"] = scalar
-    frombuffer = np.zeros(1).__reduce_ex__(5)[0]
-    parts |= {(package + ".numeric", "_frombuffer"): frombuffer for package in ("numpy.core", "numpy._core")}
+        parts[package + ".multiarray", "_reconstruct"] = array.__reduce__()[0]
+        parts[package + ".multiarray", "scalar"] = number.__reduce__()[0]
+        parts[package + ".numeric", "_frombuffer"] = array.__reduce_ex__(5)[0]
     return parts
 
 

@@ -8,6 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from cloze.errors import CheckpointError
@@ -41,6 +42,7 @@ def picture_extractor(
         from cloze.interop.backbones.of_transformers import TransformersNetwork
 
         network = TransformersNetwork(folder, config, label=label, crops=crops, device=device)
+    _require_steady(network, model)
     return TrainedExtractor(network, crops=crops, together=together)
 
 
@@ -49,6 +51,19 @@ def speech_network(model: str, *, frames: int = 30, device: torch.device | None 
     are those of `picture_extractor`."""
     folder, _ = _opened(model)
     return SpeechNetwork(folder, label=_label(folder), device=device or torch.device("cpu"), frames=frames)
+
+
+def _require_steady(network: PictureNetwork, model: str) -> None:
+    """Raise a `CheckpointError` for a network whose features of one picture vary, such as one that hides patches at random."""
+    size = int(np.prod(network.side)) * 3
+    gradient = (np.arange(size) * 256 // size).astype(np.uint8).reshape(*network.side, 3)
+    with torch.inference_mode():
+        first, second = (network.run(network.prepare([gradient])).cells for _ in range(2))
+    if not torch.equal(first, second):
+        raise CheckpointError(
+            f"{model}: gives other features at each reading of the same picture. Does it hide patches at random?\n"
+            "  Choose a backbone that reads whole pictures, such as facebook/dinov2-base."
+        )
 
 
 def is_of_timm(config: Mapping[str, Any]) -> bool:
