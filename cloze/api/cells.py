@@ -1,4 +1,5 @@
-"""What `cloze.compare` and `cloze.sweep` share: files and tasks as the command line has them, and what Ctrl-C says."""
+"""What `cloze.best`, `cloze.compare` and `cloze.sweep` share: files and tasks as the command line has them, how a notebook shows
+a result, and what Ctrl-C says."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from cloze import html_parts
 from cloze.api.train import reporting
 from cloze.comparison.compare import Interrupted
 from cloze.errors import Say, TaskError
@@ -31,6 +33,11 @@ def typed_task(name: str, files: Files) -> str:
         )
     kind = f"{words[0]}:" if len(words) == 4 else ""
     return f"{name}={kind}{','.join(words[-3:])}"
+
+
+def result_html(columns: Sequence[str], rows: Sequence[Sequence[str]], remarks: Sequence[str], page: Path) -> str:
+    """A result for notebooks: its table, the remarks below it, and where its page is."""
+    return html_parts.grid(columns, rows) + html_parts.paragraphs(["\n".join(remarks), f"Page: {page}"])
 
 
 @contextmanager
