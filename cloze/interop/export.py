@@ -152,6 +152,7 @@ def tensors_there(model: PortableModel, choice: ArchitectureChoice, *, vocab_siz
     base = architecture.base if choice.cls.roles else ""
     facts = architecture.facts(model.flat, vocab_size, base=base, pad=pad)
     result = to_theirs(architecture.rows(model.flat), model.network, facts)
+    result.update({base + name: tensor for name, tensor in architecture.buffers(model.flat).items()})
     if architecture.segments is not None and not model.arguments.get("segments"):
         table = model.network["embeddings.tokens.weight"]
         result[_there(architecture.segments, base)] = table.new_zeros(1, table.shape[1])  # a segment without effect
@@ -184,7 +185,7 @@ def config_of(
         **_ids(architecture, roles),
         **architecture.keys(model.flat, model.order),
     }
-    if architecture.shifted:
+    if architecture.paddings:
         config["max_position_embeddings"] += (roles["[PAD]"]) + 1
     for name, table in choice.placed.items():
         if table.role in NAMED_ROLES:
@@ -270,7 +271,7 @@ def _outside(name: str, architecture: Architecture) -> bool:
     """Whether a tensor that cloze does not use belonged to a head there, outside the body."""
     names = [line.theirs for line in architecture.body if isinstance(line.theirs, str)]
     inside = {re.split(r"[.{]", name.removeprefix("{base}"))[0] for name in names if name.startswith("{base}")}
-    return name.partition(".")[0] not in inside | {"pooler", "encoder"}
+    return name.partition(".")[0] not in inside | set(architecture.unread)
 
 
 def _ids(architecture: Architecture, roles: Mapping[str, int]) -> dict[str, int | None]:

@@ -9,6 +9,7 @@ PreTrainedTokenizerFast, which uses the file unchanged.
 from __future__ import annotations
 
 import json
+import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -21,7 +22,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers
 from cloze.errors import CheckpointError, ClozeError, RecipeError
 from cloze.text.apart import read_segmenter, write_segmenter
 from cloze.text.joins import PHRASES, Joins, read_joins
-from cloze.text.roles import CONFIG_KEYS, XLM_LITERALS, guess_literals
+from cloze.text.roles import CONFIG_KEYS, ESM_LITERALS, XLM_LITERALS, guess_literals
 from cloze.text.segment import Segmenter
 from cloze.untrusted import parse_json, read_small
 
@@ -274,6 +275,8 @@ def _from_vocabulary(path: Path, config: Mapping[str, Any]) -> dict[str, Any]:
     """BERT's first layout: one piece per line, the line number is the id; lower-casing by default."""
     with path.open(encoding="utf-8") as lines:  # str.splitlines also cuts at U+2028, which is a piece of Chinese vocabularies
         pieces = {line.removesuffix("\n"): number for number, line in enumerate(lines)}
+    if pieces.keys() >= set(ESM_LITERALS.values()):
+        return _from_letters(pieces)
     if "do_lower_case" not in config and (cased := [piece for piece in pieces if _is_cased(piece)]):
         warnings.warn(
             f"{path}: pieces have capitals ({', '.join(cased[:3])}), but texts are lower-cased, because tokenizer_config.json "
@@ -291,6 +294,17 @@ def _from_vocabulary(path: Path, config: Mapping[str, Any]) -> dict[str, Any]:
     built.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     built.decoder = decoders.WordPiece(prefix="##")
     built.add_special_tokens(list(guess_literals(pieces).values()))
+    return dict(json.loads(built.to_str()))
+
+
+def _from_letters(pieces: Mapping[str, int]) -> dict[str, Any]:
+    """ESM's layout: every letter of a protein is a piece; a run of other characters is one unknown piece."""
+    special = list(ESM_LITERALS.values())
+    letters = sorted((piece for piece in pieces if piece and piece not in special), key=len, reverse=True)
+    built = tokenizers.Tokenizer(models.WordLevel(dict(pieces), unk_token=ESM_LITERALS["[UNK]"]))
+    cut = pre_tokenizers.Split(tokenizers.Regex("|".join(map(re.escape, letters))), "isolated")
+    built.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), cut])
+    built.add_special_tokens(special)
     return dict(json.loads(built.to_str()))
 
 

@@ -118,7 +118,7 @@ class Attention(nn.Module):
 
         x        (B, L, D)
         q, k, v  (B, H, L, W)    `projections` (B, L, 3·H·W), split by head; with `source`, k and v are made of it
-                                 `past` comes in front of k and v, `relation` rotates q and k, `cache` comes in front
+                                 `past` comes in front of k and v, `relation` rotates q, k and v, `cache` comes in front
         scores   (B, H, Lq, Lk)  (`relation.content` of q) · scale @ kᵀ + `relation.scores`, such as a bias by distance
         mask     (…, Lq, Lk)     from `seen`: order, blocks, band; broadcasts, and scores become -∞ where it is false
         weights  (B, H, Lq, Lk)  softmax over the keys (which `record` takes), then dropout
@@ -197,7 +197,7 @@ class Attention(nn.Module):
                 return QueryKeyValue(query, cache[0], cache[1], relation)
             read, rows = (x, inputs.rows) if inputs.source is None else (inputs.source, inputs.source_rows)
             key, value = self._heads(maps.memory(self, read), 2, rows)
-        query, key = relation.rotate(query, key)
+        (query, key), value = relation.rotate(query, key), relation.rotate_values(value)
         if cache is not None:
             if cache:
                 key, value = torch.cat([cache[0], key], dim=2), torch.cat([cache[1], value], dim=2)
