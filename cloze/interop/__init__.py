@@ -23,6 +23,7 @@ from cloze.interop.architectures import (  # noqa: F401  the imports make the ar
     modernbert_decoder,
     mpnet,
     nezha,
+    roformer,
     roberta,
     t5,
     transfo_xl,

@@ -148,7 +148,8 @@ class Architecture:
         copies: Names under which files repeat the token table.
         ignored: Buffers in old files.
         blank: Buffers that must be zero because our network lacks them.
-        renamed: The present name of a tensor by its name in a file, without `base`, for names that older files have.
+        renamed: The name of a tensor in the tables by its name in a file, without `base`, for names that files may have besides.
+        repeated: From the arguments, the names under which a tensor is written instead of its name in the tables.
         buffers: From the arguments, tensors of a file that follow from these, under their names without `base`: written, and
             compared when read. A file may lack them.
         embeddings: The kinds of embeddings that it has.
@@ -192,6 +193,7 @@ class Architecture:
     ignored: tuple[str, ...] = ()
     blank: tuple[str, ...] = ()
     renamed: Callable[[str], str] = same
+    repeated: Callable[[Mapping[str, Any]], Mapping[str, Sequence[str]]] = lambda arguments: {}
     buffers: Callable[[Mapping[str, Any]], Mapping[str, torch.Tensor]] = lambda arguments: {}
     embeddings: tuple[str, ...] = ("table",)
     paddings: Sequence[int] = ()

@@ -152,6 +152,9 @@ def tensors_there(model: PortableModel, choice: ArchitectureChoice, *, vocab_siz
     base = architecture.base if choice.cls.roles else ""
     facts = architecture.facts(model.flat, vocab_size, base=base, pad=pad)
     result = to_theirs(architecture.rows(model.flat), model.network, facts)
+    for name, copies in architecture.repeated(model.flat).items():
+        tensor = result.pop(base + name)
+        result.update({base + copy: tensor.clone() for copy in copies})
     result.update({base + name: tensor for name, tensor in architecture.buffers(model.flat).items()})
     if architecture.segments is not None and not model.arguments.get("segments"):
         table = model.network["embeddings.tokens.weight"]

@@ -241,6 +241,12 @@ def _arguments(folder: Path, config: Mapping[str, Any], architecture: Architectu
             )
         arguments["positions.max_length"] -= pad + 1
     if architecture.segments is not None and arguments.get("segments") and not gives_segments(folder, architecture):
+        if not any(line.ours == "embeddings.positions.weight" for line in architecture.body):
+            raise CheckpointError(
+                f"{path}: the tokenizer gives no segments (model_input_names), and {architecture.title} has no vectors of positions "
+                "to which that of segment 0 could be added.\n"
+                "  If texts have segments after all, add token_type_ids to model_input_names in tokenizer_config.json."
+            )
         arguments["segments"] = 0
     if not arguments.get("head_width") and arguments["width"] % arguments.get("heads", 1):
         raise CheckpointError(
@@ -323,8 +329,8 @@ def _drop_copies(
         held = tensors.pop(base + name, expected)
         if held.shape != expected.shape or not torch.allclose(held.float(), expected, rtol=0, atol=1e-4):
             raise CheckpointError(
-                f"{path}: {base + name} differs from what {architecture.title} computes there, and so does cloze's network; this "
-                "model cannot be imported."
+                f"{path}: {base + name} differs from the numbers that {architecture.title} has there, which cloze's network "
+                "computes; this model cannot be imported."
             )
     for name in architecture.blank:
         if name in tensors and bool(tensors.pop(name).any()):

@@ -110,6 +110,7 @@ _FILES = (
 )  # fmt: skip
 #: Files of sentencepiece, from which transformers makes tokenizer.json.
 _OTHERS = ("sentencepiece.bpe.model", "spiece.model", "tokenizer.model")
+_IDEOGRAPH = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002fa1f]")
 _in_use: WeakValueDictionary[tuple[Any, ...], Any] = WeakValueDictionary()
 
 
@@ -132,8 +133,10 @@ def _read(folder: Path, make: Callable[[str, Mapping[str, str], Segmenter | None
     config = _read_json(folder / "tokenizer_config.json")
     if (folder / "tokenizer.json").is_file():
         data = _read_json(folder / "tokenizer.json")
+        data = _for_jieba(folder / "tokenizer.json", data) if _asks_jieba(folder, config) else data
     elif (folder / "vocab.txt").is_file():
         data = _built(folder / "vocab.txt", lambda: _from_vocabulary(folder / "vocab.txt", config))
+        data = _for_jieba(folder / "vocab.txt", data) if _asks_jieba(folder, config) else data
         data = _with_added(folder, data, config)
     elif (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
         data = _built(folder / "vocab.json", lambda: _from_merges(folder, config))
@@ -306,6 +309,31 @@ def _from_letters(pieces: Mapping[str, int]) -> dict[str, Any]:
     built.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), cut])
     built.add_special_tokens(special)
     return dict(json.loads(built.to_str()))
+
+
+def _asks_jieba(folder: Path, config: Mapping[str, Any]) -> bool:
+    """Whether transformers would cut Chinese words with jieba: RoFormer's tokenizer, by default that of a RoFormer."""
+    name = config.get("tokenizer_class")
+    return name in ("RoFormerTokenizer", "RoFormerTokenizerFast") or (
+        name is None and _read_json(folder / "config.json").get("model_type") == "roformer"
+    )
+
+
+def _for_jieba(path: Path, data: dict[str, Any]) -> dict[str, Any]:
+    """RoFormer's tokenizer for a vocabulary in which every Chinese piece is one ideograph, so that words do not matter: what is no
+    Latin letter or digit stands alone, whatever tokenizer.json says.
+
+    Differs: words with signs in jieba's dictionary, such as c++, are cut at the signs.
+    """
+    words = [piece for piece in data["model"]["vocab"] if len(piece.removeprefix("##")) > 1 and _IDEOGRAPH.search(piece)]
+    if words:
+        raise CheckpointError(
+            f"{path}: {len(words):,} pieces are Chinese words, such as {words[0]!r}. transformers' RoFormerTokenizer finds words with "
+            "rjieba, which cloze does not, so its ids would differ.\n"
+            "  Use a RoFormer of characters, whose Chinese pieces are single ideographs."
+        )
+    alone = {"type": "Split", "pattern": {"Regex": r"[a-zA-Z0-9]+|[^\sa-zA-Z0-9]"}, "behavior": "Isolated", "invert": False}
+    return {**data, "pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, alone]}}
 
 
 def _with_added(folder: Path, data: dict[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,8 +3,8 @@
 Source: ESM-2 (Lin et al., 2022), ESM-1b (Rives et al., 2021) and transformers' class: norms in front, rotary positions (ESM-2) or
 learned ones that begin after the id of [PAD], and with `token_dropout` no vector of masked tokens (`table_without_masks`).
 
-The angles per position of ESM-2 are a tensor of the file, which older files repeat in every layer; they may have been rounded. The
-head of contacts, which reads the attention of all layers, is carried along.
+The angles per position of ESM-2 are a tensor of the file, repeated in every layer; they may have been rounded. The head of contacts,
+which reads the attention of all layers, is carried along.
 
 Differs: transformers has no dropout of the embeddings, cloze has; the published rates are 0.
 """
@@ -25,7 +25,9 @@ from cloze.interop.tagging import TAGGER, tagger_class
 from cloze.reading import Reading
 
 _POSITIONS = {"rotary": "rotary_table", "absolute": "learned"}
-_OLD_ANGLES = re.compile(r"encoder\.layer\.\d+\.attention\.self\.rotary_embeddings\.inv_freq")
+_ANGLES = "rotary_embeddings.inv_freq"
+#: transformers 5 writes an asterisk for the number of the layer.
+_ANGLES_OF_LAYER = re.compile(r"encoder\.layer\.(\d+|\*)\.attention\.self\.rotary_embeddings\.inv_freq")
 #: The share of masked tokens in training, which transformers fixes: 15 % of the tokens were chosen, and 80 % of these masked.
 _USUAL = 0.15 * 0.8
 
@@ -65,7 +67,14 @@ def _further(arguments: Mapping[str, Any]) -> tuple[MappingLine, ...]:
     if arguments["positions"] == "learned":
         table = "embeddings.positions.weight", "{base}embeddings.position_embeddings.weight", "P D"
         return *embedded, MappingLine(*table, SHIFTED)
-    return *embedded, MappingLine("distances.frequencies", "{base}rotary_embeddings.inv_freq", "F")
+    return *embedded, MappingLine("distances.frequencies", "{base}" + _ANGLES, "F")
+
+
+def _repeated(arguments: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Every layer has the angles, as transformers 4 expects and 5 understands."""
+    if arguments["positions"] == "learned":
+        return {}
+    return {_ANGLES: [f"encoder.layer.{layer}.attention.self.{_ANGLES}" for layer in range(arguments["layers"])]}
 
 
 def _body() -> tuple[MappingLine, ...]:
@@ -110,7 +119,8 @@ ESM = add(Architecture(
     body=_body(),
     further=_further,
     sizes=lambda arguments: {"F": arguments["width"] // arguments["heads"] // 2},
-    renamed=lambda name: "rotary_embeddings.inv_freq" if _OLD_ANGLES.fullmatch(name) else name,
+    renamed=lambda name: _ANGLES if _ANGLES_OF_LAYER.fullmatch(name) else name,
+    repeated=_repeated,
     heads=(_MASKED_LM, CLASSIFIER, TAGGER),
     classes=(
         ModelClass("EsmForMaskedLM", frozenset({"masked_lm"}), "AutoModelForMaskedLM", "fill-mask"),
