@@ -9,6 +9,8 @@ from cloze.interop.architectures import (  # noqa: F401  the imports make the ar
     albert,
     bart,
     bert,
+    bert_generation,
+    big_bird,
     distilbert,
     electra,
     esm,

@@ -154,6 +154,7 @@ class Architecture:
             compared when read. A file may lack them.
         embeddings: The kinds of embeddings that it has.
         paddings: The ids that [PAD] may have where positions begin after it; empty: positions begin with 0.
+        unused: Tensors of classes with heads that compute nothing with them: written as zeros where the model brings none.
         unread: How the names of further tensors in the body begin, which cloze carries along.
         longest: From a config, the most tokens that transformers' network reads as ours does; None: as many as it reads.
         pooled: The class without heads has a pooling layer.
@@ -197,6 +198,7 @@ class Architecture:
     buffers: Callable[[Mapping[str, Any]], Mapping[str, torch.Tensor]] = lambda arguments: {}
     embeddings: tuple[str, ...] = ("table",)
     paddings: Sequence[int] = ()
+    unused: tuple[MappingLine, ...] = ()
     unread: tuple[str, ...] = ("pooler", "encoder")
     longest: Callable[[Mapping[str, Any]], int | None] = lambda config: None
     pooled: bool = False

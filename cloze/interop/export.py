@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from cloze.errors import CheckpointError
@@ -19,7 +20,7 @@ from cloze.interop.card import Card, write_card
 from cloze.interop.choice import ArchitectureChoice, against_hint, choose, usual
 from cloze.interop.embeddings import OWN_EMBEDDINGS, added_up, plain_embeddings
 from cloze.interop.files import WEIGHTS, read_json, staged, write_json, write_tensors
-from cloze.interop.mapping import MappingLine, to_theirs
+from cloze.interop.mapping import MappingLine, entries, to_theirs
 from cloze.interop.model import PROBLEMS, Annotating, PortableHead, PortableModel, as_classifier, is_of_texts
 from cloze.interop.sentences import drop_sentences, gives_sentences, sentence_head, write_sentences
 from cloze.reading import Reading
@@ -167,6 +168,9 @@ def tensors_there(model: PortableModel, choice: ArchitectureChoice, *, vocab_siz
             result.update({copy: result[source] for copy, source in table_.copies.items()})
     for name, tensor in model.spare.items():
         result.setdefault(base + name if not _outside(name, architecture) else name, tensor)
+    for entry in entries(architecture.unused, facts) if choice.cls.roles else ():
+        for name in entry.theirs:
+            result.setdefault(name, torch.zeros(entry.shape))
     return result
 
 

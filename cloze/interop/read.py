@@ -158,6 +158,11 @@ def _model(
     spare = {name.removeprefix(base): tensor for name, tensor in tensors.items()}
     order = description["order"] if description is not None else _order(config, architecture)
     remarks += architecture.beware(arguments)
+    longest = architecture.longest(config)
+    if description is None and longest is not None and longest < arguments["positions.max_length"]:
+        remarks.append(
+            f"transformers' {architecture.title} sees all tokens only in rows of up to {longest}, to which cloze cuts texts."
+        )
     input_edits, tables = ((), {}) if description is None else _input_edits(folder, description)
     languages = () if description is None else tuple(description.get("languages", ()))
     changes, changed = ((), {}) if description is None else _changes(folder, description)

@@ -65,6 +65,8 @@ KINDS = {
                 "EsmForSequenceClassification"),
     "roformer": Kind("roformer", "RoFormerForMaskedLM", "wordpiece", {**_ENCODER, "num_attention_heads": 2},
                      "RoFormerForSequenceClassification"),
+    "big_bird": Kind("big_bird", "BigBirdForPreTraining", "unigram", _ENCODER, "BigBirdForSequenceClassification"),
+    "bert-generation": Kind("bert-generation", "BertGenerationDecoder", "gpt2", {**_ENCODER, "is_decoder": True}),
     "albert": Kind("albert", "AlbertForPreTraining", "unigram", {**_ENCODER, "embedding_size": 8},
                    "AlbertForSequenceClassification"),
     "electra": Kind("electra", "ElectraForPreTraining", "wordpiece", {**_ENCODER, "embedding_size": 8},

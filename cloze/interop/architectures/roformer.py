@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 
 from cloze.interop import encoder
-from cloze.interop.architecture import ACTIVATIONS_BACK, Architecture, HeadTable, ModelClass, Setting, add
+from cloze.interop.architecture import Architecture, ModelClass, Setting, add
 from cloze.interop.architectures.bert import MASKED_LM
 from cloze.interop.architectures.electra import PROJECT
-from cloze.interop.classification import AUTO, ELECTRA_CLASSIFIER, PIPELINE, summary_objections
+from cloze.interop.classification import AUTO, PIPELINE, dense_classifier
 from cloze.interop.mapping import MappingLine, Move, TableSizes
 from cloze.interop.question_answering import ANSWER, answers_questions
 from cloze.interop.tagging import TAGGER, tagger_class
@@ -107,16 +107,6 @@ _HEAD = replace(
 )
 
 
-def _classifier(config: Mapping[str, Any], tensors: Mapping[str, Any]) -> dict[str, Any]:
-    return {**ELECTRA_CLASSIFIER.arguments(config, tensors), "transform": ACTIVATIONS_BACK[config.get("hidden_act", "gelu")]}
-
-
-CLASSIFIER: HeadTable = replace(
-    ELECTRA_CLASSIFIER,
-    objections=lambda head, arguments: summary_objections(head, arguments["feed_forward.activation"]),
-    arguments=_classifier,
-)
-
 ROFORMER = add(Architecture(
     name="roformer",
     title="RoFormer",
@@ -131,7 +121,7 @@ ROFORMER = add(Architecture(
     buffers=_angles,
     segments=encoder.SEGMENTS,
     project=PROJECT,
-    heads=(_HEAD, CLASSIFIER, TAGGER, ANSWER),
+    heads=(_HEAD, dense_classifier("gelu"), TAGGER, ANSWER),
     classes=(
         ModelClass("RoFormerForMaskedLM", frozenset({"masked_lm"}), "AutoModelForMaskedLM", "fill-mask"),
         ModelClass("RoFormerForSequenceClassification", frozenset({"classifier"}), AUTO, PIPELINE),
