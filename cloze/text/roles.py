@@ -46,6 +46,7 @@ UNIGRAM_LITERALS: Mapping[str, str] = {
     "[EOS]": "</s>",
 }
 ESM_LITERALS: Mapping[str, str] = {"[CLS]": "<cls>", "[PAD]": "<pad>", "[EOS]": "<eos>", "[UNK]": "<unk>", "[MASK]": "<mask>"}
+MPNET_LITERALS: Mapping[str, str] = {**ROBERTA_LITERALS, "[UNK]": "[UNK]"}
 XLM_LITERALS: Mapping[str, str] = {
     "[BOS]": "<s>",
     "[CLS]": "</s>",
@@ -100,9 +101,10 @@ def in_id_order(literals: Mapping[str, str]) -> list[str]:
 
 
 def guess_literals(pieces: Iterable[str]) -> dict[str, str]:
-    """Roles guessed from the literals of BERT, RoBERTa, GPT-2, ESM and T5-like vocabularies, if no file names them."""
+    """Roles guessed from the literals of BERT, RoBERTa, GPT-2, ESM and T5-like vocabularies, if no file names them. That of MPNet
+    also has BERT's."""
     vocabulary = set(pieces)
-    for table in (ESM_LITERALS, BERT_LITERALS, ROBERTA_LITERALS, UNIGRAM_LITERALS, GPT2_LITERALS):
+    for table in (ESM_LITERALS, MPNET_LITERALS, BERT_LITERALS, ROBERTA_LITERALS, UNIGRAM_LITERALS, GPT2_LITERALS):
         if all(literal in vocabulary for literal in table.values()):
             return dict(table)
     merged = {**UNIGRAM_LITERALS, **ROBERTA_LITERALS, **BERT_LITERALS}

@@ -16,12 +16,14 @@ pytestmark = pytest.mark.parity
 KNOWN = (
     "bert", "distilbert", "mobilebert", "roberta", "xlm-roberta", "camembert", "albert", "electra", "xlm", "flaubert", "xlnet",
     "modernbert", "openai-gpt", "gpt2", "t5", "mt5", "bart", "ernie", "modernbert-decoder", "mamba",
+    "data2vec-text", "roberta-prelayernorm", "xlm-roberta-xl", "mpnet", "esm", "roformer", "big_bird", "bert-generation",
 )
 FILL = (
     "bert", "distilbert", "mobilebert", "roberta", "xlm-roberta", "camembert", "albert", "xlm", "flaubert", "xlnet", "modernbert",
     "ernie",
+    "data2vec-text", "roberta-prelayernorm", "xlm-roberta-xl", "mpnet", "esm", "roformer", "big_bird",
 )
-WRITE = ("openai-gpt", "gpt2", "modernbert-decoder", "mamba", "t5", "mt5", "bart")
+WRITE = ("openai-gpt", "gpt2", "modernbert-decoder", "mamba", "t5", "mt5", "bart", "bert-generation")
 ANSWER = ("t5", "mt5", "bart")
 RECIPES = {
     "bert": "BERT:", "distilbert": "BERT:", "mobilebert": "MobileBERT:", "roberta": "RoBERTa:", "albert": "ALBERT:",
@@ -30,6 +32,8 @@ RECIPES = {
     "openai-gpt": "Improving Language Understanding", "gpt2": "Language Models are Unsupervised", "t5": "Exploring the Limits",
     "xlm-roberta": "RoBERTa:", "camembert": "CamemBERT:", "mt5": "Exploring the Limits",
     "bart": "BART:", "ernie": "BERT:", "modernbert-decoder": "cloze's own", "mamba": "Mamba:",
+    "data2vec-text": "RoBERTa:", "roberta-prelayernorm": "RoBERTa:", "xlm-roberta-xl": "RoBERTa:", "mpnet": "RoBERTa:",
+    "esm": "RoBERTa:", "roformer": "BERT:", "big_bird": "BERT:", "bert-generation": "Improving Language Understanding",
 }  # fmt: skip
 
 
@@ -59,7 +63,7 @@ def test_an_imported_folder_predicts_as_transformers_does_and_every_verb_reads_i
 
 
 #: Those without a class that classifies.
-NO_CLASSIFIER = ("t5", "mt5", "mamba")
+NO_CLASSIFIER = ("t5", "mt5", "mamba", "bert-generation")
 
 
 @pytest.mark.parametrize("name", [name for name in KNOWN if name not in NO_CLASSIFIER])
