@@ -19,6 +19,7 @@ from cloze.interop.architectures import (  # noqa: F401  the imports make the ar
     gpt,
     gpt2,
     lxmert,
+    megatron_bert,
     mamba,
     mobilebert,
     modernbert,

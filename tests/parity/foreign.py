@@ -67,6 +67,8 @@ KINDS = {
                      "RoFormerForSequenceClassification"),
     "big_bird": Kind("big_bird", "BigBirdForPreTraining", "unigram", _ENCODER, "BigBirdForSequenceClassification"),
     "bert-generation": Kind("bert-generation", "BertGenerationDecoder", "gpt2", {**_ENCODER, "is_decoder": True}),
+    "megatron-bert": Kind("megatron-bert", "MegatronBertForPreTraining", "wordpiece",
+                          classifier="MegatronBertForSequenceClassification"),
     "albert": Kind("albert", "AlbertForPreTraining", "unigram", {**_ENCODER, "embedding_size": 8},
                    "AlbertForSequenceClassification"),
     "electra": Kind("electra", "ElectraForPreTraining", "wordpiece", {**_ENCODER, "embedding_size": 8},

@@ -42,6 +42,7 @@ OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "roformer": ("roformer", {"embedding_size": 8}),
     "values rotated": ("roformer", {"rotary_value": True}),
     "big_bird": ("big_bird", {}),
+    "megatron-bert": ("megatron-bert", {}),
     "bert-generation": ("bert-generation", {}),
 }  # fmt: skip
 

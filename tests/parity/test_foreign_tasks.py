@@ -28,7 +28,7 @@ TEXTS = ["The cat sleeps on the mat.", "rain"]
 CLASSIFIERS = (
     "bert", "distilbert", "ernie", "mobilebert", "roberta", "xlm-roberta", "camembert", "albert", "electra", "xlm", "flaubert",
     "xlnet", "modernbert", "modernbert-decoder", "openai-gpt", "gpt2", "bart",
-    "data2vec-text", "roberta-prelayernorm", "xlm-roberta-xl", "mpnet", "esm", "roformer", "big_bird",
+    "data2vec-text", "roberta-prelayernorm", "xlm-roberta-xl", "mpnet", "esm", "roformer", "big_bird", "megatron-bert",
 )  # fmt: skip
 TWO: dict[str, Any] = {"num_labels": 2}
 MULTI: dict[str, Any] = {"num_labels": 3, "problem_type": "multi_label_classification"}

@@ -16,12 +16,13 @@ pytestmark = pytest.mark.parity
 KNOWN = (
     "bert", "distilbert", "mobilebert", "roberta", "xlm-roberta", "camembert", "albert", "electra", "xlm", "flaubert", "xlnet",
     "modernbert", "openai-gpt", "gpt2", "t5", "mt5", "bart", "ernie", "modernbert-decoder", "mamba",
-    "data2vec-text", "roberta-prelayernorm", "xlm-roberta-xl", "mpnet", "esm", "roformer", "big_bird", "bert-generation",
+    "data2vec-text", "roberta-prelayernorm", "xlm-roberta-xl", "mpnet", "esm", "roformer", "big_bird", "megatron-bert",
+    "bert-generation",
 )
 FILL = (
     "bert", "distilbert", "mobilebert", "roberta", "xlm-roberta", "camembert", "albert", "xlm", "flaubert", "xlnet", "modernbert",
     "ernie",
-    "data2vec-text", "roberta-prelayernorm", "xlm-roberta-xl", "mpnet", "esm", "roformer", "big_bird",
+    "data2vec-text", "roberta-prelayernorm", "xlm-roberta-xl", "mpnet", "esm", "roformer", "big_bird", "megatron-bert",
 )
 WRITE = ("openai-gpt", "gpt2", "modernbert-decoder", "mamba", "t5", "mt5", "bart", "bert-generation")
 ANSWER = ("t5", "mt5", "bart")
@@ -33,7 +34,8 @@ RECIPES = {
     "xlm-roberta": "RoBERTa:", "camembert": "CamemBERT:", "mt5": "Exploring the Limits",
     "bart": "BART:", "ernie": "BERT:", "modernbert-decoder": "cloze's own", "mamba": "Mamba:",
     "data2vec-text": "RoBERTa:", "roberta-prelayernorm": "RoBERTa:", "xlm-roberta-xl": "RoBERTa:", "mpnet": "RoBERTa:",
-    "esm": "RoBERTa:", "roformer": "BERT:", "big_bird": "BERT:", "bert-generation": "Improving Language Understanding",
+    "esm": "RoBERTa:", "roformer": "BERT:", "big_bird": "BERT:", "megatron-bert": "BERT:",
+    "bert-generation": "Improving Language Understanding",
 }  # fmt: skip
 
 

@@ -44,6 +44,7 @@ DRAWN: dict[str, dict[str, list[Any]]] = {
     "data2vec-text": ENCODER,
     "roberta-prelayernorm": ENCODER,
     "xlm-roberta-xl": ENCODER,
+    "megatron-bert": ENCODER,
     "mpnet": {**{key: values for key, values in ENCODER.items() if key != "type_vocab_size"},
               "relative_attention_num_buckets": [32, 32, 40], "max_position_embeddings": [30, 200]},
     "esm": {**{key: values for key, values in ENCODER.items() if key not in ("type_vocab_size", "hidden_act")},
@@ -122,7 +123,8 @@ def judge(systems: ModuleType, foreign: ModuleType, folder: Path, drawn: tuple[s
 @pytest.mark.parametrize("names", [
     ("bert", "distilbert", "mobilebert", "roberta", "albert", "electra"),
     ("xlm", "flaubert", "xlnet", "modernbert"), ("modernbert-decoder",), ("openai-gpt", "gpt2", "t5", "bart"), ("mamba",),
-    ("mpnet", "esm", "roformer"), ("data2vec-text", "roberta-prelayernorm", "xlm-roberta-xl", "big_bird", "bert-generation"),
+    ("mpnet", "esm", "roformer"),
+    ("data2vec-text", "roberta-prelayernorm", "xlm-roberta-xl", "big_bird", "megatron-bert", "bert-generation"),
 ])  # fmt: skip
 def test_models_of_random_configurations_are_read_equal_or_refused_in_words(
     systems: ModuleType, foreign: ModuleType, tmp_path: Path, names: tuple[str, ...]
