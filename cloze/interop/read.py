@@ -248,8 +248,8 @@ def _arguments(folder: Path, config: Mapping[str, Any], architecture: Architectu
     if architecture.segments is not None and arguments.get("segments") and not gives_segments(folder, architecture):
         if not any(line.ours == "embeddings.positions.weight" for line in architecture.body):
             raise CheckpointError(
-                f"{path}: the tokenizer gives no segments (model_input_names), and {architecture.title} has no vectors of positions "
-                "to which that of segment 0 could be added.\n"
+                f"{path}: the tokenizer gives no segments (model_input_names), and {architecture.title} has no vectors of "
+                "positions to which that of segment 0 could be added.\n"
                 "  If texts have segments after all, add token_type_ids to model_input_names in tokenizer_config.json."
             )
         arguments["segments"] = 0

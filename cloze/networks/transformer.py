@@ -27,7 +27,7 @@ from cloze.networks.blocks.inputs.embeddings import Embeddings, residual_dtype
 from cloze.networks.blocks.inputs.senses import sense_vectors
 from cloze.networks.blocks.inputs.without_masks import WithoutMasks
 from cloze.networks.blocks.layer import Layer
-from cloze.networks.blocks.layer_inputs import LayerInputs, kept_positions
+from cloze.networks.blocks.layer_inputs import LayerInputs, make_positions
 from cloze.networks.blocks.norm import make_norm
 from cloze.networks.blocks.positions.disentangled import DistanceVectors
 from cloze.networks.blocks.positions.distances import StepDropout
@@ -113,7 +113,7 @@ class Transformer(Network):
         projects = self.embedding_width != width or table.project
         self.project = nn.Linear(self.embedding_width, width) if projects else None
         by_distance = isinstance(positions, choices.Disentangled)
-        self.distances = kept_positions(positions, width=width, heads=heads, epsilon=norm.epsilon)
+        self.distances = make_positions(positions, width=width, heads=heads, epsilon=norm.epsilon)
 
         def attending() -> Attention:
             return Attention(

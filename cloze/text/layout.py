@@ -320,16 +320,16 @@ def _asks_jieba(folder: Path, config: Mapping[str, Any]) -> bool:
 
 
 def _for_jieba(path: Path, data: dict[str, Any]) -> dict[str, Any]:
-    """RoFormer's tokenizer for a vocabulary in which every Chinese piece is one ideograph, so that words do not matter: what is no
-    Latin letter or digit stands alone, whatever tokenizer.json says.
+    """RoFormer's tokenizer for a vocabulary in which every Chinese piece is one ideograph, so that words do not matter: what is
+    no Latin letter or digit stands alone, whatever tokenizer.json says.
 
     Differs: words with signs in jieba's dictionary, such as c++, are cut at the signs.
     """
     words = [piece for piece in data["model"]["vocab"] if len(piece.removeprefix("##")) > 1 and _IDEOGRAPH.search(piece)]
     if words:
         raise CheckpointError(
-            f"{path}: {len(words):,} pieces are Chinese words, such as {words[0]!r}. transformers' RoFormerTokenizer finds words with "
-            "rjieba, which cloze does not, so its ids would differ.\n"
+            f"{path}: {len(words):,} pieces are Chinese words, such as {words[0]!r}. transformers' RoFormerTokenizer finds words "
+            "with rjieba, which cloze does not, so its ids would differ.\n"
             "  Use a RoFormer of characters, whose Chinese pieces are single ideographs."
         )
     alone = {"type": "Split", "pattern": {"Regex": r"[a-zA-Z0-9]+|[^\sa-zA-Z0-9]"}, "behavior": "Isolated", "invert": False}

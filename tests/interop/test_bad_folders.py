@@ -89,7 +89,7 @@ CASES: dict[str, tuple[Change, list[str]]] = {
     ),
     "an architecture that no network of cloze has": (
         set_config(model_type="convbert"),
-        ["config.json: model_type 'convbert': cloze has no such network. It has convolutions next to attention.", "\n  cloze reads albert, "],
+        ["model_type 'convbert': cloze has no such network. It has convolutions next to attention.", "\n  cloze reads albert, "],
     ),
     "no model_type": (
         set_config(model_type=None, architectures=None),

@@ -16,7 +16,7 @@ from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.blocks.positions.functional import functional
 from cloze.networks.blocks.positions.rotary import frequencies, rotation
 from cloze.networks.blocks.positions.sinusoid import sinusoids
-from cloze.networks.blocks.visibility import Visibility
+from cloze.networks.blocks.visibility import Restricted, Visibility
 from tests.making import network_of
 
 CPU = torch.device("cpu")
@@ -143,6 +143,19 @@ def test_chosen_positions_get_the_states_and_gradients_of_the_full_run(positions
         (read * torch.linspace(-1, 1, 16)).sum().backward()
         results.append((read, {name: parameter.grad for name, parameter in network.named_parameters()}))
     torch.testing.assert_close(results[1], results[0], rtol=0, atol=1e-10)
+
+
+def test_tokens_of_branches_are_as_far_apart_as_their_positions() -> None:
+    network, tokens = build("learned_with_buckets", layers=1), ids(1, 5)
+    places = torch.tensor([[0, 1, 2, 2, 3]])  # the last two columns are a branch at column 1
+    order = Restricted("open", torch.ones(1, 5, 5, dtype=torch.bool))
+    states = frozenset({"scores", "queries", "keys"})
+    found = network(want=states, tokens=tokens, position_ids=places, order=order)
+    table = network.distances.table.weight
+    without = found["queries"][0] @ found["keys"][0].transpose(-1, -2) / 8**0.5
+    added = (found["scores"][0] - without)[0]
+    torch.testing.assert_close(added[:, 1, 4], table[16 + 2], rtol=0, atol=1e-12)
+    torch.testing.assert_close(added[:, 4, 1], table[2], rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("last", [False, True])

@@ -9,8 +9,8 @@ from cloze.interop.architecture import ARCHITECTURES
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.parity
 
-#: Where None is the default, it is said in another way there: as many layers in the decoder as in the encoder, embeddings as wide as
-#: the layers.
+#: Where None is the default, it is said in another way there: as many layers in the decoder as in the encoder, embeddings as wide
+#: as the layers.
 _OTHERWISE = {"num_decoder_layers", "embedding_size"}
 
 

@@ -118,7 +118,8 @@ XLM_ROBERTA_XL = kin(
     settings=encoder.settings(layers=36, width=2560, heads=32, inner=10240, longest=514, segments=1, epsilon=1e-5),
     fixed={**_PRE, "norm.embedding": False},
     heads=(
-        replace(MASKED_LM, arguments=lambda config, tensors: _masked_lm_arguments(config, 1e-5)), CLASSIFIER, TAGGER, ANSWER, CHOOSER,
+        replace(MASKED_LM, arguments=lambda config, tensors: _masked_lm_arguments(config, 1e-5)),
+        CLASSIFIER, TAGGER, ANSWER, CHOOSER,
     ),
     body=(
         *(

@@ -22,7 +22,7 @@ from cloze.networks.choices import Band, Disentangled, FunctionalPositions, Lear
 KeptPositions = DistanceVectors | Buckets | FrequencyTable
 
 
-def kept_positions(positions: Any, *, width: int, heads: int, epsilon: float) -> KeptPositions | None:
+def make_positions(positions: Any, *, width: int, heads: int, epsilon: float) -> KeptPositions | None:
     """The module with the tensors of such positions, for layers of `width`; None for positions without any in attention."""
     if isinstance(positions, Disentangled):
         return DistanceVectors(positions, width, epsilon)
@@ -89,8 +89,8 @@ class LayerInputs:
         if position_ids is None:
             position_ids = torch.arange(past, past + length, device=device)[None]
         if isinstance(distances, FrequencyTable):
-            kept = rotation_by(position_ids, distances())
-            return kept, kept
+            rotated = rotation_by(position_ids, distances())
+            return rotated, rotated
         if isinstance(self.positions, Rotary):
             base, local, values = self.positions.base, self.positions.local_base or self.positions.base, self.positions.values
             dense = rotation(position_ids, self.head_width, base, values=values)

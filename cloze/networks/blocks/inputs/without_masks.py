@@ -28,8 +28,8 @@ class WithoutMasks(nn.Module):
         """(B, L, E) to (B, L, E). Raises `RecipeError` if not all tokens of a text see each other."""
         if (order.order if isinstance(order, Restricted) else order) is not order or order != "open":
             raise RecipeError(
-                "embedding.table_without_masks: the vectors depend on how many tokens of the whole text are masked; a network that "
-                "reads in another order than `open` would see tokens that it must not see. Write `order: open`."
+                "embedding.table_without_masks: the vectors depend on how many tokens of the whole text are masked; a network "
+                "that reads in another order than `open` would see tokens that it must not see. Write `order: open`."
             )
         masked = torch.isin(tokens, self.ids)
         text = torch.zeros_like(tokens) if block is None else block.long()

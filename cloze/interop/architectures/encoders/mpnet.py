@@ -1,7 +1,7 @@
 """MPNet ↔ transformers' `MPNet*`: RoBERTa with a learned number for each head and bucket of distances in every layer's scores.
 
-Source: MPNet (Song et al., 2020) and transformers' class, which has 32 buckets up to the distance 128 and counts positions from 2,
-whatever config.json says.
+Source: MPNet (Song et al., 2020) and transformers' class, which has 32 buckets up to the distance 128 and counts positions from
+2, whatever config.json says.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """RoFormer ↔ transformers' `RoFormer*`: BERT with rotary positions, which may rotate values, too (`rotary_value`).
 
-Source: RoFormer (Su et al., 2021) and ZhuiyiTechnology/roformer. Their rotation turns neighbouring columns of a head, ours column k
-with column k + W/2: the rows of the maps to queries and keys are put in another order when read, and back when written; with
+Source: RoFormer (Su et al., 2021) and ZhuiyiTechnology/roformer. Their rotation turns neighbouring columns of a head, ours column
+k with column k + W/2: the rows of the maps to queries and keys are put in another order when read, and back when written; with
 `rotary_value` also those of values, and the columns of the map behind them. The table of angles follows from the sizes.
 
 Of the classes, `RoFormerForMultipleChoice` is not read: it sums a row up by its last column, which may be padding.
@@ -30,47 +30,47 @@ _LAYER = "{base}encoder.layer.{i}."
 _NAMES = ("query", "key", "value")
 
 
-def _apart(rows: Tensor, heads: int) -> Tensor:
+def _separate(rows: Tensor, heads: int) -> Tensor:
     """Rows (H·W, …) whose neighbours belong together → the first of each pair of a head, then the second."""
     return rows.unflatten(0, (heads, -1, 2)).transpose(1, 2).flatten(0, 2)
 
 
-def _together(rows: Tensor, heads: int) -> Tensor:
-    """The reverse of `_apart`."""
+def _interleave(rows: Tensor, heads: int) -> Tensor:
+    """The reverse of `_separate`."""
     return rows.unflatten(0, (heads, 2, -1)).transpose(1, 2).flatten(0, 2)
 
 
 @dataclass(frozen=True)
-class Turned(Move):
-    """Queries, keys and values stacked; the first `turned` of them have their columns in another order."""
+class Rotated(Move):
+    """Queries, keys and values stacked; the first `rotated` of them have their columns in another order."""
 
-    turned: int
+    rotated: int
 
     def there(self, ours: Tensor, facts: TableSizes, parts: int) -> tuple[Tensor, ...]:
         heads = facts.sizes["H"]
-        return tuple(_together(x, heads) if number < self.turned else x for number, x in enumerate(ours.chunk(parts)))
+        return tuple(_interleave(x, heads) if number < self.rotated else x for number, x in enumerate(ours.chunk(parts)))
 
     def back(self, tensors: tuple[Tensor, ...], facts: TableSizes) -> Tensor:
         heads = facts.sizes["H"]
-        return torch.cat([_apart(x, heads) if number < self.turned else x for number, x in enumerate(tensors)])
+        return torch.cat([_separate(x, heads) if number < self.rotated else x for number, x in enumerate(tensors)])
 
 
-class TurnedInputs(Move):
-    """The map of turned values: its columns are in another order."""
+class RotatedInputs(Move):
+    """The map of rotated values: its columns are in another order."""
 
     def there(self, ours: Tensor, facts: TableSizes, parts: int) -> tuple[Tensor, ...]:
-        return (_together(ours.t(), facts.sizes["H"]).t(),)
+        return (_interleave(ours.t(), facts.sizes["H"]).t(),)
 
     def back(self, tensors: tuple[Tensor, ...], facts: TableSizes) -> Tensor:
-        return _apart(tensors[0].t(), facts.sizes["H"]).t()
+        return _separate(tensors[0].t(), facts.sizes["H"]).t()
 
 
 def _further(arguments: Mapping[str, Any]) -> tuple[MappingLine, ...]:
     values, out = bool(arguments.get("positions.values")), "layers.{i}.attention.out."
     upstream = tuple(f"{_LAYER}attention.self.{name}.*" for name in _NAMES)
     return (
-        MappingLine("layers.{i}.attention.projections.*", upstream, "3D D", Turned(3 if values else 2)),
-        MappingLine(out + "weight", _LAYER + "attention.output.dense.weight", "D D", TurnedInputs() if values else Move()),
+        MappingLine("layers.{i}.attention.projections.*", upstream, "3D D", Rotated(3 if values else 2)),
+        MappingLine(out + "weight", _LAYER + "attention.output.dense.weight", "D D", RotatedInputs() if values else Move()),
         MappingLine(out + "bias", _LAYER + "attention.output.dense.bias", "D"),
     )
 

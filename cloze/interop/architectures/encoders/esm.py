@@ -3,8 +3,8 @@
 Source: ESM-2 (Lin et al., 2022), ESM-1b (Rives et al., 2021) and transformers' class: norms in front, rotary positions (ESM-2) or
 learned ones that begin after the id of [PAD], and with `token_dropout` no vector of masked tokens (`table_without_masks`).
 
-The angles per position of ESM-2 are a tensor of the file, repeated in every layer; they may have been rounded. The head of contacts,
-which reads the attention of all layers, is carried along.
+The angles per position of ESM-2 are a tensor of the file, repeated in every layer; they may have been rounded. The head of
+contacts, which reads the attention of all layers, is carried along.
 
 Differs: transformers has no dropout of the embeddings, cloze has; the published rates are 0.
 """

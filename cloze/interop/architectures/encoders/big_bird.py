@@ -1,8 +1,9 @@
 """BigBird ↔ transformers' `BigBird*` with full attention.
 
 Source: Big Bird (Zaheer et al., 2020) and transformers' class. With `block_sparse` attention transformers reads texts of up to
-(5 + 2·`num_random_blocks`)·`block_size` tokens, 704 in the published models, with full attention: rows are cut to that length, and
-a folder that cloze writes has `original_full` attention. `BigBirdForQuestionAnswering` has a head of its own, which is not read.
+(5 + 2·`num_random_blocks`)·`block_size` tokens, 704 in the published models, with full attention: rows are cut to that length,
+and a folder that cloze writes has `original_full` attention. `BigBirdForQuestionAnswering` has a head of its own, which is not
+read.
 
 Differs: transformers applies dropout to embeddings before their norm, cloze after it.
 """
