@@ -63,7 +63,7 @@ class LearnedPositions:
 @dataclass(frozen=True, kw_only=True)
 class LearnedWithBuckets(LearnedPositions):
     """`learned` positions, and a learned number for each head and bucket of distances, added to the scores of every layer
-    (microsoft/MPNet, `pretraining/fairseq/modules/rel_multihead_attention.py`). The buckets are those of `buckets`."""
+    (microsoft/MPNet, `pretraining/fairseq/modules/transformer_sentence_encoder.py`). The buckets are those of `buckets`."""
 
     buckets: Count = 32
     farthest: Count = 128
