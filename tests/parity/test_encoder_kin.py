@@ -188,6 +188,18 @@ def test_proteins_are_predicted_and_fine_tuned(saved: Any, tmp_path: Path) -> No
     assert learner.predict("MKTVLAG").probabilities == pytest.approx(shares, abs=1e-5)
 
 
+def test_an_esm_goes_on_training_on_proteins(saved: Any, tmp_path: Path) -> None:
+    saved("esm")
+    assert main(["import", str(tmp_path / "in"), "--out", str(tmp_path / "start")]) == 0
+    (tmp_path / "proteins.txt").write_text("MKTVLAGPERSI\nGGSAPWDLYFHQN\n" * 20)
+    arguments = ["--corpus", str(tmp_path / "proteins.txt"), "--budget", "2steps", "--set", "training.batch=2"]
+    start = ["pretrain", str(tmp_path / "start"), "--init", str(tmp_path / "start"), *arguments]
+    assert main([*start, "--out", str(tmp_path / "run")]) == 0
+    assert main([*start, "--out", str(tmp_path / "same"), "--tokenizer", str(tmp_path / "start")]) == 0
+    assert Tokenizer.load(tmp_path / "same").hash == Tokenizer.load(tmp_path / "start").hash
+    assert {"M", "W", "<mask>"} < set(Tokenizer.load(tmp_path / "run").spellings)
+
+
 def test_an_mpnet_counts_positions_from_two_and_another_pad_is_refused(saved: Any, tmp_path: Path) -> None:
     saved("mpnet")
     assert import_folder(tmp_path / "in").model.flat["positions.max_length"] == 28
