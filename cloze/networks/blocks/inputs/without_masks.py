@@ -31,10 +31,9 @@ class WithoutMasks(nn.Module):
                 "embedding.table_without_masks: the vectors depend on how many tokens of the whole text are masked; a network "
                 "that reads in another order than `open` would see tokens that it must not see. Write `order: open`."
             )
-        masked = torch.isin(tokens, self.ids)
-        text = torch.zeros_like(tokens) if block is None else block.long()
-        sums = x.new_zeros(len(tokens), int(tokens.shape[1]) + 1, dtype=torch.float32)
-        all_tokens = sums.scatter_add(1, text, torch.ones_like(text, dtype=torch.float32))
-        shown = sums.scatter_add(1, text, (~masked).float()).clamp(min=1)
-        factors = ((1 - self.usual) * all_tokens / shown).gather(1, text)
-        return (x * factors.masked_fill(masked, 0.0)[..., None]).to(x.dtype)
+        masked = (tokens[..., None] == self.ids).any(-1)
+        text = torch.zeros_like(tokens) if block is None else block
+        same = (text[:, :, None] == text[:, None, :]).float()  # (B, L, L)
+        shown = (same @ (~masked).float()[..., None]).clamp(min=1)
+        factors = (1 - self.usual) * same.sum(-1, keepdim=True) / shown
+        return (x * factors.masked_fill(masked[..., None], 0.0)).to(x.dtype)
