@@ -246,12 +246,6 @@ def _arguments(folder: Path, config: Mapping[str, Any], architecture: Architectu
             )
         arguments["positions.max_length"] -= pad + 1
     if architecture.segments is not None and arguments.get("segments") and not gives_segments(folder, architecture):
-        if not any(line.ours == "embeddings.positions.weight" for line in architecture.body):
-            raise CheckpointError(
-                f"{path}: the tokenizer gives no segments (model_input_names), and {architecture.title} has no vectors of "
-                "positions to which that of segment 0 could be added.\n"
-                "  If texts have segments after all, add token_type_ids to model_input_names in tokenizer_config.json."
-            )
         arguments["segments"] = 0
     if not arguments.get("head_width") and arguments["width"] % arguments.get("heads", 1):
         raise CheckpointError(
@@ -314,6 +308,12 @@ def _fold_segments(
     name = pattern.replace("{base}", base)
     table = tensors.pop(name, None)
     positions = f"{base}embeddings.position_embeddings.weight"
+    if table is not None and positions not in tensors and bool(table[:1].any()):
+        raise CheckpointError(
+            f"{path}: the tokenizer gives no segments (model_input_names), and {architecture.title} has no vectors of positions to "
+            "which that of segment 0 could be added.\n"
+            "  If texts have segments after all, add token_type_ids to model_input_names in tokenizer_config.json."
+        )
     if table is not None and positions in tensors:
         setting = architecture.setting("segments")
         segments = 1 if setting is None else config.get(setting.theirs, setting.default)
