@@ -310,8 +310,8 @@ def _fold_segments(
     positions = f"{base}embeddings.position_embeddings.weight"
     if table is not None and positions not in tensors and bool(table[:1].any()):
         raise CheckpointError(
-            f"{path}: the tokenizer gives no segments (model_input_names), and {architecture.title} has no vectors of positions to "
-            "which that of segment 0 could be added.\n"
+            f"{path}: the tokenizer gives no segments (model_input_names), and {architecture.title} has no vectors of positions "
+            "to which that of segment 0 could be added.\n"
             "  If texts have segments after all, add token_type_ids to model_input_names in tokenizer_config.json."
         )
     if table is not None and positions in tensors:

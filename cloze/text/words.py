@@ -76,7 +76,7 @@ class Words:
                 f"the dictionary of words was full: words seen no more than {counter.forgotten} times so far were forgotten, "
                 "and counts of rare words may be too low"
             )
-        counted = count_words(engine, counter, set(special), self.min_count, whole=self.split != "characters")
+        counted = count_words(engine, counter, set(special), self.min_count, by_chunk=self.split != "characters")
         del counter
         counts = counted.frequent
         if not counts:
@@ -141,14 +141,14 @@ class Counted(NamedTuple):
 
 
 def count_words(
-    engine: tokenizers.Tokenizer, counter: ChunkCounter, special: set[str], least: int, *, whole: bool = True
+    engine: tokenizers.Tokenizer, counter: ChunkCounter, special: set[str], least: int, *, by_chunk: bool = True
 ) -> Counted:
-    """Word counts from chunk counts, without keeping the rare words of a large corpus in memory. `whole`: a chunk is one word,
+    """Word counts from chunk counts, without keeping the rare words of a large corpus in memory. `by_chunk`: a chunk is one word,
     unless it holds something unusual."""
 
     def plain(word: str) -> bool:
         # ASCII without control characters is a word already, with its letters folded.
-        return whole and word.isascii() and word.isprintable() and word not in special
+        return by_chunk and word.isascii() and word.isprintable() and word not in special
 
     held: dict[str, int] = {}  # words that also come from other chunks than scanned ones
     odd: list[tuple[str, int]] = []

@@ -179,7 +179,8 @@ def test_proteins_are_predicted_and_fine_tuned(saved: Any, tmp_path: Path) -> No
     files = ["--train", str(tmp_path / "rows.tsv"), "--dev", str(tmp_path / "rows.tsv"), "--out", str(tmp_path / "tuned")]
     assert main(["finetune", str(tmp_path / "in"), *files, "--set", "training.epochs=1", "--set", "length=16"]) == 0
     assert cloze.load(tmp_path / "tuned").predict("MKTVLAG").label in ("one", "other")
-    opened = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "tuned").eval()
+    opened, told = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "tuned", output_loading_info=True)
+    assert not any(told.values()) and not opened.eval().esm.contact_head.regression.weight.any()
     learner = cloze.load(tmp_path / "tuned")
     ids = transformers.AutoTokenizer.from_pretrained(tmp_path / "tuned")("MKTVLAG", return_tensors="pt")
     with torch.no_grad():

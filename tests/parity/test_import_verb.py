@@ -87,7 +87,7 @@ def test_an_imported_classifier_is_one_again_in_transformers(
     foreign.assert_equal(again, source, **languages)
 
 
-@pytest.mark.parametrize("name", ["albert", "xlnet", "modernbert", "modernbert-decoder", "t5"])
+@pytest.mark.parametrize("name", ["albert", "xlnet", "modernbert", "modernbert-decoder", "t5", "mpnet"])
 def test_an_imported_folder_is_fine_tuned(systems: ModuleType, foreign: ModuleType, tmp_path: Path, name: str) -> None:
     kind = foreign.KINDS[name]
     pieces = systems.tokenizer(kind.tokenizer)

@@ -118,7 +118,9 @@ ESM = add(Architecture(
     base="esm.",
     body=_body(),
     further=_further,
-    sizes=lambda arguments: {"F": arguments["width"] // arguments["heads"] // 2},
+    sizes=lambda arguments: {
+        "F": arguments["width"] // arguments["heads"] // 2, "N": arguments["layers"] * arguments["heads"],
+    },
     renamed=lambda name: _ANGLES if _ANGLES_OF_LAYER.fullmatch(name) else name,
     repeated=_repeated,
     heads=(_MASKED_LM, CLASSIFIER, TAGGER),
@@ -137,4 +139,11 @@ ESM = add(Architecture(
     paddings=range(16),
     pooled=True,
     unread=("pooler", "encoder", "contact_head"),
+    unused=(
+        MappingLine("", "{base}contact_head.regression.weight", "1 N"), MappingLine("", "{base}contact_head.regression.bias", "1"),
+    ),
+    beware=lambda arguments: [
+        "transformers' ESM also has a head of contacts (predict_contacts): cloze carries its parameters along, does not train "
+        "them, and writes zeros where a model brings none."
+    ],
 ))
