@@ -140,7 +140,8 @@ ESM = add(Architecture(
     pooled=True,
     unread=("pooler", "encoder", "contact_head"),
     unused=(
-        MappingLine("", "{base}contact_head.regression.weight", "1 N"), MappingLine("", "{base}contact_head.regression.bias", "1"),
+        MappingLine("", "{base}contact_head.regression.weight", "1 N"),
+        MappingLine("", "{base}contact_head.regression.bias", "1"),
     ),
     beware=lambda arguments: [
         "transformers' ESM also has a head of contacts (predict_contacts): cloze carries its parameters along, does not train "
