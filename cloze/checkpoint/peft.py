@@ -29,6 +29,7 @@ from cloze.interop.config import (
     ADAPTER_TASKS,
     ADAPTER_WEIGHTS,
     adapter_class,
+    adapter_weights,
     architecture_of,
     base_of_adapter,
     read_config,
@@ -162,7 +163,7 @@ def read_peft(folder: Path) -> Imported:
     imported = import_folder(base)
     if imported.architecture is None:
         raise CheckpointError(f"{base}: is no model of transformers; peft's updates need one.")
-    tensors = read_tensors(folder / TENSORS)
+    tensors = read_tensors(adapter_weights(folder))
     method = METHODS.get(str(config.get("peft_type")))
     change, state = (_read_updates if method is None else method.read)(path, imported, tensors, config)
     model = replace(imported.model, network={**imported.model.network, **state}, changes=(change,))
@@ -283,7 +284,6 @@ def _read_updates(
     }
     pairs: dict[tuple[str, int], _Pair] = {}
     names: dict[str, None] = {}
-    base = base_of_adapter(path.parent)
     for linear in _places(choice, imported.model, imported, imported.tokenizer.roles.get("[PAD]"), base=""):
         for lead in (_LEAD, *(_LEAD + lead for lead in architecture.bases)):
             keys = [f"{lead}{linear.theirs}.lora_{letter}.weight" for letter in "AB"]
@@ -296,9 +296,9 @@ def _read_updates(
                 here, shape = (len(pair.up), pair.down.shape[1]), (linear.rows.stop - linear.rows.start, width)
                 if here != shape:
                     raise CheckpointError(
-                        f"{path}: the update of {linear.theirs} is for a map of {here[0]} x {here[1]}, and that of {base} has "
-                        f"{shape[0]} x {shape[1]}.\n  base_model_name_or_path names another model: write the folder of the one "
-                        "that was trained on."
+                        f"{path}: the update of {linear.theirs} is for a map of {here[0]} x {here[1]}, and that of "
+                        f"{imported.folder} has {shape[0]} x {shape[1]}.\n  base_model_name_or_path names another model: write "
+                        "the folder of the one that was trained on."
                     )
     pairs = _joined(pairs, heights)
     left = [name for name in tensors if ".lora_" in name]

@@ -153,6 +153,20 @@ class Tokenizer:
         """A tokenizer of another tokenizer.json with the literals, the segmenter and the phrases of this one."""
         return Tokenizer(description, self.literals, self.segmenter, self.joins)
 
+    def without_last(self, size: int) -> Tokenizer | None:
+        """The same tokenizer with the first `size` ids, without the roles of the others; None if an ordinary token or [UNK] is
+        among the others, which texts yield."""
+        yielded = {*self.ordinary_ids.tolist(), self.roles.get("[UNK]", -1)}
+        if not yielded.isdisjoint(range(size, self.size)):
+            return None
+        data = json.loads(self._json)
+        pieces = data["model"]["vocab"]
+        as_mapping = isinstance(pieces, dict)
+        data["model"]["vocab"] = {piece: id for piece, id in pieces.items() if id < size} if as_mapping else pieces[:size]
+        data["added_tokens"] = [token for token in data["added_tokens"] if token["id"] < size]
+        literals = {role: literal for role, literal in self.literals.items() if self.roles[role] < size}
+        return Tokenizer(json.dumps(data, ensure_ascii=False), literals, self.segmenter, self.joins)
+
     def with_words(self, words: Sequence[str]) -> Tokenizer:
         """The same tokenizer of whole words with further words, whose ids follow the others."""
         data = json.loads(self._json)
@@ -210,7 +224,7 @@ class Tokenizer:
             apart = [set_apart(self.segmenter, text) for text in texts]
             texts, put = [spaced.text for spaced in apart], [spaced.put for spaced in apart]
         encodings = self._plain.encode_batch(texts, add_special_tokens=False)
-        ids, starts, offsets = self._flattened(encodings)
+        ids, starts, offsets = self._plainly(encodings, texts)
         every = chain.from_iterable(chain.from_iterable(e.offsets for e in encodings))
         bounds = np.fromiter(every, dtype=np.int64, count=2 * len(ids)).reshape(-1, 2)
         for begin, end, spaces in zip(offsets[:-1].tolist(), offsets[1:].tolist(), put, strict=False):  # none without segmenter
@@ -295,7 +309,41 @@ class Tokenizer:
         # Only pieces of WordPiece and those with ▁, and whole words, show where words begin; the fast call does not return words.
         by_piece = self.kind in ("wordpiece", "fallback_bpe", "words")
         call = engine.encode_batch_fast if by_piece else engine.encode_batch
-        return self.joined(*self._flattened(call(readable(texts), add_special_tokens=False)))
+        texts = readable(texts)
+        encodings = call(texts, add_special_tokens=False)
+        return self.joined(*(self._plainly(encodings, texts) if engine is self._plain else self._flattened(encodings)))
+
+    def _plainly(
+        self, encodings: list[Any], texts: Sequence[str]
+    ) -> tuple[NDArray[np.int32], NDArray[np.bool_], NDArray[np.int64]]:
+        """Encodings of plain texts in one array. Those in which a Unigram model took a literal for a piece are made again."""
+        ids, starts, offsets = self._flattened(encodings)
+        if self.kind != "unigram":
+            return ids, starts, offsets
+        unknown = self.roles.get("[UNK]", -1)
+        special = np.zeros(self.size, dtype=np.bool_)
+        special[self.special_ids] = True
+        tokens = np.flatnonzero(special[ids])
+        numbers = np.searchsorted(offsets, tokens, side="right") - 1
+        literals = [
+            number for number in np.unique(numbers[ids[tokens] == unknown]).tolist() if self.literals["[UNK]"] in texts[number]
+        ]
+        again = {*np.unique(numbers[ids[tokens] != unknown]).tolist(), *literals}
+        for number in again:
+            encodings[number] = self._no_literal.encode(texts[number], add_special_tokens=False)
+        return self._flattened(encodings) if again else (ids, starts, offsets)
+
+    @cached_property
+    def _no_literal(self) -> tokenizers.Tokenizer:
+        """The same Unigram model with its special pieces renamed, so that no text contains one; ids are places in its list."""
+        data = json.loads(self._json)
+        special = {str(self._plain.id_to_token(id)) for id in self.special_ids.tolist()}
+        data["model"]["vocab"] = [
+            [f"\uffff{piece}" if piece in special else piece, score] for piece, score in data["model"]["vocab"]
+        ]
+        held = {piece.removeprefix("\uffff") for piece, _ in data["model"]["vocab"] if piece.startswith("\uffff")}
+        data["added_tokens"] = [token for token in data["added_tokens"] if token["content"] not in held]
+        return tokenizers.Tokenizer.from_str(json.dumps(data, ensure_ascii=False))
 
     def _flattened(self, encodings: list[Any]) -> tuple[NDArray[np.int32], NDArray[np.bool_], NDArray[np.int64]]:
         offsets = np.zeros(len(encodings) + 1, dtype=np.int64)
