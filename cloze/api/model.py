@@ -23,6 +23,7 @@ from cloze.api.summary import model_html, model_line
 from cloze.api.texts import as_list, for_each_text
 from cloze.arguments import checked
 from cloze.checkpoint.build import Loaded, load_checkpoint
+from cloze.corpus.readers.hub_tables import local_table
 from cloze.decoding.filling import Filled, fill
 from cloze.decoding.generating.drafting import Draft
 from cloze.decoding.generating.generation import Generated, generate
@@ -368,7 +369,7 @@ class Model:
         """
         self._require("evaluate", lambda: contents_of(self.folder))
         learner, task_json = self._learned(task, length)
-        source = Path(rows) if isinstance(rows, str) else rows
+        source = local_table(str(rows)) if isinstance(rows, (str, Path)) else rows
         constant_answer = (task_json.get("baseline") or {}).get("always")
         with self._reading(encoding), given_examples(learner.task, source, labelled=True) as examples:
             learner = self._shown(learner, items, task, length, examples)

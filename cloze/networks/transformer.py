@@ -25,8 +25,9 @@ from cloze.networks.blocks.initial import attend_to_offsets, initialise, initial
 from cloze.networks.blocks.inputs.characters import Characters
 from cloze.networks.blocks.inputs.embeddings import Embeddings, residual_dtype
 from cloze.networks.blocks.inputs.senses import sense_vectors
+from cloze.networks.blocks.inputs.without_masks import WithoutMasks
 from cloze.networks.blocks.layer import Layer
-from cloze.networks.blocks.layer_inputs import LayerInputs
+from cloze.networks.blocks.layer_inputs import LayerInputs, make_positions
 from cloze.networks.blocks.norm import QueryKeyNorm, make_norm
 from cloze.networks.blocks.positions.disentangled import DistanceVectors
 from cloze.networks.blocks.positions.distances import StepDropout
@@ -36,11 +37,12 @@ from cloze.networks.blocks.visibility import AnyOrder
 from cloze.networks.clock import Clock
 from cloze.networks.cost import Operations, SequenceSize, is_trained
 from cloze.networks.network import Network, StateKind, attention_kinds, named_sizes, reading_kinds, reading_states
+from cloze.networks.spelling import mask_ids
 from cloze.registry import Given, PartMark, register
 
 PositionKinds = Annotated[
-    choices.LearnedPositions | choices.Sinusoid | choices.Rotary | choices.FunctionalPositions | choices.Disentangled
-    | choices.NoPositions,
+    choices.LearnedPositions | choices.LearnedWithBuckets | choices.Sinusoid | choices.Rotary | choices.RotaryTable
+    | choices.FunctionalPositions | choices.Disentangled | choices.NoPositions,
     PartMark("positions"),
 ]
 Embedding = Annotated[choices.TokenTable | Characters, PartMark("embedding")]
@@ -110,12 +112,14 @@ class Transformer(Network):
             scale=self.embedding_width**0.5 if table.scaled else 1.0,
             characters=embedding if isinstance(embedding, Characters) else None,
             senses=sense_vectors(table, vocab_size, self.embedding_width) if isinstance(table, choices.TableWithSenses) else None,
+            without_masks=WithoutMasks(mask_ids(table.spellings), table.usual)
+            if isinstance(table, choices.TableWithoutMasks) else None,
         )
         self.embedding_dropout = Dropout(rates.hidden, clock)
         projects = self.embedding_width != width or table.project
         self.project = nn.Linear(self.embedding_width, width) if projects else None
         by_distance = isinstance(positions, choices.Disentangled)
-        self.distances = DistanceVectors(positions, width, norm.epsilon) if isinstance(positions, choices.Disentangled) else None
+        self.distances = make_positions(positions, width=width, heads=heads, epsilon=norm.epsilon)
 
         def attending() -> Attention:
             return Attention(
@@ -188,7 +192,7 @@ class Transformer(Network):
             ),
             caches=None if cache is None else cache.layers, gates=gates, record=record,
         )
-        x = self.embeddings(tokens, position_ids, segments, vectors, inputs, characters)
+        x = self.embeddings(tokens, position_ids, segments, vectors, inputs, characters, block, order)
         x = residual_dtype(self.embedding_dropout(x))
         x = x if self.project is None else self.project(x)
         stack = Stack(self.layers, inputs_by_layer, [*self.around, *layer_hooks])
@@ -235,7 +239,7 @@ class Transformer(Network):
     def count_layer(self, counted: Operations, number: int, size: SequenceSize) -> None:
         """Also the vectors of distances, which are not trained where they are functions."""
         where, inside = self.layer_inputs.positions, self.layers[number].attention.inner_width
-        if self.distances is not None:  # they meet a layer's maps, its queries and its keys
+        if isinstance(self.distances, DistanceVectors):  # they meet a layer's maps, its queries and its keys
             rows, vectors = self.distances.table.num_embeddings, counted.branch(needs_grad=is_trained(self.distances))
             maps = self.layers[number].attention.projections
             vectors.add_weight_products(rows * 2 * inside * self.width, trained=is_trained(maps))

@@ -128,7 +128,7 @@ def test_heads_that_transformers_does_not_know_are_kept_with_the_model(systems: 
 @pytest.mark.parametrize(
     ("changes", "order", "reason"),
     [
-        ({"norm": "pre", "segments": 0}, "open", "order is 'open'"),
+        ({"norm": "pre", "norm.kind": "rms"}, "open", "norm.kind is 'rms'"),
         ({"positions": "none"}, "open", "positions is 'none'"),
         ({}, "left_to_right", "norm is 'post'"),
     ],
