@@ -17,6 +17,8 @@ from cloze.interop.architectures import (  # noqa: F401  the imports make the ar
     gpt2,
     lxmert,
     mamba,
+    marian,
+    mbart,
     mobilebert,
     modernbert,
     modernbert_decoder,

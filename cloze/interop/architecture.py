@@ -14,7 +14,7 @@ from cloze.interop.model import PortableHead, PortableModel
 from cloze.reading import Reading
 
 #: Our activation → the name in config.json. Several of their names map to one of ours: see `ACTIVATIONS_BACK`.
-ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_new", "relu": "relu"}
+ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_new", "relu": "relu", "silu": "silu"}
 ACTIVATIONS_BACK = {
     "gelu": "gelu",
     "gelu_python": "gelu",
@@ -22,6 +22,8 @@ ACTIVATIONS_BACK = {
     "gelu_fast": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
     "relu": "relu",
+    "silu": "silu",
+    "swish": "silu",
 }
 
 #: Arguments that no line of a table or key of config.json has to mention: `Architecture.objections` looks at them itself.
@@ -147,6 +149,7 @@ class Architecture:
         project: The line between embeddings and layers of different widths.
         copies: Names under which files repeat the token table.
         ignored: Buffers in old files.
+        computed: From the arguments, tensors of the network that files may lack because they follow from the arguments.
         blank: Buffers that must be zero because our network lacks them.
         shifted: Positions begin after the id of [PAD].
         pooled: The class without heads has a pooling layer.
@@ -184,6 +187,7 @@ class Architecture:
     project: MappingLine | None = None
     copies: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
+    computed: Callable[[Mapping[str, Any]], Mapping[str, torch.Tensor]] = lambda arguments: {}
     blank: tuple[str, ...] = ()
     shifted: bool = False
     pooled: bool = False

@@ -29,7 +29,7 @@ from cloze.interop.embeddings import own_embeddings
 from cloze.interop.export import DESCRIPTION, OWN_ANNOTATORS, OWN_CHANGED, OWN_NETWORK, OWN_TABLES
 from cloze.interop.files import WEIGHTS, read_tensors, read_weights
 from cloze.interop.heads import names_of, own_names, read_heads
-from cloze.interop.mapping import to_ours
+from cloze.interop.mapping import TableSizes, entries, to_ours
 from cloze.interop.model import Annotating, PortableHead, PortableModel, PortableTable, defaults
 from cloze.interop.own import own_description
 from cloze.interop.purpose import labels_of
@@ -115,7 +115,7 @@ def import_heads(
     facts, source = architecture.facts(arguments, config.get("vocab_size", 30522), base=base, pad=pad), str(folder / WEIGHTS)
     _fold_segments(tensors, architecture, config, arguments, base, source)
     _drop_copies(architecture, tensors, base, source)
-    network = to_ours(architecture.rows(arguments), tensors, facts, source)
+    network = _network(architecture, arguments, tensors, facts, source)
     roles = {role for cls in classes_of(architecture, config) for role in cls.roles}
     variant = replace(architecture, heads=tuple(table for table in architecture.heads if table.role in roles))
     head_tables, _ = read_heads(variant, config, tensors, network, arguments, facts, source)
@@ -143,7 +143,7 @@ def _model(
     source = str(folder / WEIGHTS)
     _fold_segments(tensors, architecture, config, arguments, base, source)
     _drop_copies(architecture, tensors, base, source)
-    network = to_ours(architecture.rows(arguments), tensors, facts, source)
+    network = _network(architecture, arguments, tensors, facts, source)
     head_tables, about_heads = read_heads(architecture, config, tensors, network, arguments, facts, source)
     remarks += about_heads
     heads = own_names(head_tables, description, folder, config)
@@ -172,6 +172,18 @@ def _model(
     model = own_embeddings(model, folder)
     roles = _roles(head_tables, description, config)
     return model, _labels(folder, config, heads, roles), remarks
+
+
+def _network(
+    architecture: Architecture, arguments: Mapping[str, Any], tensors: dict[str, Tensor], facts: TableSizes, path: str
+) -> dict[str, Tensor]:
+    """The network's state; of tensors that follow from the arguments, those that the file lacks are computed."""
+    lines, computed = architecture.rows(arguments), architecture.computed(arguments)
+    present = {entry.ours for entry in entries(lines, facts) if all(name in tensors for name in entry.theirs)}
+    absent = computed.keys() - present
+    return {name: computed[name] for name in absent} | to_ours(
+        [line for line in lines if line.ours not in absent], tensors, facts, path
+    )
 
 
 def _own_arguments(description: Mapping[str, Any], architecture: Architecture, path: Path) -> dict[str, Any]:

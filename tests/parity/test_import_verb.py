@@ -16,13 +16,14 @@ pytestmark = pytest.mark.parity
 KNOWN = (
     "bert", "distilbert", "mobilebert", "roberta", "xlm-roberta", "camembert", "albert", "electra", "xlm", "flaubert", "xlnet",
     "modernbert", "openai-gpt", "gpt2", "t5", "mt5", "bart", "ernie", "modernbert-decoder", "mamba",
+    "umt5", "mbart", "m2m_100", "marian", "pegasus",
 )
 FILL = (
     "bert", "distilbert", "mobilebert", "roberta", "xlm-roberta", "camembert", "albert", "xlm", "flaubert", "xlnet", "modernbert",
     "ernie",
 )
-WRITE = ("openai-gpt", "gpt2", "modernbert-decoder", "mamba", "t5", "mt5", "bart")
-ANSWER = ("t5", "mt5", "bart")
+ANSWER = ("t5", "mt5", "bart", "umt5", "mbart", "m2m_100", "marian", "pegasus")
+WRITE = ("openai-gpt", "gpt2", "modernbert-decoder", "mamba", *ANSWER)
 RECIPES = {
     "bert": "BERT:", "distilbert": "BERT:", "mobilebert": "MobileBERT:", "roberta": "RoBERTa:", "albert": "ALBERT:",
     "electra": "ELECTRA:",
@@ -30,6 +31,8 @@ RECIPES = {
     "openai-gpt": "Improving Language Understanding", "gpt2": "Language Models are Unsupervised", "t5": "Exploring the Limits",
     "xlm-roberta": "RoBERTa:", "camembert": "CamemBERT:", "mt5": "Exploring the Limits",
     "bart": "BART:", "ernie": "BERT:", "modernbert-decoder": "cloze's own", "mamba": "Mamba:",
+    "umt5": "Exploring the Limits", "mbart": "BART:", "m2m_100": "Attention Is", "marian": "Attention Is",
+    "pegasus": "Attention Is",
 }  # fmt: skip
 
 
@@ -59,7 +62,7 @@ def test_an_imported_folder_predicts_as_transformers_does_and_every_verb_reads_i
 
 
 #: Those without a class that classifies.
-NO_CLASSIFIER = ("t5", "mt5", "mamba")
+NO_CLASSIFIER = ("mamba", *(name for name in ANSWER if name != "bart"))
 
 
 @pytest.mark.parametrize("name", [name for name in KNOWN if name not in NO_CLASSIFIER])

@@ -1,0 +1,82 @@
+"""mBART ↔ transformers' `MBart*`, and M2M-100 and NLLB ↔ `M2M100*`: translators that are told languages by tokens.
+
+Source: Multilingual Denoising Pre-training (Liu et al., 2020); Multilingual Translation with Extensible Multilingual Pretraining
+(Tang et al., 2020: mBART-50); Beyond English-Centric Multilingual Machine Translation (Fan et al., 2021); No Language Left Behind
+(NLLB Team, 2022); facebookresearch/fairseq. Their layers are BART's with norms before the branches and one behind each stack.
+
+M2M-100 has sines and cosines in the order of tensor2tensor, from position 2; they are in no file. The recipe for either is the
+nearest: BART's exercise, and the translator of one pair of languages.
+
+Differs: layers are not left out in training (`encoder_layerdrop`, 0.05 in the 418M model of M2M-100).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from torch import Tensor
+
+from cloze.interop import seq2seq
+from cloze.interop.architecture import ModelClass, add
+from cloze.interop.architectures import bart
+from cloze.networks.blocks.positions.sinusoid import fairseq_sinusoids
+from cloze.reading import Reading
+
+_FIRST = 2  # fairseq counts positions from the id of padding, which is 1
+
+_NORMS = {"norm": "pre", "norm.first": True, "norm.final": True, "norm.depth_means": False, "dropout.final": 0.0}
+
+_TOKENS = {
+    "bos_token_id": ("[BOS]", "[CLS]"), "eos_token_id": ("[EOS]", "[SEP]"), "decoder_start_token_id": ("[EOS]", "[SEP]"),
+}
+
+MBART = add(replace(
+    bart.BART,
+    name="mbart",
+    title="mBART",
+    usual=lambda model, kind: 0,
+    fixed={**bart.BART.fixed, **_NORMS},
+    body=bart.body(positions=bart.Spare(), embedding_norm=True, final_norm=True),
+    heads=(replace(
+        bart.PREDICTION, objections=lambda head, arguments: seq2seq.prediction_objections(head, "mBART", scaled=False)
+    ),),
+    classes=(
+        ModelClass("MBartForConditionalGeneration", frozenset({"seq2seq_lm"}), "AutoModelForSeq2SeqLM", "text2text-generation"),
+        ModelClass("MBartModel", frozenset(), "AutoModel", "feature-extraction"),
+    ),
+    tokenizer_class="PreTrainedTokenizerFast",
+    reading=Reading("{A} [EOS]", "{A} {B} [EOS]", "last", start="[EOS]"),
+    recipe=lambda model: "bart-base",
+    tokens=_TOKENS,
+))  # fmt: skip
+
+
+def _positions(arguments: Mapping[str, Any]) -> dict[str, Tensor]:
+    rows = fairseq_sinusoids(_FIRST + arguments["positions.max_length"], arguments["width"])[_FIRST:]
+    return {"encoder.positions.weight": rows, "decoder.positions.weight": rows.clone()}
+
+
+M2M_100 = add(replace(
+    MBART,
+    name="m2m_100",
+    title="M2M-100",
+    settings=bart.settings("relu", attention_dropout=0.1, scale_embedding=True),
+    fixed={
+        **MBART.fixed, "norm.embedding": False, "positions": "sinusoid", "positions.layout": "tensor2tensor",
+        "positions.first": _FIRST,
+    },
+    body=bart.body(positions=None, embedding_norm=False, final_norm=True),
+    computed=_positions,
+    ignored=("{base}encoder.embed_positions.weights", "{base}decoder.embed_positions.weights"),
+    heads=(replace(
+        bart.PREDICTION, objections=lambda head, arguments: seq2seq.prediction_objections(head, "M2M-100", scaled=False)
+    ),),
+    classes=(
+        ModelClass("M2M100ForConditionalGeneration", frozenset({"seq2seq_lm"}), "AutoModelForSeq2SeqLM", "text2text-generation"),
+        ModelClass("M2M100Model", frozenset(), "AutoModel", "feature-extraction"),
+    ),
+    recipe=lambda model: "transformer-iwslt",
+    blank=(),
+))  # fmt: skip
