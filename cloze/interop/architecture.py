@@ -152,6 +152,7 @@ class Architecture:
         computed: From the arguments, tensors of the network that files may lack because they follow from the arguments.
         blank: Buffers that must be zero because our network lacks them.
         shifted: Positions begin after the id of [PAD].
+        fixed_shifted: The same of fixed positions: `positions.first` is the id of [PAD] plus one.
         pooled: The class without heads has a pooling layer.
         generates: transformers generates with it.
         until: The last version of transformers that has the classes; None: the newest has them.
@@ -190,6 +191,7 @@ class Architecture:
     computed: Callable[[Mapping[str, Any]], Mapping[str, torch.Tensor]] = lambda arguments: {}
     blank: tuple[str, ...] = ()
     shifted: bool = False
+    fixed_shifted: bool = False
     pooled: bool = False
     generates: bool = False
     until: str | None = None
@@ -248,6 +250,9 @@ class Architecture:
             wrong.append(f"transformers' {self.title} has no head_width of its own")
         if self.shifted and (pad is None or pad > 15):
             wrong.append(f"transformers' {self.title} counts positions from the id of [PAD], which must be a small number")
+        if self.fixed_shifted and arguments.get("positions.first") != (0 if pad is None else pad) + 1:
+            first = arguments.get("positions.first")
+            wrong.append(f"positions.first is {first!r}, transformers' {self.title} counts from one more than the id of [PAD]")
         return wrong + self.against(arguments)
 
     def _demanded(self, arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -102,7 +102,7 @@ def model_of(kind: Kind, pieces: Any, *, cls: str | None = None, seed: int = 0, 
     model = getattr(transformers, cls or kind.cls)(config).eval()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
-        for parameter in dict.fromkeys(model.parameters()):
+        for parameter in dict.fromkeys(p for p in model.parameters() if p.requires_grad):  # tables of sines hold still
             parameter.add_(0.2 * torch.randn(parameter.shape, generator=generator))
     return model
 

@@ -4,7 +4,7 @@ Source: Multilingual Denoising Pre-training (Liu et al., 2020); Multilingual Tra
 (Tang et al., 2020: mBART-50); Beyond English-Centric Multilingual Machine Translation (Fan et al., 2021); No Language Left Behind
 (NLLB Team, 2022); facebookresearch/fairseq. Their layers are BART's with norms before the branches and one behind each stack.
 
-M2M-100 has sines and cosines in the order of tensor2tensor, from position 2; they are in no file. The recipe for either is the
+M2M-100 has sines and cosines in the order of tensor2tensor, from the position behind the id of padding (2); they are in no file. The recipe for either is the
 nearest: BART's exercise, and the translator of one pair of languages.
 
 Differs: layers are not left out in training (`encoder_layerdrop`, 0.05 in the 418M model of M2M-100).
@@ -23,8 +23,6 @@ from cloze.interop.architecture import ModelClass, add
 from cloze.interop.architectures import bart
 from cloze.networks.blocks.positions.sinusoid import fairseq_sinusoids
 from cloze.reading import Reading
-
-_FIRST = 2  # fairseq counts positions from the id of padding, which is 1
 
 _NORMS = {"norm": "pre", "norm.first": True, "norm.final": True, "norm.depth_means": False, "dropout.final": 0.0}
 
@@ -54,8 +52,20 @@ MBART = add(replace(
 
 
 def _positions(arguments: Mapping[str, Any]) -> dict[str, Tensor]:
-    rows = fairseq_sinusoids(_FIRST + arguments["positions.max_length"], arguments["width"])[_FIRST:]
+    first = arguments["positions.first"]
+    rows = fairseq_sinusoids(first + arguments["positions.max_length"], arguments["width"])[first:]
     return {"encoder.positions.weight": rows, "decoder.positions.weight": rows.clone()}
+
+
+def _read(config: Mapping[str, Any]) -> dict[str, Any]:
+    pad = config.get("pad_token_id", 1)
+    if not isinstance(pad, int) or pad < 0:
+        raise ValueError(f"pad_token_id is {pad!r}; expected an id, from which positions are counted.")
+    return {**bart.read(config), "positions.first": pad + 1}
+
+
+def _write(arguments: Mapping[str, Any], order: str) -> dict[str, Any]:
+    return {**bart.write(arguments, order), "pad_token_id": max(1, arguments.get("positions.first", 2)) - 1}
 
 
 M2M_100 = add(replace(
@@ -65,8 +75,10 @@ M2M_100 = add(replace(
     settings=bart.settings("relu", attention_dropout=0.1, scale_embedding=True),
     fixed={
         **MBART.fixed, "norm.embedding": False, "positions": "sinusoid", "positions.layout": "tensor2tensor",
-        "positions.first": _FIRST,
     },
+    fixed_shifted=True,
+    read=_read,
+    write=_write,
     body=bart.body(positions=None, embedding_norm=False, final_norm=True),
     computed=_positions,
     ignored=("{base}encoder.embed_positions.weights", "{base}decoder.embed_positions.weights"),
