@@ -18,7 +18,7 @@ from cloze import fields
 from cloze.batch import Batch
 from cloze.decoding.layout import Framed, Ids, Layout, Marks
 from cloze.decoding.marks import padded_characters, padded_marks, spelled
-from cloze.errors import CheckpointError, UserError
+from cloze.errors import CheckpointError, UserError, argument
 from cloze.exercises.knowledge.inject import SentenceTree
 from cloze.networks import Cache
 from cloze.networks.blocks.inputs.characters import Characters
@@ -28,6 +28,8 @@ from cloze.reading import Reading
 from cloze.rng import Draw
 from cloze.rows import Rows
 from cloze.text import Annotations, retokenized
+from cloze.text.layout import language_token
+from cloze.text.roles import LANGUAGE_ROLES
 
 if TYPE_CHECKING:
     from cloze.decoding.pictures import Pictures
@@ -146,15 +148,17 @@ class Reader:
 
     @classmethod
     def of(
-        cls, loaded: Checkpoint, *, order: str | None = None, language: str | None = None,
+        cls, loaded: Checkpoint, *, order: str | None = None, language: str | None = None, to: str | None = None,
         precision: torch.dtype | None = None,
     ) -> Reader:
         """The reader of a loaded checkpoint, in its usual order or in `order`. `language` is the name or the number of the
-        language, for networks with several; the default is the first.
+        language of the texts, for networks with several, and `to` the language that is written; the defaults are the folder's.
         """
+        tokenizer = speaking(loaded, language, to)
+        by_input = language is not None and tokenizer is loaded.tokenizer
         return cls(
-            loaded.network, loaded.tokenizer, loaded.reading, order or loaded.order, precision,
-            loaded.input_edits, {} if language is None else {"language": language_id(loaded, language)}, loaded.pictures,
+            loaded.network, tokenizer, loaded.reading, order or loaded.order, precision,
+            loaded.input_edits, {"language": language_id(loaded, str(language))} if by_input else {}, loaded.pictures,
             {hook.view: cls.of(loaded.other(hook.reads), precision=precision) for hook in loaded.network.outside if hook.reads},
             loaded.annotations,
         )
@@ -162,7 +166,18 @@ class Reader:
     @cached_property
     def single(self) -> Layout:
         """The layout of one text."""
-        return Layout(self.reading.single, self.tokenizer)
+        return self._layout(self.reading.single)
+
+    @cached_property
+    def written(self) -> Layout:
+        """The layout of what a decoder writes."""
+        return self.single if self.reading.target is None else self._layout(self.reading.target)
+
+    def _layout(self, template: str) -> Layout:
+        for role in LANGUAGE_ROLES:
+            if role in template:
+                require_language(self.tokenizer, role)
+        return Layout(template, self.tokenizer)
 
     @cached_property
     def pair(self) -> Layout:
@@ -428,6 +443,58 @@ def _heads(loaded: Checkpoint) -> Iterator[tuple[Any, Kind | None]]:
     for name, objective in loaded.heads.items():
         head = bound(objective, loaded.reads.get(name))
         yield head, objective.usable_as([gives[state].sees for state in head.reads if state in gives])
+
+
+class Told(Protocol):
+    """What `speaking` looks at."""
+
+    @property
+    def tokenizer(self) -> Any: ...
+
+    @property
+    def reading(self) -> Reading: ...
+
+    @property
+    def folder(self) -> Any: ...
+
+
+def speaking(loaded: Told, language: str | None, to: str | None) -> Any:
+    """The tokenizer with the tokens of these languages, where the network is told languages by tokens; None: the folder's.
+
+    A `UserError` for a language that it does not know, and for `to` where there is nothing to choose.
+    """
+    reading = loaded.reading
+    templates = " ".join(filter(None, (reading.single, reading.target, reading.start)))
+    wanted = {"source": language} if "[SOURCE]" in templates else {}
+    if "[TARGET]" in templates:
+        wanted["target"] = to
+    elif to is not None:
+        raise UserError(f"{loaded.folder}: this network does not choose the language that it writes.\n  Leave out ", argument("to"), ".")
+    tokens = {side: _language_token(loaded, name) for side, name in wanted.items() if name is not None}
+    return loaded.tokenizer.speaking(**tokens) if tokens else loaded.tokenizer
+
+
+def _language_token(loaded: Told, language: str) -> str:
+    """The token of a language; a `UserError` with those that there are."""
+    known = loaded.tokenizer.languages
+    token = language_token(language, known)
+    if token is None:
+        raise UserError(f"{loaded.folder}: it does not know the language {language!r}.\n  It knows: {_listed(known)}.")
+    return token
+
+
+def _listed(languages: Sequence[str]) -> str:
+    return ", ".join(languages[:200]) or "none"
+
+
+def require_language(tokenizer: Any, role: str) -> None:
+    """A `UserError` if nobody says which language is read or written."""
+    if role in LANGUAGE_ROLES and role not in tokenizer.roles:
+        option, does = ("language", "reads") if role == "[SOURCE]" else ("to", "writes")
+        raise UserError(
+            f"this network has to be told the language that it {does}.\n  Give ", argument(option, "LANGUAGE"), ", for good by ",
+            f"cloze import FOLDER --out NEW --{option} LANGUAGE. It knows: {_listed(tokenizer.languages)}.",
+        )
 
 
 def language_id(loaded: Checkpoint, language: str) -> int:

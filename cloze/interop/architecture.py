@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -12,6 +12,7 @@ from cloze.interop.arguments import flat, usual
 from cloze.interop.mapping import MappingLine, TableSizes
 from cloze.interop.model import PortableHead, PortableModel
 from cloze.reading import Reading
+from cloze.text.tokenizer import Tokenizer
 
 #: Our activation → the name in config.json. Several of their names map to one of ours: see `ACTIVATIONS_BACK`.
 ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_new", "relu": "relu", "silu": "silu"}
@@ -118,6 +119,15 @@ class ModelClass:
     pipeline: str | None = None
 
 
+class ReadingFacts(NamedTuple):
+    """What a folder says about how its texts are read: config.json with the keys of generation_config.json, tokenizer_config.json,
+    and the tokenizer."""
+
+    config: Mapping[str, Any]
+    settings: Mapping[str, Any]
+    tokenizer: Tokenizer
+
+
 @dataclass(frozen=True)
 class Architecture:
     """Everything that cloze knows about one `model_type`.
@@ -129,6 +139,8 @@ class Architecture:
         legal: Keys of config.json with the values that cloze supports.
         body: The lines of every network.
         reading: How it reads text if the folder does not say so.
+        told: For networks that are told languages by tokens: from a folder's facts, how it reads text, its tokenizer with the
+            languages, and remarks; None: as every folder.
         recipe: The name of the recipe for such a model, for a folder that does not say how it was trained.
         part: The network part that it expresses.
         orders: Its possible orders, the usual one first.
@@ -171,6 +183,7 @@ class Architecture:
     tokenizer_class: str
     reading: Reading
     recipe: Callable[[PortableModel], str]
+    told: Callable[[ReadingFacts], tuple[Reading, Tokenizer, list[str]] | None] = lambda facts: None
     part: str = "transformer"
     orders: tuple[str, ...] = ("open",)
     order_of: Callable[[Mapping[str, Any]], str] | None = None
@@ -254,6 +267,10 @@ class Architecture:
             first = arguments.get("positions.first")
             wrong.append(f"positions.first is {first!r}, transformers' {self.title} counts from one more than the id of [PAD]")
         return wrong + self.against(arguments)
+
+    def pad_of(self, arguments: Mapping[str, Any]) -> int:
+        """The id of [PAD] that such a network has here, where no tokenizer says it."""
+        return max(0, arguments.get("positions.first", 1) - 1) if self.fixed_shifted else 0
 
     def _demanded(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The required value of every argument that the folder cannot express; how weights began does not change a network."""

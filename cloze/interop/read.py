@@ -21,13 +21,13 @@ from torch import Tensor
 from cloze.bounds import DEEPEST
 from cloze.corpus.readers.not_text import what_is
 from cloze.errors import CheckpointError
-from cloze.interop.architecture import NAMED_ROLES, Architecture, HeadTable, Setting
+from cloze.interop.architecture import NAMED_ROLES, Architecture, HeadTable, ReadingFacts, Setting
 from cloze.interop.architectures.tower import has_tower, tower_arguments, whole_of
 from cloze.interop.arguments import derived, flat, nested
 from cloze.interop.config import architecture_of, classes_of, config_file, read_config
 from cloze.interop.embeddings import own_embeddings
 from cloze.interop.export import DESCRIPTION, OWN_ANNOTATORS, OWN_CHANGED, OWN_NETWORK, OWN_TABLES
-from cloze.interop.files import WEIGHTS, read_tensors, read_weights
+from cloze.interop.files import WEIGHTS, read_json, read_tensors, read_weights
 from cloze.interop.heads import names_of, own_names, read_heads
 from cloze.interop.mapping import TableSizes, entries, to_ours
 from cloze.interop.model import Annotating, PortableHead, PortableModel, PortableTable, defaults
@@ -35,7 +35,7 @@ from cloze.interop.own import own_description
 from cloze.interop.purpose import labels_of
 from cloze.interop.sentences import NAME as SENTENCES
 from cloze.interop.sentences import read_sentences
-from cloze.interop.tokenizer_settings import gives_segments, longest_row
+from cloze.interop.tokenizer_settings import gives_segments, longest_row, tokenizer_settings
 from cloze.missing import require_checkpoint
 from cloze.reading import Reading
 from cloze.text.tokenizer import Tokenizer
@@ -85,12 +85,16 @@ def import_folder(folder: Path | str) -> Imported:
     model, labels, remarks = _model(folder, config, architecture, description)
     tokenizer = Tokenizer.load(folder)
     _check_vocabulary(folder, tokenizer, model)
+    reading = Reading.of(description["reading"]) if description else _reading(folder, architecture, model)
+    if description is None and (told := architecture.told(_reading_facts(folder, config, tokenizer))) is not None:
+        reading, tokenizer, notes = told
+        remarks += notes
     return Imported(
         folder=folder,
         architecture=architecture.name if model.part == architecture.part else None,
         model=model,
         tokenizer=tokenizer,
-        reading=Reading.of(description["reading"]) if description else _reading(folder, architecture, model),
+        reading=reading,
         labels=labels,
         step=int(description.get("step") or 0) if description else 0,
         remarks=tuple(remarks),
@@ -219,6 +223,12 @@ def _reading(folder: Path, architecture: Architecture, model: PortableModel) -> 
     positions, longest = model.flat.get("positions.max_length"), longest_row(folder)
     limited = positions is not None and longest is not None and longest < positions and not architecture.generates
     return replace(architecture.reading, max_length=longest) if limited else architecture.reading
+
+
+def _reading_facts(folder: Path, config: Mapping[str, Any], tokenizer: Tokenizer) -> ReadingFacts:
+    path = folder / "generation_config.json"
+    written = read_json(path, "how texts are generated") if path.is_file() else {}
+    return ReadingFacts({**config, **written}, tokenizer_settings(folder), tokenizer)
 
 
 def _order(config: Mapping[str, Any], architecture: Architecture) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 from weakref import WeakValueDictionary
@@ -21,7 +21,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers
 from cloze.errors import CheckpointError, ClozeError, RecipeError
 from cloze.text.apart import read_segmenter, write_segmenter
 from cloze.text.joins import PHRASES, Joins, read_joins
-from cloze.text.roles import CONFIG_KEYS, XLM_LITERALS, guess_literals
+from cloze.text.roles import CONFIG_KEYS, LANGUAGE_ROLES, XLM_LITERALS, guess_literals
 from cloze.text.segment import Segmenter
 from cloze.untrusted import parse_json, read_small
 
@@ -251,23 +251,30 @@ def _literals(data: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, s
     """role → literal, from the configuration, or else guessed from literals in the vocabulary."""
     vocabulary = data["model"]["vocab"]
     pieces = {p[0] if isinstance(p, list) else p for p in vocabulary} | {t["content"] for t in data["added_tokens"]}
+    special = {token["content"] for token in data["added_tokens"]}
     literals: dict[str, str] = {}
     for role, key in CONFIG_KEYS.items():
         value = config.get(key)
         literal = value.get("content") if isinstance(value, dict) else value
+        if role in LANGUAGE_ROLES:
+            literal = language_token(literal, special)
         if isinstance(literal, str) and literal in pieces:
             literals[role] = literal
     ours = config.get(_OUR_ROLES)
     our_literals = ours if isinstance(ours, dict) else {"[EOD]": "<eod>", "[EOP]": "<eop>"}
-    special = {token["content"] for token in data["added_tokens"]}
     literals.update({role: literal for role, literal in our_literals.items() if literal in special})
     guessed = guess_literals(pieces)
-    if not literals:
-        return guessed
+    if not literals.keys() - set(LANGUAGE_ROLES):
+        return {**guessed, **literals}
     # GPT-2's own files name three roles; its only literal also serves as padding.
     if len(set(literals.values())) == 1:
         return {**guessed, **literals}
     return literals
+
+
+def language_token(language: Any, tokens: Container[str]) -> str | None:
+    """The token of a language that is called `fr_XX`, or `fr` where tokens are `__fr__` (M2M-100); None if there is none."""
+    return next((token for token in (language, f"__{language}__") if token in tokens), None)
 
 
 def _from_vocabulary(path: Path, config: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Roles of special tokens. A role is written `[MASK]`; a vocabulary may spell it `<mask>`.
 
-`[R0]`, `[R1]`, … have no meaning and only reserve an id, as XLM's `<special0>` does.
+`[R0]`, `[R1]`, … have no meaning and only reserve an id, as XLM's `<special0>` does. `[SOURCE]` and `[TARGET]` are the tokens of
+the languages that a translator reads and writes; any token of a language may play them (`Tokenizer.speaking`).
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ from collections.abc import Iterable, Mapping
 
 from cloze.errors import RecipeError, propose
 
-ROLES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[BOS]", "[EOS]", "[EOD]", "[EOP]")
+LANGUAGE_ROLES = ("[SOURCE]", "[TARGET]")
+ROLES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[BOS]", "[EOS]", "[EOD]", "[EOP]", *LANGUAGE_ROLES)
 _RESERVED = re.compile(r"\[R\d+\]")
 
-# The names under which tokenizer_config.json of Hugging Face keeps the first seven roles.
+# The names under which tokenizer_config.json of Hugging Face keeps roles.
 CONFIG_KEYS: Mapping[str, str] = {
     "[PAD]": "pad_token",
     "[UNK]": "unk_token",
@@ -22,6 +24,8 @@ CONFIG_KEYS: Mapping[str, str] = {
     "[MASK]": "mask_token",
     "[BOS]": "bos_token",
     "[EOS]": "eos_token",
+    "[SOURCE]": "src_lang",
+    "[TARGET]": "tgt_lang",
 }
 
 BERT_LITERALS: Mapping[str, str] = {role: role for role in ROLES[:5]}

@@ -20,6 +20,7 @@ from cloze.errors import CheckpointError, RecipeError, propose
 from cloze.text.apart import places_before, set_apart
 from cloze.text.joins import Joins, PairTable, join_lines
 from cloze.text.layout import read_folder, write_folder
+from cloze.text.roles import LANGUAGE_ROLES
 from cloze.text.segment import Segmenter
 
 KINDS = {"WordPiece": "wordpiece", "BPE": "byte_bpe", "Unigram": "unigram", "WordLevel": "words"}
@@ -104,7 +105,8 @@ class Tokenizer:
         self.segmenter, self.joins = segmenter, joins
         cut = "" if segmenter is None else f"\nsegmenter: {segmenter.hash}"
         joined = "" if joins is None else f"\nphrases: {joins.hash}"
-        self.hash: str = hashlib.sha256(f"{self._json}{cut}{joined}".encode()).hexdigest()
+        told = "".join(f"\n{role}: {self.literals[role]}" for role in LANGUAGE_ROLES if role in self.literals)
+        self.hash: str = hashlib.sha256(f"{self._json}{cut}{joined}{told}".encode()).hexdigest()
         self._pairs: list[PairTable] = [] if joins is None else self._tables(joins)
 
     def _tables(self, joins: Joins) -> list[PairTable]:
@@ -145,6 +147,23 @@ class Tokenizer:
         tokenizer.__dict__.update(self.__dict__)
         tokenizer._cut(segmenter, joins)
         return tokenizer
+
+    def speaking(self, **languages: str) -> Tokenizer:
+        """The same tokenizer with other tokens of languages: `source` plays `[SOURCE]`, `target` plays `[TARGET]`."""
+        tokenizer = object.__new__(Tokenizer)
+        tokenizer.__dict__.update(self.__dict__)
+        literals = {f"[{side.upper()}]": literal for side, literal in languages.items()}
+        tokenizer.literals = MappingProxyType({**self.literals, **literals})
+        tokenizer.roles = MappingProxyType({**self.roles, **{role: self._id_of(role, name) for role, name in literals.items()}})
+        tokenizer._cut(self.segmenter, self.joins)
+        return tokenizer
+
+    @cached_property
+    def languages(self) -> tuple[str, ...]:
+        """The special tokens that may stand for a language: those that play no other role and are no sentinels."""
+        other_roles = {literal for role, literal in self.literals.items() if role not in LANGUAGE_ROLES}
+        taken = {*self.sentinels.tolist(), *(self.id(literal) for literal in other_roles)}
+        return tuple(self.piece(number) for number in self.special_ids.tolist() if number not in taken)
 
     def described_by(self, description: str) -> Tokenizer:
         """A tokenizer of another tokenizer.json with the literals, the segmenter and the phrases of this one."""
@@ -332,8 +351,9 @@ class Tokenizer:
 
 
 def _has_role(token: Mapping[str, Any], literals: Mapping[str, str]) -> bool:
-    """Whether a template or an edit writes an added token."""
-    return token["content"] in literals.values() or _SENTINEL.fullmatch(token["content"]) is not None
+    """Whether a template or an edit writes an added token; texts may write those of languages, too, as in transformers."""
+    other_roles = {literal for role, literal in literals.items() if role not in LANGUAGE_ROLES}
+    return token["content"] in other_roles or _SENTINEL.fullmatch(token["content"]) is not None
 
 
 def _sentinels(data: Mapping[str, Any]) -> NDArray[np.int32]:

@@ -17,7 +17,7 @@ from cloze.decoding.generating.search import Beams, Continuation, Limits, Writer
 from cloze.decoding.generating.writing import Asking, Continuing, asks
 from cloze.decoding.layout import Ids
 from cloze.decoding.lengths import by_length
-from cloze.decoding.reader import Reader
+from cloze.decoding.reader import Reader, require_language
 from cloze.errors import CheckpointError, UserError
 from cloze.rng import Draw, row_keys
 
@@ -125,6 +125,7 @@ def start_role(reader: Reader) -> str:
     roles = reader.tokenizer.roles
     start = reader.reading.start
     name = start or next((role for role in _STARTS if role in roles), None)
+    require_language(reader.tokenizer, str(name))
     if name is None or name not in roles:
         raise CheckpointError(f"the decoder starts with {start or ' or '.join(_STARTS)}, which the tokenizer does not have.")
     return str(name)

@@ -19,10 +19,46 @@ from typing import Any
 from torch import Tensor
 
 from cloze.interop import seq2seq
-from cloze.interop.architecture import ModelClass, add
+from cloze.interop.architecture import ModelClass, ReadingFacts, add
 from cloze.interop.architectures import bart
 from cloze.networks.blocks.positions.sinusoid import fairseq_sinusoids
 from cloze.reading import Reading
+from cloze.text.tokenizer import Tokenizer
+
+#: The language that transformers' tokenizers read where none is given.
+_USUAL_LANGUAGES = ("en_XX", "eng_Latn", "__en__")
+
+
+def _told(facts: ReadingFacts) -> tuple[Reading, Tokenizer, list[str]] | None:
+    """The token of the language is the first one of both texts, and the decoder begins with the end; in mBART, and in the first
+    version of NLLB's tokenizer, the language read is the last token; in mBART the decoder begins with the language written.
+
+    The languages are those of the folder: of its tokenizer, else for what is read the usual one, and for what is written that
+    which the configuration forces to be first.
+    """
+    tokenizer, config, settings = facts.tokenizer, facts.config, facts.settings
+    known = tokenizer.languages
+    usual = next((language for language in _USUAL_LANGUAGES if language in known), None)
+    if usual is None:
+        return None
+    remarks, languages = [], {}
+    if "[SOURCE]" not in tokenizer.roles:
+        languages["source"] = usual
+        remarks.append(f"texts are read as {usual}, as transformers does where no language is given.")
+    ids = {tokenizer.id(language): language for language in known}
+    forced = next((ids[id] for key in _WRITTEN_FIRST if (id := config.get(key)) in ids), None)
+    if "[TARGET]" not in tokenizer.roles and forced is not None:
+        languages["target"] = forced
+    first, last = "[SOURCE] {A} [EOS]", "{A} [EOS] [SOURCE]"
+    if config.get("model_type") == "mbart" and config.get("decoder_start_token_id") != tokenizer.roles.get("[EOS]", -1):
+        reading = Reading(last, None, "last", start="[TARGET]", target="{A} [EOS]")
+    else:
+        single = last if settings.get("legacy_behaviour") else first
+        reading = Reading(single, None, "last", start="[EOS]", target="[TARGET] {A} [EOS]")
+    return reading, tokenizer.speaking(**languages), remarks
+
+
+_WRITTEN_FIRST = ("forced_bos_token_id", "decoder_start_token_id")  # keys of the configuration
 
 _NORMS = {"norm": "pre", "norm.first": True, "norm.final": True, "norm.depth_means": False, "dropout.final": 0.0}
 
@@ -46,6 +82,7 @@ MBART = add(replace(
     ),
     tokenizer_class="PreTrainedTokenizerFast",
     reading=Reading("{A} [EOS]", "{A} {B} [EOS]", "last", start="[EOS]"),
+    told=_told,
     recipe=lambda model: "bart-base",
     tokens=_TOKENS,
 ))  # fmt: skip
@@ -65,7 +102,7 @@ def _read(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _write(arguments: Mapping[str, Any], order: str) -> dict[str, Any]:
-    return {**bart.write(arguments, order), "pad_token_id": max(1, arguments.get("positions.first", 2)) - 1}
+    return {**bart.write(arguments, order), "pad_token_id": M2M_100.pad_of(arguments)}
 
 
 M2M_100 = add(replace(

@@ -271,7 +271,7 @@ class Answerer(Learner):
         manner = Manner(self.target_length, GREEDY, self.task.search, rows=count, report=report)
         with evaluating(self):
             continuations = self._form.write(self.head, rows, manner)
-        return [(self.reader.tokenizer.decode(text.ids), text.ended) for text in continuations]
+        return [(self.reader.tokenizer.decode(self._form.text(text.ids)), text.ended) for text in continuations]
 
     def evaluate(
         self, examples: LabelledTexts[References], constant_answer: str | None = None, *, size: int = 64, report: Report = silent
