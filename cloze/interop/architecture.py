@@ -120,8 +120,8 @@ class ModelClass:
 
 
 class ReadingFacts(NamedTuple):
-    """What a folder says about how its texts are read: config.json with the keys of generation_config.json, tokenizer_config.json,
-    and the tokenizer."""
+    """What a folder says about how its texts are read: config.json with the keys of generation_config.json, the settings in
+    tokenizer_config.json, and the tokenizer."""
 
     config: Mapping[str, Any]
     settings: Mapping[str, Any]

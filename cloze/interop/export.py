@@ -75,6 +75,8 @@ def export_folder(
     if isinstance(choice, ArchitectureChoice):
         expected = architecture or usual(model, tokenizer_kind=tokenizer.kind, pad=pad)
         remarks = [*against_hint(model, choice, pad=pad, hint=expected), *remarks]
+    if tokenizer.targets is not tokenizer:
+        remarks.append("transformers' tokenizer of this folder cuts targets as it cuts texts; cloze has another one for them.")
     with staged(folder) as stage:
         (stage / "cloze").mkdir()
         if isinstance(choice, ArchitectureChoice):

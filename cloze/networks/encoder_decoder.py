@@ -93,7 +93,8 @@ class Coder(nn.Module):
         rows, record, crossing = _real(block, x, cache), AttentionRecord.of(want, prefix), None
         caches, sources = (None, None) if cache is None else (cache.layers, cache.source)
         number, across = len(self.layers), None
-        attention_inputs = [AttentionInputs(seen, relation, rows=rows, further=further) for relation in self._relations(length, past)]
+        relations = self._relations(length, past)
+        attention_inputs = [AttentionInputs(seen, relation, rows=rows, further=further) for relation in relations]
         inputs_by_layer = each_layer(attention_inputs, caches=caches, gates=gates[0], record=record)
         if source is not None:
             crossing = AttentionRecord.of(want, "crossing_")

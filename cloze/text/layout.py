@@ -23,6 +23,7 @@ from cloze.text.apart import read_segmenter, write_segmenter
 from cloze.text.joins import PHRASES, Joins, read_joins
 from cloze.text.roles import CONFIG_KEYS, LANGUAGE_ROLES, XLM_LITERALS, guess_literals
 from cloze.text.segment import Segmenter
+from cloze.text.sentencepiece import MARIAN_FILES, marian
 from cloze.untrusted import parse_json, read_small
 
 T = TypeVar("T", bound="Described")
@@ -43,7 +44,10 @@ class Described(Protocol):
     def segmenter(self) -> Segmenter | None: ...
     @property
     def joins(self) -> Joins | None: ...
+    @property
+    def targets(self) -> Any: ...
     def role(self, name: str) -> int: ...
+    def with_targets(self, targets: Any) -> Any: ...
 
 
 BERT_LIKE = ("BertTokenizer", "ElectraTokenizer")
@@ -93,6 +97,8 @@ def write_folder(
         config["model_input_names"] = ["input_ids", "attention_mask"]
     folder.mkdir(parents=True, exist_ok=True)
     _write_json(folder / "tokenizer.json", data)
+    if tokenizer.targets is not tokenizer:
+        _write_json(folder / TARGETS, json.loads(tokenizer.targets.description))
     _write_json(folder / "tokenizer_config.json", config)
     if tokenizer.segmenter is not None:
         write_segmenter(tokenizer.segmenter, folder)
@@ -100,12 +106,14 @@ def write_folder(
         tokenizer.joins.write(folder)
 
 
+#: cloze's own: the tokenizer of what is written for a text, if it is another.
+TARGETS = "target_tokenizer.json"
 #: In the first layouts, the tokens that a user added to the vocabulary, with their ids.
 ADDED = "added_tokens.json"
 #: Every file from which a tokenizer is read.
 _FILES = (
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", ADDED, "vocab.txt", "vocab.json", "merges.txt",
-    "segmenter.json", "segmenter.txt", PHRASES,
+    "segmenter.json", "segmenter.txt", PHRASES, TARGETS, *MARIAN_FILES,
 )  # fmt: skip
 #: Files of sentencepiece, from which transformers makes tokenizer.json.
 _OTHERS = ("sentencepiece.bpe.model", "spiece.model", "tokenizer.model")
@@ -128,9 +136,11 @@ def read_folder(folder: Path, make: Callable[[str, Mapping[str, str], Segmenter 
 
 
 def _read(folder: Path, make: Callable[[str, Mapping[str, str], Segmenter | None, Joins | None], T]) -> T:
-    config = _read_json(folder / "tokenizer_config.json")
+    config, targets = _read_json(folder / "tokenizer_config.json"), _read_json(folder / TARGETS)
     if (folder / "tokenizer.json").is_file():
         data = _read_json(folder / "tokenizer.json")
+    elif all((folder / name).is_file() for name in MARIAN_FILES):
+        data, targets = marian(folder, config)
     elif (folder / "vocab.txt").is_file():
         data = _built(folder / "vocab.txt", lambda: _from_vocabulary(folder / "vocab.txt", config))
         data = _with_added(folder, data, config)
@@ -145,7 +155,8 @@ def _read(folder: Path, make: Callable[[str, Mapping[str, str], Segmenter | None
         )
     try:
         literals = _literals(data, {**_read_json(folder / "special_tokens_map.json"), **config})
-        return make(json.dumps(data), literals, read_segmenter(folder), read_joins(folder))
+        tokenizer = make(json.dumps(data), literals, read_segmenter(folder), read_joins(folder))
+        return tokenizer.with_targets(make(json.dumps(targets), literals, None, None)) if targets else tokenizer
     except ClozeError:
         raise
     except Exception as problem:  # `tokenizers` raises bare Exception for a damaged file

@@ -11,6 +11,9 @@ from collections.abc import Iterable, Mapping
 
 from cloze.errors import RecipeError, propose
 
+#: What stands before the spelling of pieces that no text is cut into, because they are those of another text: of Unicode's
+#: private use, so that texts do not have it. A run that would be [UNK] is such a piece if that is spelled so (Marian).
+HIDDEN = "\ue000"
 LANGUAGE_ROLES = ("[SOURCE]", "[TARGET]")
 ROLES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[BOS]", "[EOS]", "[EOD]", "[EOP]", *LANGUAGE_ROLES)
 _RESERVED = re.compile(r"\[R\d+\]")
@@ -108,8 +111,8 @@ def guess_literals(pieces: Iterable[str]) -> dict[str, str]:
     for table in (BERT_LITERALS, ROBERTA_LITERALS, UNIGRAM_LITERALS, GPT2_LITERALS):
         if all(literal in vocabulary for literal in table.values()):
             return dict(table)
-    merged = {**UNIGRAM_LITERALS, **ROBERTA_LITERALS, **BERT_LITERALS}
-    return {role: literal for role, literal in merged.items() if literal in vocabulary}
+    tables = (UNIGRAM_LITERALS, ROBERTA_LITERALS, BERT_LITERALS)  # of several spellings in a vocabulary the last one counts
+    return {role: literal for table in tables for role, literal in table.items() if literal in vocabulary}
 
 
 def sentinel_literals(count: int) -> list[str]:

@@ -20,7 +20,7 @@ from cloze.errors import CheckpointError, RecipeError, propose
 from cloze.text.apart import places_before, set_apart
 from cloze.text.joins import Joins, PairTable, join_lines
 from cloze.text.layout import read_folder, write_folder
-from cloze.text.roles import LANGUAGE_ROLES
+from cloze.text.roles import HIDDEN, LANGUAGE_ROLES
 from cloze.text.segment import Segmenter
 
 KINDS = {"WordPiece": "wordpiece", "BPE": "byte_bpe", "Unigram": "unigram", "WordLevel": "words"}
@@ -68,10 +68,13 @@ class Tokenizer:
       (`segmenter.json`, with its list in `segmenter.txt`), and so with every store and checkpoint: everything in cloze cuts a
       text the same way. Other libraries read tokenizer.json alone and need text that is segmented already.
     joins: pairs of words that become one token, such as new_york; saved in `phrases.tsv`. Other libraries do not join them.
+    targets: the tokenizer of what is written for a text, with the same ids: this one but for Marian, which has another
+      (`target_tokenizer.json`). Other libraries cut both texts alike.
     """
 
     def __init__(
-        self, description: str, literals: Mapping[str, str], segmenter: Segmenter | None = None, joins: Joins | None = None
+        self, description: str, literals: Mapping[str, str], segmenter: Segmenter | None = None, joins: Joins | None = None,
+        targets: Tokenizer | None = None,
     ) -> None:
         data = without_frame(json.loads(description))
         for token in data.get("added_tokens", []):
@@ -97,6 +100,7 @@ class Tokenizer:
         special = sorted(added | set(self.roles.values()))
         self.special_ids: NDArray[np.int32] = np.array(special, dtype=np.int32)
         self.ordinary_ids: NDArray[np.int32] = np.setdiff1d(np.arange(self.size, dtype=np.int32), self.special_ids)
+        self._targets = targets
         self._cut(segmenter, joins)
 
     def _cut(self, segmenter: Segmenter | None, joins: Joins | None) -> None:
@@ -106,7 +110,8 @@ class Tokenizer:
         cut = "" if segmenter is None else f"\nsegmenter: {segmenter.hash}"
         joined = "" if joins is None else f"\nphrases: {joins.hash}"
         told = "".join(f"\n{role}: {self.literals[role]}" for role in LANGUAGE_ROLES if role in self.literals)
-        self.hash: str = hashlib.sha256(f"{self._json}{cut}{joined}{told}".encode()).hexdigest()
+        written = "" if self._targets is None else f"\ntargets: {self._targets.hash}"
+        self.hash: str = hashlib.sha256(f"{self._json}{cut}{joined}{told}{written}".encode()).hexdigest()
         self._pairs: list[PairTable] = [] if joins is None else self._tables(joins)
 
     def _tables(self, joins: Joins) -> list[PairTable]:
@@ -122,12 +127,21 @@ class Tokenizer:
         return f"Tokenizer(kind={self.kind!r}, size={self.size}, hash={self.hash[:12]!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Tokenizer, (self._json, dict(self.literals), self.segmenter, self.joins)
+        return Tokenizer, (self._json, dict(self.literals), self.segmenter, self.joins, self._targets)
 
     @property
     def description(self) -> str:
         """The canonical tokenizer.json, without a frame."""
         return self._json
+
+    @property
+    def targets(self) -> Tokenizer:
+        """The tokenizer of what is written for a text."""
+        return self if self._targets is None else self._targets
+
+    def with_targets(self, targets: Tokenizer) -> Tokenizer:
+        """The same tokenizer with another one, of the same ids, for what is written."""
+        return Tokenizer(self._json, self.literals, self.segmenter, self.joins, targets)
 
     def cut_by(self, segmenter: Segmenter | None) -> Tokenizer:
         """The same tokenizer that first sets the words of a text apart with this segmenter; None: without segmenter."""
@@ -167,6 +181,11 @@ class Tokenizer:
 
     def described_by(self, description: str) -> Tokenizer:
         """A tokenizer of another tokenizer.json with the literals, the segmenter and the phrases of this one."""
+        if self._targets is not None:
+            raise RecipeError(
+                "tokenizer: what is written has a tokenizer of its own (Marian), so the vocabulary cannot be changed.\n"
+                "  Use a checkpoint whose two texts share one tokenizer."
+            )
         return Tokenizer(description, self.literals, self.segmenter, self.joins)
 
     def with_words(self, words: Sequence[str]) -> Tokenizer:
@@ -318,6 +337,11 @@ class Tokenizer:
         np.cumsum(np.fromiter(map(len, encodings), dtype=np.int64, count=len(encodings)), out=offsets[1:])
         total = int(offsets[-1])
         ids = np.fromiter(chain.from_iterable([e.ids for e in encodings]), dtype=np.int32, count=total)
+        if self._hidden:
+            for place in np.flatnonzero(ids == self.roles["[UNK]"]).tolist():
+                number = int(np.searchsorted(offsets, place, "right")) - 1
+                spelling = encodings[number].tokens[place - int(offsets[number])]
+                ids[place] = self._hidden.get(spelling, ids[place])
         if self.kind == "wordpiece":
             return ids, self._begins[ids], offsets
         if self.kind == "words":
@@ -329,6 +353,11 @@ class Tokenizer:
         np.logical_or(words[1:] != words[:-1], words[1:] < 0, out=starts[1:])
         starts[offsets[:-1][offsets[:-1] < total]] = True
         return ids, starts, offsets
+
+    @cached_property
+    def _hidden(self) -> Mapping[str, int]:
+        """The ids of pieces that no text is cut into, by their spellings."""
+        return {piece[1:]: number for number, piece in enumerate(self.spellings) if piece.startswith(HIDDEN)}
 
     @cached_property
     def _begins(self) -> NDArray[np.bool_]:

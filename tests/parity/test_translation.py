@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import pickle
+import struct
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,9 +16,12 @@ import torch
 import cloze
 from cloze.checkpoint.build import load_checkpoint
 from cloze.cli.main import main
+from cloze.corpus.stores.build import build_store
 from cloze.decoding.generating.forms import form_of
 from cloze.decoding.reader import Reader
-from cloze.errors import UserError
+from cloze.errors import CheckpointError, CorpusError, UserError
+from cloze.tasks import load_tuned
+from cloze.text import Tokenizer
 
 transformers = pytest.importorskip("transformers")
 mbart = pytest.importorskip("transformers.models.mbart.tokenization_mbart")
@@ -96,7 +102,8 @@ def test_translations_are_those_of_transformers(made: Any, name: str, beams: int
     ours = cloze.load(folder)
     for text in TEXTS:
         given = tokenizer(text, return_tensors="pt")
-        theirs = model.generate(**given, max_new_tokens=9, num_beams=beams or 1, do_sample=False, forced_eos_token_id=None, **first)
+        settings = {"max_new_tokens": 9, "num_beams": beams or 1, "do_sample": False, "forced_eos_token_id": None, **first}
+        theirs = model.generate(**given, **settings)
         ids = theirs[0, 1:].tolist()
         ids = ids[: ids.index(2)] if 2 in ids else ids
         found = ours.generate(text, tokens=9, temperature=0.0 if beams is None else 1.0, beams=beams)
@@ -159,3 +166,144 @@ def test_a_translator_is_fine_tuned_in_its_languages(made: Any, tmp_path: Path, 
     assert main(["predict", str(tmp_path / "tuned"), str(tmp_path / "train.tsv"), "--out", str(tmp_path / "p.jsonl")]) == 0
     written = [json.loads(line)["output"] for line in (tmp_path / "p.jsonl").read_text().splitlines()]
     assert not any(language in text for text in written for language in SYSTEMS[name][2])
+
+
+# ---- Marian ----------------------------------------------------------------------------------------------------------
+
+
+SOURCE = ["▁The", "▁cat", "▁sle", "eps", "▁A", "▁dog", "▁", *"Thecatslpsdogfbrkinmu.,é"]
+TARGET = ["▁Le", "▁chat", "▁dort", "▁Un", "▁ch", "ien", "▁", *"Lechatdorunpslivmê.,"]
+
+
+def message(*fields: tuple[int, Any]) -> bytes:
+    """A message of Protocol Buffers."""
+
+    def varint(value: int) -> bytes:
+        return bytes([value & 127 | 128]) + varint(value >> 7) if value > 127 else bytes([value])
+
+    out = b""
+    for number, value in fields:
+        if isinstance(value, float):
+            out += varint(number << 3 | 5) + struct.pack("<f", value)
+        elif isinstance(value, int):
+            out += varint(number << 3) + varint(value)
+        else:
+            out += varint(number << 3 | 2) + varint(len(value)) + value
+    return out
+
+
+def spm(pieces: list[str], **fields: Any) -> bytes:
+    """A file of sentencepiece: the longer a piece, the better."""
+    special = [(1, message((1, piece.encode()), (2, 0.0), (3, type))) for piece, type in (("<unk>", 2), ("<s>", 3), ("</s>", 3))]
+    plain = [
+        (1, message((1, piece.encode()), (2, -4.0 - number / 100 if len(piece) > 1 else -9.0 - number / 100)))
+        for number, piece in enumerate(dict.fromkeys(pieces))
+    ]
+    return message(*special, *plain, (2, message((3, fields.get("kind", 1)))), (3, message((3, fields.get("space", 1)))))
+
+
+@pytest.fixture
+def opus(foreign: ModuleType, tmp_path: Path) -> Any:
+    """A folder in the layout of Helsinki-NLP's models, with a bias of the output, and its model."""
+    folder = tmp_path / "opus"
+    folder.mkdir()
+    pieces = sorted({*SOURCE, *TARGET}, key=lambda piece: hash_of(piece))
+    vocabulary = ["</s>", "<unk>", *pieces, ">>fra<<", "<pad>"]
+    (folder / "source.spm").write_bytes(spm(SOURCE))
+    (folder / "target.spm").write_bytes(spm(TARGET))
+    (folder / "vocab.json").write_text(json.dumps({piece: number for number, piece in enumerate(vocabulary)}))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"source_lang": "eng", "target_lang": "fra"}))
+    ends = {"pad_token_id": len(vocabulary) - 1, "eos_token_id": 0, "decoder_start_token_id": len(vocabulary) - 1}
+    kind = foreign.KINDS["marian"]
+    roles = {"[PAD]": ends["pad_token_id"], "[EOS]": 0}
+    model = foreign.model_of(
+        kind, SimpleNamespace(roles=roles, size=len(vocabulary)), scale_embedding=True, activation_function="swish",
+        static_position_embeddings=True, forced_eos_token_id=0,
+    )  # fmt: skip
+    model.final_logits_bias.copy_(torch.linspace(-2, 2, len(vocabulary))[None])
+    model.generation_config.bad_words_ids = [[ends["pad_token_id"]]]
+    model.save_pretrained(folder)
+    return folder, model
+
+
+def hash_of(piece: str) -> str:
+    return hashlib.sha256(piece.encode()).hexdigest()
+
+
+MIXED = ["The cat sleeps.", "A dog", "  Le chien  dort ", "Un été", ">>fra<< The cat", "é", "日本 cat 日", "", "cat\ue000dog"]
+
+
+def test_marians_texts_and_targets_are_cut_as_in_transformers(opus: Any) -> None:
+    pytest.importorskip("sentencepiece")
+    folder, _ = opus
+    theirs, ours = transformers.MarianTokenizer.from_pretrained(folder), Tokenizer.load(folder)
+    for text in MIXED:
+        assert [*ours.encode(text).ids.tolist(), 0] == theirs(text).input_ids, text
+        assert [*ours.targets.encode(text).ids.tolist(), 0] == theirs(text_target=text).input_ids, text
+        assert ours.decode(ours.targets.encode(text).ids).strip() == theirs.decode(
+            theirs(text_target=text).input_ids, skip_special_tokens=True
+        )
+
+
+def test_marians_two_texts_are_cut_by_their_own_pieces(opus: Any, tmp_path: Path) -> None:
+    tokenizer = Tokenizer.load(opus[0])
+
+    def cut(text: str) -> tuple[list[str], list[str]]:
+        return tuple(
+            [one.piece(number).lstrip("\ue000") for number in one.encode(text).ids] for one in (tokenizer, tokenizer.targets)
+        )
+
+    assert cut("The cat sleeps") == (["▁The", "▁cat", "▁sle", "eps"], list("▁The▁cat▁sleeps"))
+    assert cut("Le chat dort")[1] == ["▁Le", "▁chat", "▁dort"]
+    assert tokenizer.decode(tokenizer.targets.encode("Le chien dort").ids) == "Le chien dort"
+    assert tokenizer.size == tokenizer.targets.size == len(json.loads((opus[0] / "vocab.json").read_text()))
+    tokenizer.save(tmp_path / "out", length=30, frame_single="{A} [EOS]")
+    again = Tokenizer.load(tmp_path / "out")
+    assert again.hash == tokenizer.hash and pickle.loads(pickle.dumps(again)).targets.hash == tokenizer.targets.hash
+
+
+@pytest.mark.parametrize("beams", [1, 4])
+def test_marian_writes_what_transformers_writes(opus: Any, beams: int) -> None:
+    folder, model = opus
+    reader = Reader.of(load_checkpoint(folder))
+    ours = cloze.load(folder)
+    for text in ("The cat sleeps.", "A dog sleeps", "Un chien"):
+        ids = torch.tensor(reader.encode([text])[0].ids)[None].long()
+        theirs = model.generate(input_ids=ids, num_beams=beams, max_new_tokens=8, do_sample=False, forced_eos_token_id=None)
+        wanted = theirs[0, 1:].tolist()
+        found = ours.generate(text, tokens=8, **({"temperature": 0.0} if beams == 1 else {"beams": beams}))
+        assert list(found.ids) == (wanted[: wanted.index(0)] if 0 in wanted else wanted)
+
+
+def test_marian_is_imported_fine_tuned_and_opened_again(opus: Any, tmp_path: Path) -> None:
+    folder, model = opus
+    assert main(["import", str(folder), "--out", str(tmp_path / "out")]) == 0
+    again, info = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out", output_loading_info=True)
+    assert not any(info[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+    ids = torch.tensor([[5, 9, 4, 0]])
+    torch.testing.assert_close(again.eval()(ids, decoder_input_ids=ids).logits, model(ids, decoder_input_ids=ids).logits)
+    assert again.generation_config.bad_words_ids == model.generation_config.bad_words_ids
+    (tmp_path / "train.tsv").write_text("text\ttarget\n" + "The cat\tLe chat\nA dog\tUn chien\n" * 2)
+    files = ["--train", str(tmp_path / "train.tsv"), "--dev", str(tmp_path / "train.tsv"), "--out", str(tmp_path / "tuned")]
+    assert main(["finetune", str(folder), "--task", "text_to_text", *files, "--set", "training.epochs=1"]) == 0
+    learner, _ = load_tuned(load_checkpoint(tmp_path / "tuned"))
+    row = learner.encode_labelled(learner.task.read(tmp_path / "train.tsv"))[0]
+    targets = Tokenizer.load(folder).targets
+    assert row.target.tolist() == [*targets.encode("Le chat").ids.tolist(), 0] and row.references == ("Le chat",)
+
+
+def test_damaged_files_of_sentencepiece_are_refused_by_name(opus: Any) -> None:
+    folder, _ = opus
+    for data, said in (
+        (b"", "no pieces"), (spm(SOURCE)[:-3], "copy it again"), (b"\xff" * 20, "copy it again"),
+        (spm(SOURCE, kind=2), "another kind"), (spm(SOURCE, space=0), "another kind"),
+    ):
+        (folder / "source.spm").write_bytes(data)
+        with pytest.raises(CheckpointError, match=said):
+            Tokenizer.load(folder)
+
+
+def test_a_store_of_pairs_is_refused_for_marian(opus: Any, tmp_path: Path) -> None:
+    (tmp_path / "pairs.tsv").write_text("en\tfr\nThe cat\tLe chat\n")
+    with pytest.raises(CorpusError, match="a store of pairs has one tokenizer"):
+        build_store([tmp_path / "pairs.tsv"], Tokenizer.load(opus[0]), tmp_path / "store", format="pairs")

@@ -107,12 +107,12 @@ def _told(imported: Imported, language: str | None, to: str | None) -> Imported:
     """The model with the languages that it reads and writes from now on."""
     from dataclasses import replace
 
-    from cloze.decoding.reader import speaking
+    from cloze.decoding.languages import speaking
     from cloze.errors import UserError
 
     tokenizer = speaking(imported, language, to)
     if language is not None and tokenizer.roles.get("[SOURCE]") is None:
-        raise UserError(f"{imported.folder}: this network is not told by a token which language it reads.\n  Leave --language out.")
+        raise UserError(f"{imported.folder}: no token tells this network which language it reads.\n  Leave --language out.")
     return replace(imported, tokenizer=tokenizer)
 
 

@@ -15,9 +15,10 @@ from cloze.decoding.generating.drafting import Checker, Draft, RandomNumbers, as
 from cloze.decoding.generating.sampling import Sampling
 from cloze.decoding.generating.search import Beams, Continuation, Limits, Writer, beam_search, sample
 from cloze.decoding.generating.writing import Asking, Continuing, asks
+from cloze.decoding.languages import require_language
 from cloze.decoding.layout import Ids
 from cloze.decoding.lengths import by_length
-from cloze.decoding.reader import Reader, require_language
+from cloze.decoding.reader import Reader
 from cloze.errors import CheckpointError, UserError
 from cloze.rng import Draw, row_keys
 

@@ -4,8 +4,8 @@ Source: Multilingual Denoising Pre-training (Liu et al., 2020); Multilingual Tra
 (Tang et al., 2020: mBART-50); Beyond English-Centric Multilingual Machine Translation (Fan et al., 2021); No Language Left Behind
 (NLLB Team, 2022); facebookresearch/fairseq. Their layers are BART's with norms before the branches and one behind each stack.
 
-M2M-100 has sines and cosines in the order of tensor2tensor, from the position behind the id of padding (2); they are in no file. The recipe for either is the
-nearest: BART's exercise, and the translator of one pair of languages.
+M2M-100 has sines and cosines in the order of tensor2tensor, from the position behind the id of padding (2); they are in no file.
+The recipe for either is the nearest: BART's exercise, and the translator of one pair of languages.
 
 Differs: layers are not left out in training (`encoder_layerdrop`, 0.05 in the 418M model of M2M-100).
 """

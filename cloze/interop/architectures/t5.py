@@ -124,7 +124,8 @@ T5 = add(Architecture(
     ties=_ties,
     fixed={
         "norm": "pre", "norm.kind": "rms", "norm.embedding": False, "norm.final": True, "norm.first": True,
-        "positions": "buckets", "positions.shared": True, "attention.biases": False, "attention.scaled": False, "feed_forward.biases": False,
+        "positions": "buckets", "positions.shared": True, "attention.biases": False, "attention.scaled": False,
+        "feed_forward.biases": False,
         "embedding.scaled": False,
     },
     assumed={"initial": "t5", "dropout.mask": "position"},
@@ -174,10 +175,9 @@ MT5 = add(replace(
     usual=lambda model, kind: 0,
 ))  # fmt: skip
 
-#: The name in transformers, and the reason why a checkpoint that was published before version 5 computes other scores there.
 _RESCALED = (
-    "transformers 5 multiplies what this head reads by width^-1/2, also where its rows are its own; transformers 4, the authors' "
-    "code and cloze do not. The order of the scores is the same, their probabilities are not."
+    "transformers 5 multiplies what umT5's head reads by width^-1/2 even if the head has rows of its own, as in the published "
+    "models; transformers 4 and cloze do that only for tied rows. The order of scores is the same, probabilities are not."
 )
 
 #: umT5 is mT5 whose layers have distances of their own (UniMax; Chung et al., 2023, §4; google-research/t5x).
@@ -192,4 +192,5 @@ UMT5 = add(replace(
     heads=(replace(PREDICTION, objections=lambda head, arguments: _prediction(head, arguments, "umT5")),),
     ties=lambda config: bool(config.get("tie_word_embeddings", True)),
     fixed={**T5.fixed, "positions.shared": False},
+    beware=lambda arguments: [_RESCALED],
 ))  # fmt: skip

@@ -233,7 +233,7 @@ class Answerer(Learner):
         """The examples with the tokens of their targets, a `TextWithReferences` each."""
         targets = self.truth(examples)
         tokenizer = self.reader.tokenizer
-        every = tokenizer.encode_batch([text for target_texts in targets for text in target_texts])
+        every = tokenizer.targets.encode_batch([text for target_texts in targets for text in target_texts])
         spelt, rows = iter([np.asarray(encoded.ids, np.int32) for encoded in every]), []
         for source, target_texts in zip(self.encode(examples), targets, strict=True):
             ids = [next(spelt) for _ in target_texts]
