@@ -23,7 +23,7 @@ from cloze.text.apart import read_segmenter, write_segmenter
 from cloze.text.joins import PHRASES, Joins, read_joins
 from cloze.text.roles import CONFIG_KEYS, LANGUAGE_ROLES, XLM_LITERALS, guess_literals
 from cloze.text.segment import Segmenter
-from cloze.text.sentencepiece import MARIAN_FILES, marian
+from cloze.text.sentencepiece import MARIAN_FILES, read_sentencepiece
 from cloze.untrusted import parse_json, read_small
 
 T = TypeVar("T", bound="Described")
@@ -110,13 +110,13 @@ def write_folder(
 TARGETS = "target_tokenizer.json"
 #: In the first layouts, the tokens that a user added to the vocabulary, with their ids.
 ADDED = "added_tokens.json"
+#: Files of sentencepiece.
+_OTHERS = ("sentencepiece.bpe.model", "spiece.model", "tokenizer.model")
 #: Every file from which a tokenizer is read.
 _FILES = (
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", ADDED, "vocab.txt", "vocab.json", "merges.txt",
-    "segmenter.json", "segmenter.txt", PHRASES, TARGETS, *MARIAN_FILES,
+    "segmenter.json", "segmenter.txt", PHRASES, TARGETS, *MARIAN_FILES, *_OTHERS,
 )  # fmt: skip
-#: Files of sentencepiece, from which transformers makes tokenizer.json.
-_OTHERS = ("sentencepiece.bpe.model", "spiece.model", "tokenizer.model")
 _in_use: WeakValueDictionary[tuple[Any, ...], Any] = WeakValueDictionary()
 
 
@@ -139,8 +139,8 @@ def _read(folder: Path, make: Callable[[str, Mapping[str, str], Segmenter | None
     config, targets = _read_json(folder / "tokenizer_config.json"), _read_json(folder / TARGETS)
     if (folder / "tokenizer.json").is_file():
         data = _read_json(folder / "tokenizer.json")
-    elif all((folder / name).is_file() for name in MARIAN_FILES):
-        data, targets = marian(folder, config)
+    elif (from_pieces := read_sentencepiece(folder, config)) is not None:
+        data, targets = from_pieces
     elif (folder / "vocab.txt").is_file():
         data = _built(folder / "vocab.txt", lambda: _from_vocabulary(folder / "vocab.txt", config))
         data = _with_added(folder, data, config)

@@ -1,7 +1,7 @@
 """Tokenizers that are still files of sentencepiece: the file is read, and its model becomes a description for `tokenizers`.
 
 A file is a `ModelProto` of google/sentencepiece (`src/sentencepiece_model.proto`): its pieces with scores, the kind of the model,
-and the table by which texts are normalised.
+and the table by which texts are normalised. To add a layout: a line in `LAYOUTS`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import struct
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +22,7 @@ from cloze.untrusted import parse_json, read_small, require_ordinary
 
 Description = dict[str, Any]  # tokenizer.json as a mapping
 
+#: The files from which tokenizers are read; `LAYOUTS` has the others.
 MARIAN_FILES = ("source.spm", "target.spm", "vocab.json")
 
 NORMAL, UNKNOWN, CONTROL, UNUSED = 1, 2, 3, 5  # types of pieces
@@ -112,8 +113,8 @@ def unigram(
     """
     if model.kind != UNIGRAM or not model.usual_spaces:
         raise CheckpointError(
-            f"{path}: a model of sentencepiece of another kind; cloze reads those of the kind unigram that treat spaces as usual.\n"
-            "  Use a checkpoint with such a file."
+            f"{path}: a model of sentencepiece of another kind; cloze reads those of the kind unigram that treat spaces as "
+            "usual.\n  Use a checkpoint with such a file."
         )
     built = tokenizers.Tokenizer(models.Unigram(list(vocabulary), unk_id=unknown, byte_fallback=False))
     steps = [
@@ -127,6 +128,58 @@ def unigram(
     built.decoder = decoders.Sequence([decoders.Replace(hidden, ""), spaces]) if hidden else spaces
     built.add_special_tokens([AddedToken(token, normalized=False) for token in special])
     return dict(json.loads(built.to_str()))
+
+
+def read_sentencepiece(folder: Path, config: Mapping[str, Any]) -> tuple[Description, Description] | None:
+    """The tokenizers of what is read and what is written (empty: the same) in a folder that has only files of sentencepiece; None
+    if cloze does not know their layout, which is that of the class in tokenizer_config.json, or else of the type in config.json.
+    """
+    if all((folder / name).is_file() for name in MARIAN_FILES):
+        return marian(folder, config)
+    name = str(config.get("tokenizer_class") or _type_of(folder)).removesuffix("Fast")
+    layout = next((layout for layout in LAYOUTS if name in layout.names and (folder / layout.file).is_file()), None)
+    return None if layout is None else (layout.read(folder / layout.file, config), {})
+
+
+def _type_of(folder: Path) -> Any:
+    path = folder / "config.json"
+    try:
+        return parse_json(read_small(path)).get("model_type")
+    except (OSError, ValueError, AttributeError):  # whoever needs the file says what is wrong with it
+        return None
+
+
+def fairseq(languages: str) -> Callable[[Path, Mapping[str, Any]], Description]:
+    """The layout of fairseq: four special tokens of its own in place of the first three pieces; behind the last one the tokens
+    of `languages` and `<mask>`."""
+    codes = languages.split()
+
+    def read(path: Path, config: Mapping[str, Any]) -> Description:
+        model = read_model(path)
+        first = ("<s>", "<pad>", "</s>", "<unk>")
+        special = (*first, *codes, "<mask>")
+        plain = [(piece.text, piece.score) for piece in model.pieces[3:]]
+        vocabulary = [*((token, 0.0) for token in first), *plain, *((token, 0.0) for token in (*codes, "<mask>"))]
+        return unigram(model, path, vocabulary, unknown=3, special=special)
+
+    return read
+
+
+def pegasus(path: Path, config: Mapping[str, Any]) -> Description:
+    """The layout of PEGASUS: all ids are moved by `offset` (103), for tokens of its pre-training (google-research/pegasus,
+    `pretrain_parsing_ops.cc`): `<mask_1>`, `<mask_2>` and `<unk_2>`, `<unk_3>`, …"""
+    model = read_model(path)
+    offset = config.get("offset", 103)
+    if not isinstance(offset, int) or not 2 <= offset <= 1000:
+        raise CheckpointError(f"{path.parent}: offset is {offset!r}; expected a number of ids from 2 to 1000. Copy the file again.")
+    special = ["<pad>", "</s>", "<mask_1>", "<mask_2>", *(f"<unk_{number}>" for number in range(2, offset))]
+    plain = [(piece.text, piece.score) for piece in model.pieces[2:]]
+    unknown = next((number for number, piece in enumerate(model.pieces) if piece.type == UNKNOWN), None)
+    if unknown is None or unknown < 2:
+        raise CheckpointError(f"{path}: its token of what is unknown is not behind <pad> and </s>: no file of PEGASUS.")
+    least = min(score for _, score in plain)
+    vocabulary = [*((token, least) for token in special), *plain]
+    return unigram(model, path, vocabulary, unknown=len(special) + unknown - 2, special=[*special, model.pieces[unknown].text])
 
 
 def marian(folder: Path, config: Mapping[str, Any]) -> tuple[Description, Description]:
@@ -173,3 +226,28 @@ def marian(folder: Path, config: Mapping[str, Any]) -> tuple[Description, Descri
             unigram(model, folder / name, listed, unknown=ids[unknown], special=[*special, *tags], hidden=HIDDEN)
         )
     return descriptions[0], descriptions[1]
+
+
+_CC25 = (
+    "ar_AR cs_CZ de_DE en_XX es_XX et_EE fi_FI fr_XX gu_IN hi_IN it_IT ja_XX kk_KZ ko_KR lt_LT lv_LV my_MM ne_NP nl_XX ro_RO "
+    "ru_RU si_LK tr_TR vi_VN zh_CN"
+)
+_ADDED_IN_50 = (
+    "af_ZA az_AZ bn_IN fa_IR he_IL hr_HR id_ID ka_GE km_KH mk_MK ml_IN mn_MN mr_IN pl_PL ps_AF pt_XX sv_SE sw_KE ta_IN te_IN "
+    "th_TH tl_XX uk_UA ur_PK xh_ZA gl_ES sl_SI"
+)
+
+
+class Layout(NamedTuple):
+    """How a file is read, and the classes and types that have it."""
+
+    names: tuple[str, ...]
+    file: str
+    read: Callable[[Path, Mapping[str, Any]], Description]
+
+
+LAYOUTS = (
+    Layout(("MBartTokenizer", "mbart"), "sentencepiece.bpe.model", fairseq(_CC25)),
+    Layout(("MBart50Tokenizer",), "sentencepiece.bpe.model", fairseq(f"{_CC25} {_ADDED_IN_50}")),
+    Layout(("PegasusTokenizer", "pegasus"), "spiece.model", pegasus),
+)

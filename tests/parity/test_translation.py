@@ -194,7 +194,10 @@ def message(*fields: tuple[int, Any]) -> bytes:
 
 def spm(pieces: list[str], **fields: Any) -> bytes:
     """A file of sentencepiece: the longer a piece, the better."""
-    special = [(1, message((1, piece.encode()), (2, 0.0), (3, type))) for piece, type in (("<unk>", 2), ("<s>", 3), ("</s>", 3))]
+    special = [
+        (1, message((1, piece.encode()), (2, 0.0), (3, type)))
+        for piece, type in fields.get("special", (("<unk>", 2), ("<s>", 3), ("</s>", 3)))
+    ]
     plain = [
         (1, message((1, piece.encode()), (2, -4.0 - number / 100 if len(piece) > 1 else -9.0 - number / 100)))
         for number, piece in enumerate(dict.fromkeys(pieces))
@@ -307,3 +310,24 @@ def test_a_store_of_pairs_is_refused_for_marian(opus: Any, tmp_path: Path) -> No
     (tmp_path / "pairs.tsv").write_text("en\tfr\nThe cat\tLe chat\n")
     with pytest.raises(CorpusError, match="a store of pairs has one tokenizer"):
         build_store([tmp_path / "pairs.tsv"], Tokenizer.load(opus[0]), tmp_path / "store", format="pairs")
+
+
+@pytest.mark.parametrize(("name", "file"), [("MBartTokenizer", "sentencepiece.bpe.model"), ("MBart50Tokenizer",
+    "sentencepiece.bpe.model"), ("PegasusTokenizer", "spiece.model")])  # fmt: skip
+def test_other_files_of_sentencepiece_have_the_ids_of_transformers(tmp_path: Path, name: str, file: str) -> None:
+    special = ("<pad>", 3), ("</s>", 3), ("<unk>", 2)
+    data = spm(SOURCE, special=special) if name.startswith("Pegasus") else spm(SOURCE)
+    (tmp_path / file).write_bytes(data)
+    masks = {"mask_token": "<mask_1>", "mask_token_sent": "<mask_2>"} if name.startswith("Pegasus") else {}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": name, **masks}))
+    ours = Tokenizer.load(tmp_path)
+    if name.startswith("Pegasus"):
+        assert ours.id("<unk>") == 105 and ours.id("▁The") == 106 and ours.id("<unk_102>") == 104
+        assert ours.roles["[PAD]"] == 0 and ours.roles["[EOS]"] == 1
+    else:
+        assert ours.id("▁The") == 4 and ours.id("ar_AR") == 4 + len(set(SOURCE)) and ours.piece(ours.size - 1) == "<mask>"
+    pytest.importorskip("sentencepiece")
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    assert theirs.get_vocab() == {ours.piece(number): number for number in range(ours.size)}
+    for text in ("The cat sleeps.", "A dog", "  The  cat", "日本 cat 日", "é"):
+        assert ours.encode(text).ids.tolist() == theirs(text, add_special_tokens=False).input_ids, text
