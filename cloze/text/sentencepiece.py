@@ -171,7 +171,7 @@ def pegasus(path: Path, config: Mapping[str, Any]) -> Description:
     model = read_model(path)
     offset = config.get("offset", 103)
     if not isinstance(offset, int) or not 2 <= offset <= 1000:
-        raise CheckpointError(f"{path.parent}: offset is {offset!r}; expected a number of ids from 2 to 1000. Copy the file again.")
+        raise CheckpointError(f"{path.parent}: offset is {offset!r}; expected a number from 2 to 1000. Copy the file again.")
     special = ["<pad>", "</s>", "<mask_1>", "<mask_2>", *(f"<unk_{number}>" for number in range(2, offset))]
     plain = [(piece.text, piece.score) for piece in model.pieces[2:]]
     unknown = next((number for number, piece in enumerate(model.pieces) if piece.type == UNKNOWN), None)

@@ -58,9 +58,7 @@ def _bias_objections(head: PortableHead, arguments: Mapping[str, Any]) -> list[s
 _SINUSOIDS = {"positions": "sinusoid", "positions.layout": "halves", "positions.first": 0, "norm.embedding": False}
 _READING = Reading("{A} [EOS]", "{A} {B} [EOS]", "last", start="[PAD]")
 _NO_PADDING = replace(_READING, unwritten=("[PAD]",))  # `bad_words_ids` of the published models
-_TOKENS = {
-    "eos_token_id": ("[EOS]", "[SEP]"), "decoder_start_token_id": ("[PAD]",), "forced_eos_token_id": ("[EOS]", "[SEP]"),
-}
+_TOKENS = {"eos_token_id": ("[EOS]", "[SEP]"), "decoder_start_token_id": ("[PAD]",)}
 
 MARIAN = add(replace(
     bart.BART,
