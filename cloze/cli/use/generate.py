@@ -27,7 +27,7 @@ def command(
         list[str] | None, typer.Argument(help="Texts to continue or to answer; none: start from an empty text.")
     ] = None,
     file: Annotated[str | None, typer.Option(help="A prompt per line, or JSON lines; - for stdin.")] = None,
-    field: Annotated[str, typer.Option(help="The field of a JSON line that holds the prompt.")] = "text",
+    field: Annotated[str, typer.Option(help="The field with the prompt.")] = "text",
     tokens: Annotated[int, typer.Option(min=1, help="At most this many new tokens.")] = 64,
     temperature: Annotated[float, typer.Option(min=0.0, help="Of sampling; 0 always takes the most probable token.")] = 1.0,
     top_k: Annotated[int | None, typer.Option(min=1, help="Sample from this many most probable tokens.")] = None,
@@ -55,7 +55,7 @@ def command(
     stream: Annotated[bool, typer.Option("--stream", help="Print one text while it is being generated.")] = False,
     seed: Annotated[int, typer.Option(help="Random seed: equal seeds give equal texts.")] = 0,
     language: Annotated[str | None, typer.Option(help="The language, if the network knows several; default: the first.")] = None,
-    to: Annotated[str | None, typer.Option(help="For translation: the language to write, if the network knows several.")] = None,
+    to: Annotated[str | None, typer.Option(help="The language to write, for translators.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "cpu",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per continuation.")] = False,
     encoding: Encoding = None,
