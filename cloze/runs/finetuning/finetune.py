@@ -37,6 +37,7 @@ from cloze.runs.finetuning.task_checks import (
     require_same_classes,
     require_same_layout,
     require_task,
+    unlabelled_note,
     unread_texts,
 )
 from cloze.runs.finetuning.task_recipe import is_recipe_without_checkpoint, recipe_maker
@@ -178,6 +179,9 @@ def prepare_finetuning(options: FinetuneOptions) -> FinetuningPlan:
     check_pictures(recipe, options.items)
     if loaded is not None and loaded.order == "left_to_right":
         for line in blind_tasks(recipe):
+            say(line)
+    if loaded is not None:
+        for line in unlabelled_note(loaded.imported.model.annotators, options.annotate):
             say(line)
     files = _files(recipe, options)
     paths = [file for labelled in files.values() for file in (*labelled.train, *labelled.dev)]
