@@ -43,10 +43,10 @@ def speaking(loaded: Told, language: str | None, to: str | None) -> Any:
 
 def _language_token(loaded: Told, language: str) -> str:
     """The token of a language; a `UserError` with those that there are."""
-    known = loaded.tokenizer.languages
-    token = language_token(language, known)
+    languages = loaded.tokenizer.languages
+    token = language_token(language, languages)
     if token is None:
-        raise UserError(f"{loaded.folder}: it does not know the language {language!r}.\n  It knows: {_listed(known)}.")
+        raise UserError(f"{loaded.folder}: it does not know the language {language!r}.\n  It knows: {_listed(languages)}.")
     return token
 
 

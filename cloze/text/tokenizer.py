@@ -357,6 +357,8 @@ class Tokenizer:
     @cached_property
     def _hidden(self) -> Mapping[str, int]:
         """The ids of pieces that no text is cut into, by their spellings."""
+        if HIDDEN not in self._json:
+            return {}
         return {piece[1:]: number for number, piece in enumerate(self.spellings) if piece.startswith(HIDDEN)}
 
     @cached_property

@@ -37,15 +37,15 @@ def _told(facts: ReadingFacts) -> tuple[Reading, Tokenizer, list[str]] | None:
     which the configuration forces to be first.
     """
     tokenizer, config, settings = facts.tokenizer, facts.config, facts.settings
-    known = tokenizer.languages
-    usual = next((language for language in _USUAL_LANGUAGES if language in known), None)
+    codes = tokenizer.languages
+    usual = next((language for language in _USUAL_LANGUAGES if language in codes), None)
     if usual is None:
         return None
     remarks, languages = [], {}
     if "[SOURCE]" not in tokenizer.roles:
         languages["source"] = usual
         remarks.append(f"texts are read as {usual}, as transformers does where no language is given.")
-    ids = {tokenizer.id(language): language for language in known}
+    ids = {tokenizer.id(language): language for language in codes}
     forced = next((ids[id] for key in _WRITTEN_FIRST if (id := config.get(key)) in ids), None)
     if "[TARGET]" not in tokenizer.roles and forced is not None:
         languages["target"] = forced
