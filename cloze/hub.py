@@ -24,7 +24,10 @@ T = TypeVar("T")
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(@[\w./-]+)?")
 #: What cloze reads of a repository: configs, tokenizers, modules of sentence-transformers, its own files, and weights.
-_READ = ("*.json", "*.txt", "*.model", "cloze/*", "model*.safetensors", "adapter_model.safetensors", "[0-9]_*/model.safetensors")
+_READ = (
+    "*.json", "*.txt", "*.model", "*.spm", "cloze/*", "model*.safetensors", "adapter_model.safetensors",
+    "[0-9]_*/model.safetensors",
+)  # fmt: skip
 _PICKLES = ("pytorch_model*.bin", "[0-9]_*/pytorch_model.bin")
 _UNREAD = ("onnx/*", "openvino/*", "coreml/*", "checkpoint-*/*")
 _REFUSED = "Log in with an account that may write there: hf auth login"
