@@ -50,7 +50,9 @@ def _told(facts: ReadingFacts) -> tuple[Reading, Tokenizer, list[str]] | None:
     if "[TARGET]" not in tokenizer.roles and forced is not None:
         languages["target"] = forced
     first, last = "[SOURCE] {A} [EOS]", "{A} [EOS] [SOURCE]"
-    if config.get("model_type") == "mbart" and config.get("decoder_start_token_id") != tokenizer.roles.get("[EOS]", -1):
+    in_front = str(settings.get("tokenizer_class")).startswith("MBart50Tokenizer")  # mBART-50; its decoder begins with the end
+    in_front |= config.get("decoder_start_token_id") == tokenizer.roles.get("[EOS]", -1)
+    if config.get("model_type") == "mbart" and not in_front:
         reading = Reading(last, None, "last", start="[TARGET]", target="{A} [EOS]")
     else:
         single = last if settings.get("legacy_behaviour") else first
