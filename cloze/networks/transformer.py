@@ -27,7 +27,7 @@ from cloze.networks.blocks.inputs.embeddings import Embeddings, residual_dtype
 from cloze.networks.blocks.inputs.senses import sense_vectors
 from cloze.networks.blocks.layer import Layer
 from cloze.networks.blocks.layer_inputs import LayerInputs
-from cloze.networks.blocks.norm import make_norm
+from cloze.networks.blocks.norm import QueryKeyNorm, make_norm
 from cloze.networks.blocks.positions.disentangled import DistanceVectors
 from cloze.networks.blocks.positions.distances import StepDropout
 from cloze.networks.blocks.selected import Selected
@@ -52,6 +52,9 @@ class Transformer(Network):
 
     `norm: post` with learned positions and segments is BERT (Devlin et al., 2019, §3), without the norm of the embeddings GPT
     (Radford et al., 2018, §4.1); `norm: pre` is GPT-2 (Radford et al., 2019, §2.3).
+
+    With `attention: {key_value_heads: …}`, maps gated by SiLU, `norm: {pre: {kind: rms}}` and rotary positions it is Llama 2
+    (Touvron et al., 2023, §2.2).
 
     `embedding`: a table of tokens, or a module that reads words by their characters (CharacterBERT). `segments` is the number of
     segments. `positions` are added to the embeddings or act in attention.
@@ -98,10 +101,13 @@ class Transformer(Network):
         self.rates = rates = choices.dropouts(dropout)
         table = embedding if isinstance(embedding, choices.TokenTable) else choices.TokenTable()
         self.embedding_width, self.inputs = table.width or width, table.inputs or {}
-        self.layer_inputs = LayerInputs(layers=layers, head_width=width // heads, positions=positions, band=attention.band)
+        check_attention(attention, heads=heads, positions=positions, initial=initial)
+        head_width = attention.head_width or width // heads
+        self.layer_inputs = LayerInputs(layers=layers, head_width=head_width, positions=positions, band=attention.band)
         self.embeddings = Embeddings(
             vocab_size=vocab_size, width=self.embedding_width, positions=positions, segments=segments, norm=norm,
             inputs=self.inputs, untrained_id=0 if isinstance(table, choices.TableWithLabels) else None,
+            scale=self.embedding_width**0.5 if table.scaled else 1.0,
             characters=embedding if isinstance(embedding, Characters) else None,
             senses=sense_vectors(table, vocab_size, self.embedding_width) if isinstance(table, choices.TableWithSenses) else None,
         )
@@ -113,9 +119,11 @@ class Transformer(Network):
 
         def attending() -> Attention:
             return Attention(
-                width=width, heads=heads, dropout=Dropout(rates.of_attention, clock), bias=attention.biases,
+                width=width, heads=heads, head_width=attention.head_width, dropout=Dropout(rates.of_attention, clock),
+                bias=attention.biases, output_bias=attention.output_bias, key_value_heads=attention.key_value_heads,
                 gated=attention.gate, norm_epsilon=norm.epsilon if attention.norm else None,
-                scale=(3 * (width // heads)) ** -0.5 if by_distance else None,
+                query_key_norm=query_key_norm(attention, norm),
+                scale=(3 * head_width) ** -0.5 if by_distance else None,
                 learned={"distance_dropout": StepDropout(rates.of_attention, clock)} if by_distance else None,
             )
 
@@ -238,6 +246,33 @@ class Transformer(Network):
             counted.add_frozen_products(size.tokens * 2 * self.width * (2 * where.limit + 1))
 
 
+def query_key_norm(attention: choices.BandedAttention, norm: choices.Norms) -> QueryKeyNorm | None:
+    """The norms of queries and keys that a recipe chose, of the kind of the network's others."""
+    which = attention.query_key_norm
+    return None if which is None else QueryKeyNorm(norm.kind, norm.epsilon, whole=which == "all")
+
+
+def check_attention(attention: choices.BandedAttention, *, heads: int, positions: Any, initial: choices.Initials) -> None:
+    """A `RecipeError` if fewer heads of keys and values do not fit the heads, the positions or the initial weights."""
+    fewer = attention.key_value_heads
+    if fewer is None:
+        return
+    if heads % fewer:
+        raise RecipeError(
+            f"transformer.attention: {fewer} heads of keys and values cannot be shared evenly by {heads} heads of queries. "
+            "Give key_value_heads a divisor of heads."
+        )
+    if fewer < heads and isinstance(positions, choices.Disentangled):
+        raise RecipeError(
+            "transformer.attention: disentangled positions pass the maps of queries and of keys, which must be of one size. "
+            "Leave key_value_heads out."
+        )
+    if fewer < heads and not isinstance(initial, choices.Uniform) and initial.offsets:
+        raise RecipeError(
+            "transformer.initial: offsets need as many heads of keys as of queries. Leave offsets or key_value_heads out."
+        )
+
+
 def share_weights(layers: Sequence[Layer], share: choices.Share) -> None:
     """Layers of one group use the maps and norms of the group's first layer; layer i of L is in group i·groups // L.
 
@@ -254,7 +289,7 @@ def share_weights(layers: Sequence[Layer], share: choices.Share) -> None:
             continue
         first.lends = True
         if share.weights in ("attention", "all"):
-            _borrow(layer.attention, first.attention, "projections", "out")
+            _borrow(layer.attention, first.attention, *layer.attention.lent)
             _borrow(layer, first, "attention_norm")
         if share.weights in ("feed_forward", "all"):
             _borrow(layer, first, *layer.feed_forward.names, "inner_norm")

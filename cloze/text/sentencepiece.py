@@ -1,253 +1,224 @@
-"""Tokenizers that are still files of sentencepiece: the file is read, and its model becomes a description for `tokenizers`.
+"""Models of sentencepiece, such as `spiece.model`, as the tokenizers that classes of transformers make of them.
 
-A file is a `ModelProto` of google/sentencepiece (`src/sentencepiece_model.proto`): its pieces with scores, the kind of the model,
-and the table by which texts are normalised. To add a layout: a line in `LAYOUTS`.
+A file holds pieces with scores, their types, and a table of characters that are replaced first (Kudo and Richardson, 2018). It
+does not say which special tokens a network has, nor what happens to a text before sentencepiece gets it: a `PieceFamily` does.
+The families are those of transformers' `convert_slow_tokenizer.py`, whose tables most published tokenizer.json have.
 """
 
 from __future__ import annotations
 
 import json
-import struct
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import tokenizers
-from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
+from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 
 from cloze.errors import CheckpointError
-from cloze.text.roles import HIDDEN
-from cloze.untrusted import parse_json, read_small, require_ordinary
+from cloze.text.protobuf import Message
+from cloze.text.roles import CONFIG_KEYS, ROBERTA_LITERALS
 
-Description = dict[str, Any]  # tokenizer.json as a mapping
-
-#: The files from which tokenizers are read; `LAYOUTS` has the others.
-MARIAN_FILES = ("source.spm", "target.spm", "vocab.json")
-
-NORMAL, UNKNOWN, CONTROL, UNUSED = 1, 2, 3, 5  # types of pieces
-UNIGRAM = 1  # the kind of model
-_SPACE = "▁"
-_STAND_IN = "\ue001"  # of Unicode's private use, as `HIDDEN`
+UNIGRAM = 1
+_CONTROL = 3
 
 
-class Piece(NamedTuple):
-    """A piece, its score, and its type."""
+@dataclass(frozen=True)
+class PieceModel:
+    """What a file of sentencepiece says: pieces with their scores, and their types, in the order of ids.
 
-    text: str
-    score: float
-    type: int
+    `algorithm` is 1 for a unigram model and 2 for byte-pair merges; `charsmap` is the table of characters, which may be empty;
+    `odd` names the options that no class of transformers obeys.
+    """
 
-
-class SentencePieceModel(NamedTuple):
-    """What a file says: pieces in the order of their ids, the kind of the model, the table that normalises, and whether a text
-    gets a space in front and loses repeated ones."""
-
-    pieces: Sequence[Piece]
-    kind: int
+    pieces: list[tuple[str, float]]
+    types: list[int]
+    algorithm: int
+    unknown: int
+    byte_fallback: bool
     charsmap: bytes
-    usual_spaces: bool
+    odd: tuple[str, ...]
 
 
-def read_model(path: Path) -> SentencePieceModel:
-    """The model in a file; a `CheckpointError` if it is damaged."""
-    try:
-        require_ordinary(path)
-        data = path.read_bytes()
-        fields = [(number, value) for number, value in _fields(data) if isinstance(value, bytes)]
-        pieces = [_piece(value) for number, value in fields if number == 1]
-        trainer = dict(_fields(next((value for number, value in fields if number == 2), b"")))
-        normaliser = dict(_fields(next((value for number, value in fields if number == 3), b"")))
-    except (OSError, ValueError, IndexError, struct.error, UnicodeDecodeError) as problem:
-        raise CheckpointError(f"{path}: cannot be read as a model of sentencepiece ({problem}); copy it again.") from None
+def read_pieces(path: Path) -> PieceModel:
+    """Read a file of sentencepiece (`ModelProto` of its sentencepiece_model.proto); a `ValueError` if it is none."""
+    model = Message(path.read_bytes())
+    pieces = [Message(piece) for piece in model.each(1)]
     if not pieces:
-        raise CheckpointError(f"{path}: cannot be read as a model of sentencepiece (no pieces); copy it again.")
-    charsmap = normaliser.get(2, b"")
-    usual = all(normaliser.get(key, 1) == 1 for key in (3, 4, 5)) and not trainer.get(24, 0)
-    return SentencePieceModel(pieces, int(trainer.get(3, UNIGRAM)), bytes(charsmap) if charsmap else b"", usual)
+        raise ValueError("it holds no pieces")
+    trainer, normaliser = Message(model.data(2)), Message(model.data(3))
+    usual = (
+        ("treat_whitespace_as_suffix", trainer.whole(24, 0) == 0),
+        ("add_dummy_prefix", normaliser.whole(3, 1) == 1),
+        ("remove_extra_whitespaces", normaliser.whole(4, 1) == 1),
+        ("escape_whitespaces", normaliser.whole(5, 1) == 1),
+    )
+    return PieceModel(
+        pieces=[(piece.text(1), piece.real(2)) for piece in pieces],
+        types=[piece.whole(3, 1) for piece in pieces],
+        algorithm=trainer.whole(3, UNIGRAM),
+        unknown=trainer.whole(40, 0),
+        byte_fallback=bool(trainer.whole(35, 0)),
+        charsmap=normaliser.data(2),
+        odd=tuple(name for name, is_usual in usual if not is_usual),
+    )
 
 
-def _piece(message: bytes) -> Piece:
-    values = dict(_fields(message))
-    score = struct.unpack("<f", values[2])[0] if 2 in values else 0.0
-    return Piece(values.get(1, b"").decode(), score, values.get(3, NORMAL))
+@dataclass(frozen=True)
+class PieceFamily:
+    """What a class of transformers adds to a file of sentencepiece.
 
-
-def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
-    """The number and the value of each field of a message of Protocol Buffers: an integer, or bytes."""
-    at = 0
-    while at < len(message):
-        key, at = _varint(message, at)
-        wire = key & 7
-        if wire == 0:
-            value, at = _varint(message, at)
-            yield key >> 3, value
-            continue
-        size, at = (8, at) if wire == 1 else (4, at) if wire == 5 else _varint(message, at)
-        if wire not in (1, 2, 5) or at + size > len(message):
-            raise ValueError("a field ends behind the file")
-        yield key >> 3, message[at : at + size]
-        at += size
-
-
-def _varint(message: bytes, at: int) -> tuple[int, int]:
-    """An integer of seven bits a byte, and where the next field begins."""
-    value = shift = 0
-    while shift < 70:
-        byte = message[at]
-        value |= (byte & 127) << shift
-        at, shift = at + 1, shift + 7
-        if byte < 128:
-            return value, at
-    raise ValueError("an integer of more than ten bytes")
-
-
-def unigram(
-    model: SentencePieceModel, path: Path, vocabulary: Sequence[tuple[str, float]], *, unknown: int, special: Sequence[str],
-    hidden: str = "",
-) -> Description:
-    """The description of a Unigram model whose pieces have the ids of `vocabulary`.
-
-    Texts are normalised as sentencepiece does with its usual switches; a `CheckpointError` if the file has others. `special` are
-    its special tokens. `hidden` stands before pieces that no text is cut into; texts never hold it, and decoding leaves it out.
+    file: the name of the file.
+    literals: how the special tokens are spelled, by role, unless the folder says otherwise.
+    first: tokens that come before the pieces: roles, or spellings as they are. `dropped` pieces of the file give way to them.
+    last: tokens that follow the pieces.
+    sentinels: the sentinels that follow the pieces unless the folder says otherwise.
+    special: further special tokens.
+    switches: keys of tokenizer_config.json with the only value that is read.
+    cleans: whether quotes, accents and capitals are changed first, and a comma never follows a digit inside a piece; `lowers`
+      whether it lower-cases if the folder does not say.
     """
-    if model.kind != UNIGRAM or not model.usual_spaces:
-        raise CheckpointError(
-            f"{path}: a model of sentencepiece of another kind; cloze reads those of the kind unigram that treat spaces as "
-            "usual.\n  Use a checkpoint with such a file."
-        )
-    built = tokenizers.Tokenizer(models.Unigram(list(vocabulary), unk_id=unknown, byte_fallback=False))
-    steps = [
-        *([normalizers.Replace(hidden, _STAND_IN)] if hidden else []),
-        *([normalizers.Precompiled(model.charsmap)] if model.charsmap else []),
-        normalizers.Strip(left=False, right=True), normalizers.Replace(Regex(" {2,}"), " "),
-    ]  # fmt: skip
-    built.normalizer = normalizers.Sequence(steps)
-    built.pre_tokenizer = pre_tokenizers.Metaspace(replacement=_SPACE, prepend_scheme="always")
-    spaces = decoders.Metaspace(replacement=_SPACE, prepend_scheme="always")
-    built.decoder = decoders.Sequence([decoders.Replace(hidden, ""), spaces]) if hidden else spaces
-    built.add_special_tokens([AddedToken(token, normalized=False) for token in special])
-    return dict(json.loads(built.to_str()))
+
+    file: str
+    literals: Mapping[str, str]
+    first: tuple[str, ...] = ()
+    dropped: int = 0
+    last: tuple[str, ...] = ()
+    sentinels: int = 0
+    cleans: bool = False
+    lowers: bool = False
+    special: tuple[str, ...] = field(default=())
+    switches: Mapping[str, Any] = field(default_factory=dict)
 
 
-def read_sentencepiece(folder: Path, config: Mapping[str, Any]) -> tuple[Description, Description] | None:
-    """The tokenizers of what is read and what is written (empty: the same) in a folder that has only files of sentencepiece; None
-    if cloze does not know their layout, which is that of the class in tokenizer_config.json, or else of the type in config.json.
-    """
-    if all((folder / name).is_file() for name in MARIAN_FILES):
-        return marian(folder, config)
-    name = str(config.get("tokenizer_class") or _type_of(folder)).removesuffix("Fast")
-    layout = next((layout for layout in LAYOUTS if name in layout.names and (folder / layout.file).is_file()), None)
-    return None if layout is None else (layout.read(folder / layout.file, config), {})
-
-
-def _type_of(folder: Path) -> Any:
-    path = folder / "config.json"
-    try:
-        return parse_json(read_small(path)).get("model_type")
-    except (OSError, ValueError, AttributeError):  # whoever needs the file says what is wrong with it
-        return None
-
-
-def fairseq(languages: str) -> Callable[[Path, Mapping[str, Any]], Description]:
-    """The layout of fairseq: four special tokens of its own in place of the first three pieces; behind the last one the tokens
-    of `languages` and `<mask>`."""
-    codes = languages.split()
-
-    def read(path: Path, config: Mapping[str, Any]) -> Description:
-        model = read_model(path)
-        first = ("<s>", "<pad>", "</s>", "<unk>")
-        special = (*first, *codes, "<mask>")
-        plain = [(piece.text, piece.score) for piece in model.pieces[3:]]
-        vocabulary = [*((token, 0.0) for token in first), *plain, *((token, 0.0) for token in (*codes, "<mask>"))]
-        return unigram(model, path, vocabulary, unknown=3, special=special)
-
-    return read
-
-
-def pegasus(path: Path, config: Mapping[str, Any]) -> Description:
-    """The layout of PEGASUS: all ids are moved by `offset` (103), for tokens of its pre-training (google-research/pegasus,
-    `pretrain_parsing_ops.cc`): `<mask_1>`, `<mask_2>` and `<unk_2>`, `<unk_3>`, …"""
-    model = read_model(path)
-    offset = config.get("offset", 103)
-    if not isinstance(offset, int) or not 2 <= offset <= 1000:
-        raise CheckpointError(f"{path.parent}: offset is {offset!r}; expected a number from 2 to 1000. Copy the file again.")
-    special = ["<pad>", "</s>", "<mask_1>", "<mask_2>", *(f"<unk_{number}>" for number in range(2, offset))]
-    plain = [(piece.text, piece.score) for piece in model.pieces[2:]]
-    unknown = next((number for number, piece in enumerate(model.pieces) if piece.type == UNKNOWN), None)
-    if unknown is None or unknown < 2:
-        raise CheckpointError(f"{path}: its token of what is unknown is not behind <pad> and </s>: no file of PEGASUS.")
-    least = min(score for _, score in plain)
-    vocabulary = [*((token, least) for token in special), *plain]
-    return unigram(model, path, vocabulary, unknown=len(special) + unknown - 2, special=[*special, model.pieces[unknown].text])
-
-
-def marian(folder: Path, config: Mapping[str, Any]) -> tuple[Description, Description]:
-    """The tokenizers of what is read and what is written, of Marian: source.spm and target.spm, with the ids of vocab.json.
-
-    Both know all pieces, and each cuts texts into those of its own file alone. A tag such as `>>fra<<`, which tells a model of
-    several languages what to write, is one token.
-
-    As in transformers, a run of characters that a file lacks is a piece of the other one if that is spelled so. Differs: a piece
-    without an id in vocab.json is never used, where transformers reads [UNK] (a warning says how many there are).
-    """
-    path = folder / "vocab.json"
-    if config.get("separate_vocabs"):
-        raise CheckpointError(f"{folder}: separate_vocabs is true; cloze's networks have one vocabulary for both texts.")
-    try:
-        ids = parse_json(read_small(path))
-        pieces = sorted(ids, key=ids.__getitem__)
-        if [ids[piece] for piece in pieces] != list(range(len(pieces))):
-            raise ValueError("ids that are not 0, 1, 2, …")
-    except (AttributeError, TypeError, ValueError) as problem:
-        raise CheckpointError(f"{path}: cannot be read as a vocabulary ({problem}); copy it again.") from None
-    unknown = config.get("unk_token", "<unk>")
-    unknown = unknown.get("content") if isinstance(unknown, dict) else unknown
-    if unknown not in ids:
-        raise CheckpointError(f"{path}: has no {unknown!r}, the token of what is unknown. Copy it again.")
-    special = [unknown, *(token for token in ("</s>", "<pad>") if token in ids)]
-    tags = [piece for piece in pieces if piece.startswith(">>") and piece.endswith("<<")]
-    descriptions = []
-    for name in MARIAN_FILES[:2]:
-        model = read_model(folder / name)
-        scores = {piece.text: piece.score for piece in model.pieces if piece.type not in (UNKNOWN, CONTROL, UNUSED)}
-        if lost := scores.keys() - ids.keys():
-            warnings.warn(
-                f"{folder / name}: {len(lost):,} of {len(scores):,} pieces have no id in vocab.json, such as {min(lost)!r}. "
-                "transformers reads an unknown token there, cloze cuts such words into other pieces.",
-                stacklevel=1,
-            )
-        least = min(scores[piece] for piece in scores.keys() & ids.keys())
-        plain = {*special, *tags}
-        listed = [
-            (piece if piece in plain or piece in scores else HIDDEN + piece, scores.get(piece, least)) for piece in pieces
-        ]
-        descriptions.append(
-            unigram(model, folder / name, listed, unknown=ids[unknown], special=[*special, *tags], hidden=HIDDEN)
-        )
-    return descriptions[0], descriptions[1]
-
-
+_SPECIAL = {"[PAD]": "<pad>", "[UNK]": "<unk>"}
+_BRACKETED = {role: role for role in ("[CLS]", "[SEP]", "[MASK]")}
+_PEGASUS = ("<mask_1>", "<mask_2>", *(f"<unk_{number}>" for number in range(2, 103)))  # of its pre-training
 _CC25 = (
     "ar_AR cs_CZ de_DE en_XX es_XX et_EE fi_FI fr_XX gu_IN hi_IN it_IT ja_XX kk_KZ ko_KR lt_LT lv_LV my_MM ne_NP nl_XX ro_RO "
     "ru_RU si_LK tr_TR vi_VN zh_CN"
 )
-_ADDED_IN_50 = (
-    "af_ZA az_AZ bn_IN fa_IR he_IL hr_HR id_ID ka_GE km_KH mk_MK ml_IN mn_MN mr_IN pl_PL ps_AF pt_XX sv_SE sw_KE ta_IN te_IN "
+_CC50 = _CC25 + (
+    " af_ZA az_AZ bn_IN fa_IR he_IL hr_HR id_ID ka_GE km_KH mk_MK ml_IN mn_MN mr_IN pl_PL ps_AF pt_XX sv_SE sw_KE ta_IN te_IN "
     "th_TH tl_XX uk_UA ur_PK xh_ZA gl_ES sl_SI"
 )
+_FAIRSEQ = ("[BOS]", "[PAD]", "[EOS]", "[UNK]")
+_XLNET = {"[CLS]": "<cls>", "[SEP]": "<sep>", "[MASK]": "<mask>", "[BOS]": "<s>", "[EOS]": "</s>"}
+#: fairseq puts its own special tokens before the pieces, so every id of the file moves.
+FAMILIES: Mapping[str, PieceFamily] = {
+    "T5Tokenizer": PieceFamily("spiece.model", {**_SPECIAL, "[EOS]": "</s>"}, sentinels=100),
+    "AlbertTokenizer": PieceFamily(
+        "spiece.model", {**_SPECIAL, **_BRACKETED, "[BOS]": "[CLS]", "[EOS]": "[SEP]"}, cleans=True, lowers=True
+    ),
+    "XLNetTokenizer": PieceFamily("spiece.model", {**_SPECIAL, **_XLNET}, cleans=True, special=("<eop>", "<eod>")),
+    "XLMRobertaTokenizer": PieceFamily(
+        "sentencepiece.bpe.model", ROBERTA_LITERALS, ("[BOS]", "[PAD]", "[EOS]", "[UNK]"), dropped=3, last=("[MASK]",)
+    ),
+    "MBartTokenizer": PieceFamily(
+        "sentencepiece.bpe.model", ROBERTA_LITERALS, _FAIRSEQ, dropped=3, last=(*_CC25.split(), "[MASK]"),
+        special=tuple(_CC25.split()),
+    ),
+    "MBart50Tokenizer": PieceFamily(
+        "sentencepiece.bpe.model", ROBERTA_LITERALS, _FAIRSEQ, dropped=3, last=(*_CC50.split(), "[MASK]"),
+        special=tuple(_CC50.split()),
+    ),
+    "PegasusTokenizer": PieceFamily(
+        "spiece.model", {**_SPECIAL, "[EOS]": "</s>", "[MASK]": "<mask_2>"}, ("[PAD]", "[EOS]", *_PEGASUS), dropped=2,
+        special=_PEGASUS, switches={"offset": 103},
+    ),
+    "CamembertTokenizer": PieceFamily(
+        "sentencepiece.bpe.model", ROBERTA_LITERALS,
+        ("<s>NOTUSED", "[PAD]", "</s>NOTUSED", "[UNK]", "<unk>NOTUSED"), dropped=1, last=("[MASK]",),
+    ),
+}  # fmt: skip
+#: The class of a folder that names none, by the `model_type` of its config.json.
+CLASS_OF: Mapping[str, str] = {
+    "t5": "T5Tokenizer", "mt5": "T5Tokenizer", "umt5": "T5Tokenizer", "mbart": "MBartTokenizer", "pegasus": "PegasusTokenizer",
+    "albert": "AlbertTokenizer", "xlnet": "XLNetTokenizer",
+    "xlm-roberta": "XLMRobertaTokenizer", "camembert": "CamembertTokenizer",
+}  # fmt: skip
+FILES = tuple(dict.fromkeys(family.file for family in FAMILIES.values()))
 
 
-class Layout(NamedTuple):
-    """How a file is read, and the classes and types that have it."""
+def describe(path: Path, family: PieceFamily, config: Mapping[str, Any]) -> dict[str, Any]:
+    """The tokenizer.json of a file of sentencepiece; `config` holds what the folder says of special tokens and switches.
 
-    names: tuple[str, ...]
-    file: str
-    read: Callable[[Path, Mapping[str, Any]], Description]
+    Raises:
+        CheckpointError: The file has an option that a tokenizer.json of this family cannot hold.
+        ValueError: It is no file of sentencepiece.
+    """
+    model = read_pieces(path)
+    odd = model.odd if model.algorithm == UNIGRAM else ("model_type",)
+    if odd:
+        raise CheckpointError(
+            f"{path}: its option {odd[0]} is not the usual one of {family.file}; cloze would cut texts in another way.\n"
+            "  If another library reads the folder, save its tokenizer there as tokenizer.json."
+        )
+    for key, value in family.switches.items():
+        if config.get(key, value) != value:
+            raise ValueError(f"{key} is {config[key]!r} in tokenizer_config.json; expected {value!r}")
+    literals = {role: _literal(config.get(CONFIG_KEYS[role]), usual) for role, usual in family.literals.items()}
+    vocabulary, unknown = _vocabulary(model, family, literals, config)
+    built = tokenizers.Tokenizer(models.Unigram(vocabulary, unk_id=unknown, byte_fallback=model.byte_fallback))
+    steps = _cleaning(family, config) if family.cleans else []
+    steps += [normalizers.Precompiled(model.charsmap)] if model.charsmap else []
+    if steps:
+        built.normalizer = normalizers.Sequence(steps) if family.cleans else steps[0]
+    built.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
+    built.decoder = decoders.Metaspace()
+    built.add_tokens(_added(model, family, literals, {piece for piece, _ in vocabulary}, config))
+    return dict(json.loads(built.to_str()))
 
 
-LAYOUTS = (
-    Layout(("MBartTokenizer", "mbart"), "sentencepiece.bpe.model", fairseq(_CC25)),
-    Layout(("MBart50Tokenizer",), "sentencepiece.bpe.model", fairseq(f"{_CC25} {_ADDED_IN_50}")),
-    Layout(("PegasusTokenizer", "pegasus"), "spiece.model", pegasus),
-)
+def _literal(value: Any, usual: str) -> str:
+    literal = value.get("content") if isinstance(value, Mapping) else value
+    return literal if isinstance(literal, str) else usual
+
+
+def _vocabulary(
+    model: PieceModel, family: PieceFamily, literals: Mapping[str, str], config: Mapping[str, Any]
+) -> tuple[list[tuple[str, float]], int]:
+    """The pieces with their scores in the order of ids, and the id of the unknown piece."""
+    pieces = [(piece, score - 100 if family.cleans and _ends_number(piece) else score) for piece, score in model.pieces]
+    if not family.first:
+        return [*pieces, *((sentinel, 0.0) for sentinel in _sentinels(family, config))], model.unknown
+    # No text may become the unused <unk> of the file.
+    first = [(literals.get(token, token), -100.0 if token == "<unk>NOTUSED" else 0.0) for token in family.first]
+    last = [(literals.get(token, token), 0.0) for token in family.last]
+    moved = len(first) - family.dropped
+    unknown = family.first.index("[UNK]") if "[UNK]" in family.first else model.unknown + moved
+    return [*first, *pieces[family.dropped :], *last], unknown
+
+
+def _ends_number(piece: str) -> bool:
+    """Whether a piece is digits with a comma behind them, which XLNet's and ALBERT's authors cut again."""
+    return len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit()
+
+
+def _sentinels(family: PieceFamily, config: Mapping[str, Any]) -> list[str]:
+    count = config.get("extra_ids", family.sentinels)
+    if not isinstance(count, int) or not 0 <= count <= 10_000:
+        raise ValueError(f"extra_ids is {count!r}; expected a number of sentinels")
+    return [f"<extra_id_{number}>" for number in reversed(range(count if family.sentinels else 0))]
+
+
+def _cleaning(family: PieceFamily, config: Mapping[str, Any]) -> list[Any]:
+    """What XLNet's authors do to a text before sentencepiece gets it (`preprocess_text` in their prepro_utils.py)."""
+    accents = [] if config.get("keep_accents", False) else [normalizers.NFKD(), normalizers.StripAccents()]
+    capitals = [normalizers.Lowercase()] if config.get("do_lower_case", family.lowers) else []
+    return [normalizers.Replace("``", '"'), normalizers.Replace("''", '"'), *accents, *capitals]
+
+
+def _added(
+    model: PieceModel, family: PieceFamily, literals: Mapping[str, str], vocabulary: set[str], config: Mapping[str, Any]
+) -> list[AddedToken]:
+    """The special tokens, which are no pieces of a text. The mask takes the space before it.
+
+    Differs: pieces that the trainer of the model defined (XLNet's marks) remain pieces, which sentencepiece prefers by their
+    score. transformers 5 makes added tokens of them, behind which a word begins.
+    """
+    special = [*literals.values(), *family.special, *_sentinels(family, config)]
+    special += [piece for (piece, _), kind in zip(model.pieces, model.types, strict=True) if kind == _CONTROL]
+    tokens = dict.fromkeys(token for token in special if token in vocabulary)
+    return [AddedToken(token, lstrip=token == literals.get("[MASK]"), normalized=False, special=True) for token in tokens]

@@ -17,13 +17,15 @@ KNOWN = (
     "bert", "distilbert", "mobilebert", "roberta", "xlm-roberta", "camembert", "albert", "electra", "xlm", "flaubert", "xlnet",
     "modernbert", "openai-gpt", "gpt2", "t5", "mt5", "bart", "ernie", "modernbert-decoder", "mamba",
     "umt5", "mbart", "m2m_100", "marian", "pegasus",
+    "llama", "mistral", "qwen2", "qwen3", "smollm3", "olmo2", "gemma",
 )
 FILL = (
     "bert", "distilbert", "mobilebert", "roberta", "xlm-roberta", "camembert", "albert", "xlm", "flaubert", "xlnet", "modernbert",
     "ernie",
 )
 ANSWER = ("t5", "mt5", "bart", "umt5", "mbart", "m2m_100", "marian", "pegasus")
-WRITE = ("openai-gpt", "gpt2", "modernbert-decoder", "mamba", *ANSWER)
+LLAMAS = ("llama", "mistral", "qwen2", "qwen3", "smollm3", "olmo2", "gemma")
+WRITE = ("openai-gpt", "gpt2", "modernbert-decoder", "mamba", *ANSWER, *LLAMAS)
 RECIPES = {
     "bert": "BERT:", "distilbert": "BERT:", "mobilebert": "MobileBERT:", "roberta": "RoBERTa:", "albert": "ALBERT:",
     "electra": "ELECTRA:",
@@ -33,6 +35,7 @@ RECIPES = {
     "bart": "BART:", "ernie": "BERT:", "modernbert-decoder": "cloze's own", "mamba": "Mamba:",
     "umt5": "Exploring the Limits", "mbart": "BART:", "m2m_100": "Attention Is", "marian": "Attention Is",
     "pegasus": "Attention Is",
+    **dict.fromkeys(LLAMAS, "SmolLM2:"),
 }  # fmt: skip
 
 
@@ -84,7 +87,7 @@ def test_an_imported_classifier_is_one_again_in_transformers(
     foreign.assert_equal(again, source, **languages)
 
 
-@pytest.mark.parametrize("name", ["albert", "xlnet", "modernbert", "modernbert-decoder", "t5"])
+@pytest.mark.parametrize("name", ["albert", "xlnet", "modernbert", "modernbert-decoder", "t5", "qwen3"])
 def test_an_imported_folder_is_fine_tuned(systems: ModuleType, foreign: ModuleType, tmp_path: Path, name: str) -> None:
     kind = foreign.KINDS[name]
     pieces = systems.tokenizer(kind.tokenizer)

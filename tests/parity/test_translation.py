@@ -202,7 +202,7 @@ def spm(pieces: list[str], **fields: Any) -> bytes:
         (1, message((1, piece.encode()), (2, -4.0 - number / 100 if len(piece) > 1 else -9.0 - number / 100)))
         for number, piece in enumerate(dict.fromkeys(pieces))
     ]
-    return message(*special, *plain, (2, message((3, fields.get("kind", 1)))), (3, message((3, fields.get("space", 1)))))
+    return message(*special, *plain, (2, message((3, fields.get("kind", 1)), (40, fields.get("unknown", 0)))), (3, message((3, fields.get("space", 1)))))
 
 
 @pytest.fixture
@@ -298,8 +298,8 @@ def test_marian_is_imported_fine_tuned_and_opened_again(opus: Any, tmp_path: Pat
 def test_damaged_files_of_sentencepiece_are_refused_by_name(opus: Any) -> None:
     folder, _ = opus
     for data, said in (
-        (b"", "no pieces"), (spm(SOURCE)[:-3], "copy it again"), (b"\xff" * 20, "copy it again"),
-        (spm(SOURCE, kind=2), "another kind"), (spm(SOURCE, space=0), "another kind"),
+        (b"", "holds no pieces"), (spm(SOURCE)[:-3], "copy it again"), (b"\xff" * 20, "copy it again"),
+        (spm(SOURCE, kind=2), "model_type"), (spm(SOURCE, space=0), "add_dummy_prefix"),
     ):
         (folder / "source.spm").write_bytes(data)
         with pytest.raises(CheckpointError, match=said):
@@ -316,7 +316,7 @@ def test_a_store_of_pairs_is_refused_for_marian(opus: Any, tmp_path: Path) -> No
     "sentencepiece.bpe.model"), ("PegasusTokenizer", "spiece.model")])  # fmt: skip
 def test_other_files_of_sentencepiece_have_the_ids_of_transformers(tmp_path: Path, name: str, file: str) -> None:
     special = ("<pad>", 3), ("</s>", 3), ("<unk>", 2)
-    data = spm(SOURCE, special=special) if name.startswith("Pegasus") else spm(SOURCE)
+    data = spm(SOURCE, special=special, unknown=2) if name.startswith("Pegasus") else spm(SOURCE)
     (tmp_path / file).write_bytes(data)
     masks = {"mask_token": "<mask_1>", "mask_token_sent": "<mask_2>"} if name.startswith("Pegasus") else {}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": name, **masks}))

@@ -17,10 +17,8 @@ from cloze.networks.choices import Activation, FeedForwards
 
 def activate(x: Tensor, kind: Activation) -> Tensor:
     """GELU (erf), GELU (tanh form), ReLU or SiLU; the two GELUs differ by at most 4.73e-4."""
-    if kind == "relu":
-        return F.relu(x)
-    if kind == "silu":
-        return F.silu(x)
+    if kind in ("relu", "silu"):
+        return F.relu(x) if kind == "relu" else F.silu(x)
     return F.gelu(x, approximate="tanh" if kind == "gelu_tanh" else "none")
 
 

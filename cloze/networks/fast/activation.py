@@ -11,10 +11,8 @@ from cloze.networks.fast.switch import bits, kernel_for
 
 def activate(x: Tensor, kind: str) -> Tensor:
     """GELU (erf), GELU (tanh form), ReLU or SiLU."""
-    if kind == "relu":
-        return torch.relu(x)
-    if kind == "silu":
-        return F.silu(x)
+    if kind in ("relu", "silu"):
+        return torch.relu(x) if kind == "relu" else F.silu(x)
     if kind == "gelu_tanh" and (kernel := kernel_for("gelu", x)) is not None:
         output = torch.empty_like(x)
         kernel.gelu_tanh(bits(x).ravel(), bits(output).ravel())
