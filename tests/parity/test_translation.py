@@ -202,7 +202,8 @@ def spm(pieces: list[str], **fields: Any) -> bytes:
         (1, message((1, piece.encode()), (2, -4.0 - number / 100 if len(piece) > 1 else -9.0 - number / 100)))
         for number, piece in enumerate(dict.fromkeys(pieces))
     ]
-    return message(*special, *plain, (2, message((3, fields.get("kind", 1)), (40, fields.get("unknown", 0)))), (3, message((3, fields.get("space", 1)))))
+    trainer = message((3, fields.get("kind", 1)), (40, fields.get("unknown", 0)))
+    return message(*special, *plain, (2, trainer), (3, message((3, fields.get("space", 1)))))
 
 
 @pytest.fixture
