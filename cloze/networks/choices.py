@@ -181,6 +181,7 @@ class PostNorm:
     `embedding`: whether the embeddings have one (GPT's do not), `final`: whether there is one more after the last layer.
     """
 
+    norms_sum: ClassVar[bool] = True
     kind: Norm = "layer"
     epsilon: Positive = 1e-12
     embedding: bool = True
@@ -200,6 +201,7 @@ class PreNorm:
     GPT-BERT after attention, too).
     """
 
+    norms_sum: ClassVar[bool] = False
     kind: Norm = "layer"
     epsilon: Positive = 1e-12
     embedding: bool = False
@@ -214,6 +216,7 @@ class BranchNorm:
     """A norm at the end of each residual branch, before the sum, and one after the last layer (Swin Transformer V2; Liu et al.,
     2022, §3.2; OLMo 2)."""
 
+    norms_sum: ClassVar[bool] = False
     kind: Norm = "rms"
     epsilon: Positive = 1e-6
     embedding: bool = False
