@@ -18,6 +18,7 @@ from cloze.bounds import BelowOne, Depth, Natural, Width
 from cloze.errors import RecipeError
 from cloze.networks import choices
 from cloze.networks.blocks.attention import Attention, AttentionRecord
+from cloze.networks.blocks.convolution import ConvolvedInput, InputConvolution
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.feed_forward import feed_forward_of
 from cloze.networks.blocks.hooks import LayerHook
@@ -28,14 +29,22 @@ from cloze.networks.blocks.inputs.senses import sense_vectors
 from cloze.networks.blocks.layer import Layer
 from cloze.networks.blocks.layer_inputs import LayerInputs
 from cloze.networks.blocks.norm import make_norm
-from cloze.networks.blocks.positions.disentangled import DistanceVectors
+from cloze.networks.blocks.positions.disentangled import DistanceVectors, distance_maps
 from cloze.networks.blocks.positions.distances import StepDropout
 from cloze.networks.blocks.selected import Selected
 from cloze.networks.blocks.stack import Cache, Stack, each_layer
 from cloze.networks.blocks.visibility import AnyOrder
 from cloze.networks.clock import Clock
 from cloze.networks.cost import Operations, SequenceSize, is_trained
-from cloze.networks.network import Network, StateKind, attention_kinds, named_sizes, reading_kinds, reading_states
+from cloze.networks.network import (
+    Network,
+    StateKind,
+    attention_kinds,
+    named_sizes,
+    reading_kinds,
+    reading_states,
+    require_order,
+)
 from cloze.registry import Given, PartMark, register
 
 PositionKinds = Annotated[
@@ -58,7 +67,8 @@ class Transformer(Network):
 
     With a `band` tokens see only their neighbourhood: `i - j < width` from left to right (GPT-3; Brown et al., 2020, §2.1),
     `|i - j| <= width / 2` in the open order (ModernBERT). `share`: layers share weights, with their norms, within each of the
-    groups (ALBERT; Lan et al., 2020, §3.1).
+    groups (ALBERT; Lan et al., 2020, §3.1). A `convolution` of the embeddings joins the first layer's output (DeBERTa v2); it needs
+    the open order.
 
     >>> network = Transformer(layers=1, width=8, heads=2, vocab_size=10, clock=Clock()).eval()
     >>> tuple(network(want=frozenset({"hidden"}), tokens=torch.zeros(2, 5, dtype=torch.long))["hidden"].shape)
@@ -85,6 +95,7 @@ class Transformer(Network):
         positions: PositionKinds = choices.LearnedPositions(),
         segments: Natural = 0,
         embedding: Embedding = choices.TokenTable(),
+        convolution: choices.Convolution | None = None,
         share: choices.Share | None = None,
         dropout: BelowOne | choices.Dropouts = 0.1,
         initial: choices.Initials = choices.Truncated(),
@@ -94,7 +105,8 @@ class Transformer(Network):
         self.width, self.vocab_size, self.heads, self.clock = width, vocab_size, heads, clock
         self.inner, self.initial = feed_forward.inner or 4 * width, initial
         self.max_length = None if isinstance(positions, choices.NoPositions) else positions.max_length
-        self.unlimited = isinstance(positions, choices.FunctionalPositions | choices.Disentangled)
+        far = positions if isinstance(positions, choices.Disentangled) else None
+        self.unlimited = isinstance(positions, choices.FunctionalPositions) or (far is not None and not far.absolute)
         self.rates = rates = choices.dropouts(dropout)
         table = embedding if isinstance(embedding, choices.TokenTable) else choices.TokenTable()
         self.embedding_width, self.inputs = table.width or width, table.inputs or {}
@@ -108,15 +120,18 @@ class Transformer(Network):
         self.embedding_dropout = Dropout(rates.hidden, clock)
         projects = self.embedding_width != width or table.project
         self.project = nn.Linear(self.embedding_width, width) if projects else None
-        by_distance = isinstance(positions, choices.Disentangled)
-        self.distances = DistanceVectors(positions, width, norm.epsilon) if isinstance(positions, choices.Disentangled) else None
+        self.distances = None if far is None else DistanceVectors(far, width, norm.epsilon)
 
         def attending() -> Attention:
+            learned: dict[str, nn.Module | nn.Parameter] = {}
+            if far is not None:
+                rate = rates.hidden if far.dropout == "hidden" else rates.of_attention
+                learned = {"distance_dropout": StepDropout(rate, clock)}
+                learned |= distance_maps(far, width=width, inside=width // heads * heads, biases=attention.biases)
             return Attention(
                 width=width, heads=heads, dropout=Dropout(rates.of_attention, clock), bias=attention.biases,
-                gated=attention.gate, norm_epsilon=norm.epsilon if attention.norm else None,
-                scale=(3 * (width // heads)) ** -0.5 if by_distance else None,
-                learned={"distance_dropout": StepDropout(rates.of_attention, clock)} if by_distance else None,
+                gated=attention.gate, norm_epsilon=norm.epsilon if attention.norm else None, learned=learned,
+                scale=None if far is None else ((1 + far.as_keys + far.as_queries) * (width // heads)) ** -0.5,
             )
 
         self.layers: Sequence[Layer] = nn.ModuleList(  # type: ignore[assignment]
@@ -129,6 +144,9 @@ class Transformer(Network):
         )
         if share is not None:
             share_weights(self.layers, share)
+        self.convolution = None
+        if convolution is not None:
+            self.convolution = InputConvolution(convolution, width, norm.epsilon, Dropout(rates.hidden, clock))
         self.around = nn.ModuleList()  # objects that the stack calls in every pass, such as adapters
         self.norm = make_norm(norm.kind, width, norm.epsilon) if norm.final else None
         optional = {"order", "block", "visible", "summaries", "vectors"} | {f"inputs/{name}" for name in self.inputs}
@@ -183,7 +201,11 @@ class Transformer(Network):
         x = self.embeddings(tokens, position_ids, segments, vectors, inputs, characters)
         x = residual_dtype(self.embedding_dropout(x))
         x = x if self.project is None else self.project(x)
-        stack = Stack(self.layers, inputs_by_layer, [*self.around, *layer_hooks])
+        hooks = [*self.around, *layer_hooks]
+        if self.convolution is not None:
+            require_order("a transformer with a convolution", order, "open")
+            hooks.append(ConvolvedInput(self.convolution, block, self.layers))
+        stack = Stack(self.layers, inputs_by_layer, hooks)
         selected = self._read_tokens(tokens, want, positions, summaries) if stack.per_token and record is None else None
         passed = stack.run(x, selected=selected)
         hidden = self.finish(passed[-1])
@@ -226,14 +248,12 @@ class Transformer(Network):
 
     def count_layer(self, counted: Operations, number: int, size: SequenceSize) -> None:
         """Also the vectors of distances, which are not trained where they are functions."""
-        where, inside = self.layer_inputs.positions, self.layers[number].attention.inner_width
-        if self.distances is not None:  # they meet a layer's maps, its queries and its keys
-            rows, vectors = self.distances.table.num_embeddings, counted.branch(needs_grad=is_trained(self.distances))
-            maps = self.layers[number].attention.projections
-            vectors.add_weight_products(rows * 2 * inside * self.width, trained=is_trained(maps))
-            counted.add_branches(vectors)
-            counted.add_row_products(2 * size.tokens * rows * inside)
+        where = self.layer_inputs.positions
+        if self.distances is not None:
+            self.distances.count_in(self.layers[number].attention, counted, size)
         super().count_layer(counted, number, size)
+        if number == 0 and self.convolution is not None:
+            counted.add(size, self.convolution)
         if isinstance(where, choices.FunctionalPositions):
             counted.add_frozen_products(size.tokens * 2 * self.width * (2 * where.limit + 1))
 
@@ -254,7 +274,8 @@ def share_weights(layers: Sequence[Layer], share: choices.Share) -> None:
             continue
         first.lends = True
         if share.weights in ("attention", "all"):
-            _borrow(layer.attention, first.attention, "projections", "out")
+            own = ("projections", "out", "query_value_bias", "distance_keys", "distance_queries")
+            _borrow(layer.attention, first.attention, *(name for name in own if getattr(layer.attention, name, None) is not None))
             _borrow(layer, first, "attention_norm")
         if share.weights in ("feed_forward", "all"):
             _borrow(layer, first, *layer.feed_forward.names, "inner_norm")

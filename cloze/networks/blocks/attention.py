@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -111,7 +111,8 @@ class Attention(nn.Module):
     """Multi-head attention (Vaswani et al., 2017, §3.2.2), (B, L, D) to (B, L, D).
 
     Parameters: those of `projections` (`projections`, or `query` and `memory`), those that are `learned` about relative
-    positions, with `gated` those of `gate`, whose GELU multiplies the heads' outputs, and `out`. `scale` multiplies the scores;
+    positions, with `bias: not_keys` the `query_value_bias` in place of a bias of all projections, with `gated` those of `gate`,
+    whose GELU multiplies the heads' outputs, and `out`. `scale` multiplies the scores;
     None: 1/√(head width). With `norm_epsilon`, a layer norm without weights stands before `out`.
 
     Shapes of a plain call, for heads of width W = D/H, or `head_width`; Lq = Lk = L without a memory, a cache or a source:
@@ -135,10 +136,11 @@ class Attention(nn.Module):
     memory: nn.Linear
     query_key: nn.Linear
     value: nn.Linear
+    query_value_bias: nn.Parameter | None
 
     def __init__(
         self, *, width: int, heads: int, dropout: Dropout, head_width: int | None = None, projections: Projections | None = None,
-        scale: float | None = None, bias: bool = True, learned: Mapping[str, nn.Module | nn.Parameter] | None = None,
+        scale: float | None = None, bias: bool | Literal["not_keys"] = True, learned: Mapping[str, nn.Module | nn.Parameter] | None = None,
         gated: bool = False, norm_epsilon: float | None = None,
     ) -> None:
         super().__init__()
@@ -148,11 +150,12 @@ class Attention(nn.Module):
         self.inner_width = heads * self.head_width
         self.scale = 1.0 / math.sqrt(self.head_width) if scale is None else scale
         self.projecting: Projections = projections or StackedProjections()
-        for name, part in {**self.projecting.maps(width, self.inner_width, bias=bias), **(learned or {})}.items():
+        for name, part in {**self.projecting.maps(width, self.inner_width, bias=bias is True), **(learned or {})}.items():
             setattr(self, name, part)
-        self.gate = nn.Linear(width, self.inner_width, bias=bias) if gated else None
+        self.query_value_bias = nn.Parameter(torch.zeros(2 * self.inner_width)) if bias == "not_keys" else None
+        self.gate = nn.Linear(width, self.inner_width, bias=bool(bias)) if gated else None
         self.norm = None if norm_epsilon is None else make_norm("layer_without_weights", self.inner_width, norm_epsilon)
-        self.out = nn.Linear(self.inner_width, width, bias=bias)
+        self.out = nn.Linear(self.inner_width, width, bias=bool(bias))
         self.dropout = dropout
 
     @property
@@ -197,6 +200,9 @@ class Attention(nn.Module):
                 return QueryKeyValue(query, cache[0], cache[1], relation)
             read, rows = (x, inputs.rows) if inputs.source is None else (inputs.source, inputs.source_rows)
             key, value = self._heads(maps.memory(self, read), 2, rows)
+        if self.query_value_bias is not None:
+            offsets = self.query_value_bias.to(query.dtype).view(2, self.heads, 1, self.head_width)
+            query, value = query + offsets[0], value + offsets[1]
         query, key = relation.rotate(query, key)
         if cache is not None:
             if cache:

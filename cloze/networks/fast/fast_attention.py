@@ -27,7 +27,9 @@ from cloze.networks.fast.residual import Residual, bias_gradient, linear, offset
 def fits(call: AttentionCall, norm: nn.Module, norm_place: NormPlace, x: Tensor) -> bool:
     """Whether the function supports the norm, the attention and all of its inputs."""
     attention, inputs = call.attention, call.inputs
-    if type(attention) is not Attention or not untouched(attention) or attention.gate is not None or attention.norm is not None:
+    if type(attention) is not Attention or not untouched(attention):
+        return False
+    if any(part is not None for part in (attention.gate, attention.norm, attention.query_value_bias)):
         return False
     if type(inputs.relation) is not Bias and inputs.relation is not NONE or inputs.seen.may_see_nothing:
         return False

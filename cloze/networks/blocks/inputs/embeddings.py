@@ -13,7 +13,7 @@ from cloze.networks.blocks.inputs.characters import Characters, CharacterTable
 from cloze.networks.blocks.inputs.senses import SenseVectors
 from cloze.networks.blocks.norm import make_norm
 from cloze.networks.blocks.positions.sinusoid import FixedTable
-from cloze.networks.choices import LearnedPositions, NoPositions, Norms, Sinusoid
+from cloze.networks.choices import Disentangled, LearnedPositions, NoPositions, Norms, Sinusoid
 
 
 class Embeddings(nn.Module):
@@ -84,7 +84,8 @@ def position_table(positions: Any, width: int) -> nn.Embedding | FixedTable | No
     """The table of learned or sinusoidal positions; None for any other kind."""
     if isinstance(positions, Sinusoid):
         return FixedTable(positions.max_length, width)
-    return nn.Embedding(positions.max_length, width) if isinstance(positions, LearnedPositions) else None
+    added = isinstance(positions, LearnedPositions) or (isinstance(positions, Disentangled) and positions.absolute)
+    return nn.Embedding(positions.max_length, width) if added else None
 
 
 def add_positions(x: Tensor, table: nn.Embedding | FixedTable | None, position_ids: Tensor | None, past: int = 0) -> Tensor:
