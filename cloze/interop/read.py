@@ -251,14 +251,15 @@ def _arguments(folder: Path, config: Mapping[str, Any], architecture: Architectu
 
 
 def _sound(value: Any, example: Any) -> bool:
-    """Whether a value from config.json has the type of the default; whole numbers must be positive."""
+    """Whether a value from config.json has the type of the default; whole numbers must be positive, or 0 where that is the
+    default."""
     if isinstance(example, bool):
         return isinstance(value, bool)
     if isinstance(example, float):
         return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
     if isinstance(example, str):
         return isinstance(value, str)
-    positive = isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 40
+    positive = isinstance(value, int) and not isinstance(value, bool) and (example != 0) <= value < 1 << 40
     return (value is None and example is None) or positive
 
 
