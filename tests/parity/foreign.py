@@ -61,6 +61,7 @@ KINDS = {
                    "AlbertForSequenceClassification"),
     "electra": Kind("electra", "ElectraForPreTraining", "wordpiece", {**_ENCODER, "embedding_size": 8},
                     "ElectraForSequenceClassification"),
+    "deberta": Kind("deberta", "DebertaForMaskedLM", "roberta", _DEBERTA, "DebertaForSequenceClassification"),
     "deberta-v2": Kind("deberta-v2", "DebertaV2ForMaskedLM", "unigram", _DEBERTA_V3, "DebertaV2ForSequenceClassification"),
     "xlm": Kind("xlm", "XLMWithLMHeadModel", "unigram", _XLM, "XLMForSequenceClassification"),
     "flaubert": Kind("flaubert", "FlaubertWithLMHeadModel", "unigram", {**_XLM, "n_langs": 1},

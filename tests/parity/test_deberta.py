@@ -29,6 +29,10 @@ FORMS: dict[str, tuple[str, dict[str, Any]]] = {
                        "conv_groups": 4},
     ),
     "near distances only": ("deberta-v2", {"max_relative_positions": 9, "pos_att_type": "c2p"}),
+    "v1": ("deberta", {}),
+    "v1, one term": ("deberta", {"pos_att_type": "p2c", "max_relative_positions": 9}),
+    "v1, the other term": ("deberta", {"pos_att_type": "c2p", "position_biased_input": True, "type_vocab_size": 2}),
+    "v1 without distances": ("deberta", {"relative_attention": False, "pos_att_type": None, "position_biased_input": True}),
     "no distances": ("deberta-v2", {"relative_attention": False, "pos_att_type": None, "position_biased_input": True}),
 }  # fmt: skip
 
@@ -99,6 +103,8 @@ CLASSES = [
                                                  "QuestionAnswering", "MultipleChoice")),
     ("v2-xlarge", "DebertaV2ForMaskedLM"), ("one term, absolute positions and segments", "DebertaV2ForSequenceClassification"),
     ("v3", "DebertaV2Model"),
+    *(("v1", f"DebertaFor{task}") for task in ("MaskedLM", "SequenceClassification", "TokenClassification", "QuestionAnswering")),
+    ("v1", "DebertaModel"),
 ]  # fmt: skip
 
 
@@ -107,7 +113,9 @@ def test_every_class_comes_back_with_the_same_tensors_and_its_head(
     systems: ModuleType, foreign: ModuleType, tmp_path: Path, form: str, cls: str
 ) -> None:
     model, loaded = opened(systems, foreign, tmp_path / "theirs", form, cls)
-    assert len(loaded.heads) == (0 if cls.endswith("Model") else 1) and not loaded.imported.remarks
+    assert len(loaded.heads) == (0 if cls.endswith("Model") else 1) and not [
+        remark for remark in loaded.imported.remarks if "two [SEP]" not in remark
+    ]
     share(tmp_path / "theirs", tmp_path / "ours")
     again, info = getattr(transformers, cls).from_pretrained(tmp_path / "ours", output_loading_info=True)
     assert not any(info[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"))

@@ -49,6 +49,7 @@ DRAWN: dict[str, dict[str, list[Any]]] = {
     "albert": {**ENCODER, "tie_word_embeddings": [True], "embedding_size": [8, 16], "num_hidden_groups": [1, 2],
                "inner_group_num": [1, 1, 2]},
     "electra": {**ENCODER, "embedding_size": [8, 16, 32]},
+    "deberta": DEBERTA,
     "deberta-v2": {**DEBERTA, "position_buckets": [-1, 8], "share_att_key": [True, False], "norm_rel_ebd": ["layer_norm", "none"],
                    "conv_kernel_size": [0, 0, 3], "conv_act": ["tanh", "gelu"], "conv_groups": [1, 2]},
     "xlm": {**XLM, "n_langs": [1, 3], "use_lang_emb": [True, False]},
@@ -115,7 +116,7 @@ def judge(systems: ModuleType, foreign: ModuleType, folder: Path, drawn: tuple[s
 
 @pytest.mark.parametrize("names", [
     ("bert", "distilbert", "mobilebert", "roberta", "albert", "electra"),
-    ("deberta-v2",), ("xlm", "flaubert", "xlnet", "modernbert"), ("modernbert-decoder",), ("openai-gpt", "gpt2", "t5", "bart"), ("mamba",),
+    ("deberta", "deberta-v2"), ("xlm", "flaubert", "xlnet", "modernbert"), ("modernbert-decoder",), ("openai-gpt", "gpt2", "t5", "bart"), ("mamba",),
 ])  # fmt: skip
 def test_models_of_random_configurations_are_read_equal_or_refused_in_words(
     systems: ModuleType, foreign: ModuleType, tmp_path: Path, names: tuple[str, ...]

@@ -232,7 +232,8 @@ def _further(arguments: Mapping[str, Any]) -> tuple[MappingLine, ...]:
     return lines
 
 
-def _sizes(arguments: Mapping[str, Any]) -> dict[str, int]:
+def sizes(arguments: Mapping[str, Any]) -> dict[str, int]:
+    """The letters of the lines: rows of distances, heads, and the convolution's."""
     sides = arguments.get("positions.buckets") or arguments.get("positions.max_length") or 0
     kernel, groups = arguments.get("convolution.kernel") or 0, arguments.get("convolution.groups") or 1
     return {"R": 2 * sides, "K": kernel, "G": arguments["width"] // groups, "H": arguments["heads"]}
@@ -282,7 +283,7 @@ DEBERTA_V2 = add(Architecture(
     base="deberta.",
     body=body("query_proj", "key_proj", "value_proj"),
     further=_further,
-    sizes=_sizes,
+    sizes=sizes,
     heads=(MASKED_LM, AUTHORS_LM, CLASSIFIER, TAGGER, ANSWER, CHOOSER),
     classes=(*classes("DebertaV2"), chooser_class("DebertaV2"), last("DebertaV2")),
     tokenizer_class="DebertaV2Tokenizer",
