@@ -35,6 +35,7 @@ from cloze.recipe.parts import class_of
 from cloze.recipe.recipe import ObjectiveSpec, PartSpec, PassSpec, Recipe
 from cloze.text import Tokenizer
 from cloze.training.step import StepModule
+from cloze.training.tie import take_off_sums
 
 #: What a network computes from its weights, where their shapes do not tell.
 _FORM = ("heads", "norm", "positions", "feed_forward.activation")
@@ -348,13 +349,15 @@ def load_origins(
     Returns the heads to start as `begin_with` does. `tables` are those of `make_tables`; `drawn` and `labels` are as in
     `begin_with`.
     """
-    never, heads_to_start = borrowed(recipe), frozenset[str]()
+    never, heads_to_start, loaded = borrowed(recipe), frozenset[str](), list[str]()
     for label, folder in origins.items():
         if not resumes or label in never:
             reading = reading_of(label, tables)
             network_tokenizer = tokenizer if reading is None or reading.first else reading.tokenizer
             heard: Say = (lambda text: None) if resumes else say
             heads_to_start |= begin_with(step, recipe, label, folder, network_tokenizer, say=heard, drawn=drawn, labels=labels)
+            loaded.append(label)
+    take_off_sums(step.networks, recipe.tie_detached, loaded)
     return heads_to_start
 
 
