@@ -315,6 +315,14 @@ class Convolution:
 
 
 @dataclass(frozen=True, kw_only=True)
+class MaskDecoder:
+    """The network also gives `decoded`: the last layer runs `steps` times more, its queries with vectors of absolute positions
+    (DeBERTa's enhanced mask decoder; He et al., 2021, §3.2). Objectives read it with `read: decoded`."""
+
+    steps: Count = 2
+
+
+@dataclass(frozen=True, kw_only=True)
 class Share:
     """Consecutive layers, in `groups` of equal size, share the `weights` of attention, of the feed-forward maps, or all."""
 

@@ -28,6 +28,7 @@ from cloze.networks.blocks.inputs.embeddings import Embeddings, residual_dtype
 from cloze.networks.blocks.inputs.senses import sense_vectors
 from cloze.networks.blocks.layer import Layer
 from cloze.networks.blocks.layer_inputs import LayerInputs
+from cloze.networks.blocks.mask_decoder import MaskDecoder
 from cloze.networks.blocks.norm import make_norm
 from cloze.networks.blocks.positions.disentangled import DistanceVectors, distance_maps
 from cloze.networks.blocks.positions.distances import StepDropout
@@ -68,7 +69,7 @@ class Transformer(Network):
     With a `band` tokens see only their neighbourhood: `i - j < width` from left to right (GPT-3; Brown et al., 2020, §2.1),
     `|i - j| <= width / 2` in the open order (ModernBERT). `share`: layers share weights, with their norms, within each of the
     groups (ALBERT; Lan et al., 2020, §3.1). A `convolution` of the embeddings joins the first layer's output (DeBERTa v2); it needs
-    the open order.
+    the open order. A `mask_decoder` gives the state `decoded`.
 
     >>> network = Transformer(layers=1, width=8, heads=2, vocab_size=10, clock=Clock()).eval()
     >>> tuple(network(want=frozenset({"hidden"}), tokens=torch.zeros(2, 5, dtype=torch.long))["hidden"].shape)
@@ -96,6 +97,7 @@ class Transformer(Network):
         segments: Natural = 0,
         embedding: Embedding = choices.TokenTable(),
         convolution: choices.Convolution | None = None,
+        mask_decoder: choices.MaskDecoder | None = None,
         share: choices.Share | None = None,
         dropout: BelowOne | choices.Dropouts = 0.1,
         initial: choices.Initials = choices.Truncated(),
@@ -147,6 +149,13 @@ class Transformer(Network):
         self.convolution = None
         if convolution is not None:
             self.convolution = InputConvolution(convolution, width, norm.epsilon, Dropout(rates.hidden, clock))
+        self.mask_decoder = None
+        if mask_decoder is not None:
+            if self.max_length is None:
+                raise RecipeError("transformer.mask_decoder: it adds positions, and the network has none. Write `positions`.")
+            self.mask_decoder = MaskDecoder(steps=mask_decoder.steps, max_length=self.max_length, width=width)
+            self.gives = {**self.gives, "decoded": StateKind("B L D", "order")}
+            self.unlimited = False
         self.around = nn.ModuleList()  # objects that the stack calls in every pass, such as adapters
         self.norm = make_norm(norm.kind, width, norm.epsilon) if norm.final else None
         optional = {"order", "block", "visible", "summaries", "vectors"} | {f"inputs/{name}" for name in self.inputs}
@@ -207,9 +216,16 @@ class Transformer(Network):
             hooks.append(ConvolvedInput(self.convolution, block, self.layers))
         stack = Stack(self.layers, inputs_by_layer, hooks)
         selected = self._read_tokens(tokens, want, positions, summaries) if stack.per_token and record is None else None
-        passed = stack.run(x, selected=selected)
-        hidden = self.finish(passed[-1])
-        states = reading_states(want, hidden if selected is None else selected.put_back(hidden), passed, summaries)
+        decodes = self.mask_decoder is not None and "decoded" in want
+        unread = decodes and record is None and not want & {"hidden", "summary", "layers"}
+        passed = stack.run(x, selected=selected, unread=unread)
+        states: dict[str, Tensor] = {}
+        if not unread:
+            hidden = self.finish(passed[-1])
+            states = reading_states(want, hidden if selected is None else selected.put_back(hidden), passed, summaries)
+        if decodes:
+            read = passed[-1] if unread else passed[-2]
+            states["decoded"] = self.finish(self.mask_decoder(read, self.layers[-1], inputs_by_layer[-1], position_ids))
         return states if record is None else {**states, **record.stacked()}
 
     @property
@@ -239,7 +255,13 @@ class Transformer(Network):
         A band masks tokens but saves no products: every layer multiplies all queries with all keys of a row.
         """
         counted.add(size, self.embeddings, self.project)
-        self.count_layers(counted, size)
+        if self.mask_decoder is None or "decoded" not in counted.want:
+            self.count_layers(counted, size)
+            return
+        last = len(self.layers) - 1
+        once = 1 if counted.want & {"hidden", "summary", "layers"} else 0
+        for number in [*range(last), *[last] * (once + self.mask_decoder.steps)]:
+            self.count_layer(counted, number, size)
 
     def rotate_by(self, positions: Any) -> None:
         """Turn queries and keys by other bases from now on, where positions are rotary."""

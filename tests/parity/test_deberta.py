@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -10,10 +11,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from cloze.checkpoint.build import load_checkpoint
+from cloze.checkpoint.bound import BoundCheckpoints
+from cloze.checkpoint.build import build_step, load_checkpoint
+from cloze.checkpoint.publish import Publisher
 from cloze.checkpoint.share import share
+from cloze.checkpoint.warm_start import load_origins
 from cloze.errors import CheckpointError, RecipeError
-from cloze.interop import import_folder
+from cloze.interop import Card, export_folder, import_folder
+from cloze.networks.clock import Clock
+from cloze.recipe.load import load_recipe
+from tests.making import network_of
 
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.parity
@@ -153,3 +160,90 @@ def test_what_cloze_lacks_is_refused_by_name(
     foreign.save(foreign.model_of(kind, pieces, **changes), pieces, tmp_path)
     with pytest.raises(CheckpointError, match=reason):
         import_folder(tmp_path)
+
+
+def test_the_heads_of_the_authors_files_of_v3_are_read(systems: ModuleType, foreign: ModuleType, tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    kind = foreign.KINDS["deberta-v2"]
+    pieces = systems.tokenizer(kind.tokenizer)
+    model = foreign.save(foreign.model_of(kind, pieces, legacy=False), pieces, tmp_path) / "model.safetensors"
+    width, generator = 64, torch.Generator().manual_seed(2)
+    shapes = {"dense.weight": (width, width), "dense.bias": (width,), "LayerNorm.weight": (width,), "LayerNorm.bias": (width,),
+              "classifier.weight": (1, width), "classifier.bias": (1,)}  # fmt: skip
+    head = {name: torch.randn(shape, generator=generator) for name, shape in shapes.items()}
+    unread = {"deberta.embeddings.position_embeddings.weight": torch.zeros(30, width)}
+    save_file({**load_file(model), **{f"mask_predictions.{n}": t for n, t in head.items()}, **unread}, model, {"format": "pt"})
+    loaded = load_checkpoint(tmp_path)
+    assert list(loaded.heads) == ["token_prediction", "token_labelling"] and not loaded.imported.remarks
+    hidden = torch.randn(2, 7, width, generator=generator)
+    block = torch.tensor([[1, 1, 1, 2, 2, 2, 2], [3, 3, 3, 3, 3, 0, 0]])
+    summaries = torch.tensor([7, 0, 3])  # in any order
+    context = torch.stack([hidden[0, [0, 0, 0, 3, 3, 3, 3]], hidden[1, [0] * 7]])
+    normed = torch.nn.functional.layer_norm(hidden + context, (width,), head["LayerNorm.weight"], head["LayerNorm.bias"], 1e-7)
+    active = torch.nn.functional.gelu(normed @ head["dense.weight"].t() + head["dense.bias"])
+    expected = (active @ head["classifier.weight"].t() + head["classifier.bias"]).squeeze(-1)
+    objective: Any = loaded.heads["token_labelling"]
+    scores = objective.scores({"hidden": hidden, "summary": hidden.flatten(0, 1)[summaries]}, {"block": block, "summaries": summaries})
+    torch.testing.assert_close(scores.view(2, 7)[block > 0], expected[block > 0], rtol=1e-4, atol=1e-4)
+    alone = objective.scores({"hidden": hidden, "summary": hidden[:, 0]}, {})
+    assert not torch.allclose(alone.view(2, 7)[0], scores.view(2, 7)[0]) and torch.allclose(alone.view(2, 7)[1], scores.view(2, 7)[1])
+
+
+def test_a_trained_discriminator_opens_in_transformers_with_the_sum_of_both_tables_and_goes_on_from_there(
+    systems: ModuleType, tmp_path: Path
+) -> None:
+    recipe, pieces = load_recipe("deberta-v3-xsmall", size="tiny"), systems.tokenizer("unigram")
+    step = build_step(recipe, vocab_size=pieces.size)
+    names = {name: f"networks.{name}.embeddings.tokens.weight" for name in ("generator", "discriminator")}
+    state = dict(step.state_dict())
+    assert not state[names["discriminator"]].any()
+    state[names["discriminator"]] = torch.randn_like(state[names["discriminator"]])
+    Publisher(recipe, pieces)(tmp_path, state, 0)
+    table = state[names["generator"]] + state[names["discriminator"]]
+    model, info = transformers.AutoModel.from_pretrained(tmp_path, output_loading_info=True)
+    assert type(model).__name__ == "DebertaV2Model" and not info["missing_keys"] and not info["unexpected_keys"]
+    assert torch.equal(model.embeddings.word_embeddings.weight, table)
+    written = recipe.canonical()
+    written["networks"] = {"generator": {"from": "g"}, "discriminator": {"from": "d"}}
+    folders = {"generator": tmp_path / "cloze" / "networks" / "generator", "discriminator": tmp_path}
+    again = load_recipe(written, checkpoints=BoundCheckpoints({"g": folders["generator"], "d": tmp_path}))
+    begun = build_step(again, vocab_size=pieces.size, filled=frozenset(folders))
+    load_origins(begun, again, folders, pieces, resumes=False, say=lambda line: None)
+    for name in names.values():
+        torch.testing.assert_close(begun.state_dict()[name], state[name], rtol=0, atol=1e-6)
+
+
+def test_the_mask_decoder_is_the_last_layer_twice_with_positions_in_its_queries(
+    systems: ModuleType, foreign: ModuleType, tmp_path: Path
+) -> None:
+    """As the authors call it, by transformers' layers, which take queries of their own."""
+    model, _ = opened(systems, foreign, tmp_path / "theirs", "v3")
+    imported = import_folder(tmp_path / "theirs").model
+    arguments = {**imported.arguments, "mask_decoder": {"steps": 2}}
+    table = torch.randn(30, 64, generator=torch.Generator().manual_seed(3))
+    weights = {**imported.network, "mask_decoder.positions.weight": table}
+    network = network_of("transformer", **arguments, vocab_size=model.config.vocab_size, clock=Clock()).eval()
+    network.load_state_dict(weights)
+    batch = rows(model.config.vocab_size)
+    real, encoder = batch["block"] > 0, model.deberta.encoder
+    with torch.no_grad():
+        read = model.deberta(input_ids=batch["tokens"], attention_mask=batch["block"], output_hidden_states=True).hidden_states[-2]
+        expected = read + table[:LENGTH]
+        for _ in range(2):
+            expected, _ = encoder.layer[-1](
+                read, encoder.get_attention_mask(batch["block"]), query_states=expected, relative_pos=encoder.get_rel_pos(read),
+                rel_embeddings=encoder.get_rel_embedding(),
+            )
+        for want in ({"decoded"}, {"decoded", "hidden"}):
+            torch.testing.assert_close(network(want=frozenset(want), **batch)["decoded"][real], expected[real], rtol=0, atol=2e-5)
+    head = replace(imported.heads["token_prediction"], read={"": "decoded"})
+    kept = replace(imported, arguments=arguments, network=weights, heads={"mlm": head})
+    reading = load_checkpoint(tmp_path / "theirs").imported.reading
+    pieces = systems.tokenizer("unigram")
+    remarks = export_folder(tmp_path / "ours", model=kept, tokenizer=pieces, reading=reading, card=Card("test"))
+    assert "it reads the mask decoder, which transformers' DeBERTa lacks" in remarks[0]
+    again, info = transformers.AutoModel.from_pretrained(tmp_path / "ours", output_loading_info=True)
+    assert type(again).__name__ == "DebertaV2Model" and not info["missing_keys"] and not info["unexpected_keys"]
+    back = load_checkpoint(tmp_path / "ours")
+    assert torch.equal(back.network.mask_decoder.positions.weight, table) and back.imported.model.heads["mlm"].read == head.read

@@ -33,8 +33,15 @@ def _epsilon(config: Mapping[str, Any]) -> float:
     return float(config.get("layer_norm_eps", 1e-7))
 
 
+def _masked_lm(head: PortableHead, arguments: Mapping[str, Any]) -> list[str]:
+    if "decoded" in head.read.values():
+        return ["it reads the mask decoder, which transformers' DeBERTa lacks"]
+    return bert.MASKED_LM.objections(head, arguments)
+
+
 MASKED_LM = replace(
     bert.MASKED_LM,
+    objections=_masked_lm,
     arguments=lambda config, tensors: {
         "transform": ACTIVATIONS_BACK[config.get("hidden_act", "gelu")], "bias": True, "norm_epsilon": _epsilon(config),
     },
@@ -50,7 +57,26 @@ AUTHORS_LM = replace(
         MappingLine("head.bias", "lm_predictions.lm_head.bias", "V"),
     ),
     tied=(), untied=(), repeats={}, copies={},
-    objections=lambda head, arguments: [] if head.argument("tie") else ["its output rows are not the table of tokens"],
+    objections=lambda head, arguments: [
+        *_masked_lm(head, arguments), *([] if head.argument("tie") else ["its output rows are not the table of tokens"])
+    ],
+)
+
+#: The head of replaced-token detection in the authors' files of v3, for which transformers has no class.
+REPLACED = HeadTable(
+    role="replaced",
+    part="token_labelling",
+    sign=("mask_predictions.classifier.weight",),
+    lines=(
+        MappingLine("head.dense.*", "mask_predictions.dense.*", "D D"),
+        MappingLine("head.output.*", "mask_predictions.classifier.*", "1 D"),
+        MappingLine("context_norm.*", "mask_predictions.LayerNorm.*", "D"),
+    ),
+    objections=lambda head, arguments: [] if head.argument("context") else ["it does not read the summary"],
+    arguments=lambda config, tensors: {
+        "classes": 2, "set": "replaced", "transform": ACTIVATIONS_BACK[config.get("hidden_act", "gelu")], "context": True,
+        "norm_epsilon": _epsilon(config),
+    },
 )
 
 
@@ -196,6 +222,8 @@ def against(arguments: Mapping[str, Any]) -> list[str]:
     """Why positions do not fit."""
     if arguments["positions"] not in ("disentangled", "learned", "none"):
         return [f"positions is {arguments['positions']!r}, transformers' DeBERTa has 'disentangled', 'learned' or 'none'"]
+    if arguments.get("mask_decoder.steps") and (arguments["positions"] == "learned" or arguments.get("positions.absolute")):
+        return ["it has two tables of absolute positions, transformers' DeBERTa has one"]
     if arguments["positions"] != "disentangled":
         return []
     wrong = [] if arguments["positions.beyond"] else ["positions.beyond is False, transformers' DeBERTa has a row for such keys"]
@@ -209,6 +237,8 @@ def distances(arguments: Mapping[str, Any]) -> tuple[MappingLine, ...]:
     lines: tuple[MappingLine, ...] = ()
     if arguments["positions"] == "learned" or arguments.get("positions.absolute"):
         lines += (MappingLine("embeddings.positions.weight", "{base}embeddings.position_embeddings.weight", "P D"),)
+    elif arguments.get("mask_decoder.steps"):  # transformers ignores the tensor of this name, which the authors' files have, too
+        lines += (MappingLine("mask_decoder.positions.weight", "{base}embeddings.position_embeddings.weight", "P D"),)
     if arguments.get("segments"):
         lines += (encoder.SEGMENTS,)
     if arguments["positions"] == "disentangled":
@@ -278,13 +308,13 @@ DEBERTA_V2 = add(Architecture(
     title="DeBERTa-v2",
     settings=settings(layers=24, width=1536, heads=24, inner=6144),
     fixed={"norm": "post", "norm.embedding": True, "norm.final": False},
-    assumed={**encoder.ASSUMED, "initial": "normal"},
+    assumed={**encoder.ASSUMED, "initial": "normal", "mask_decoder.steps": None},
     legal={"is_decoder": (False,), "add_cross_attention": (False,)},
     base="deberta.",
     body=body("query_proj", "key_proj", "value_proj"),
     further=_further,
     sizes=sizes,
-    heads=(MASKED_LM, AUTHORS_LM, CLASSIFIER, TAGGER, ANSWER, CHOOSER),
+    heads=(MASKED_LM, AUTHORS_LM, REPLACED, CLASSIFIER, TAGGER, ANSWER, CHOOSER),
     classes=(*classes("DebertaV2"), chooser_class("DebertaV2"), last("DebertaV2")),
     tokenizer_class="DebertaV2Tokenizer",
     reading=encoder.READING,
