@@ -107,7 +107,7 @@ class Disentangled:
     its code clips distances before).
 
     `maps`: the layers map the vectors by their own maps to queries and keys, which are `shared` (v2, v3), or by `own` ones (v1).
-    `norm`: whether a layer norm follows the table. `dropout`: whether the vectors have the rate of `attention` or of `hidden`
+    `norm`: whether a layer norm follows the table. `drop_as`: whether the vectors have the rate of `attention` or of `hidden`
     states (DeBERTa). With `absolute`, learned vectors of positions are also added to the embeddings.
     """
 
@@ -117,7 +117,7 @@ class Disentangled:
     maps: Literal["shared", "own"] = "shared"
     norm: bool = True
     beyond: bool = False
-    dropout: Literal["attention", "hidden"] = "attention"
+    drop_as: Literal["attention", "hidden"] = "attention"
     absolute: bool = False
 
     def __post_init__(self) -> None:

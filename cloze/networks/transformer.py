@@ -127,7 +127,7 @@ class Transformer(Network):
         def attending() -> Attention:
             learned: dict[str, nn.Module | nn.Parameter] = {}
             if far is not None:
-                rate = rates.hidden if far.dropout == "hidden" else rates.of_attention
+                rate = rates.hidden if far.drop_as == "hidden" else rates.of_attention
                 learned = {"distance_dropout": StepDropout(rate, clock)}
                 learned |= distance_maps(far, width=width, inside=width // heads * heads, biases=attention.biases)
             return Attention(

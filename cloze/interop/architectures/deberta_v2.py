@@ -160,7 +160,7 @@ def read_positions(config: Mapping[str, Any], *, no_terms: tuple[list[str], ...]
         )
     return {
         "positions": "disentangled", "positions.max_length": longest if relative < 1 else relative, "positions.terms": named[0],
-        "positions.beyond": True, "positions.dropout": "hidden", "positions.absolute": absolute,
+        "positions.beyond": True, "positions.drop_as": "hidden", "positions.absolute": absolute,
     }
 
 
@@ -227,7 +227,7 @@ def against(arguments: Mapping[str, Any]) -> list[str]:
     if arguments["positions"] != "disentangled":
         return []
     wrong = [] if arguments["positions.beyond"] else ["positions.beyond is False, transformers' DeBERTa has a row for such keys"]
-    if arguments["positions.dropout"] != "hidden" and arguments["dropout.hidden"] != arguments["dropout.attention"]:
+    if arguments["positions.drop_as"] != "hidden" and arguments["dropout.hidden"] != arguments["dropout.attention"]:
         wrong.append("the vectors of distances have attention's dropout, in transformers' DeBERTa that of the states")
     return wrong
 
