@@ -173,7 +173,9 @@ OWN_START: dict[str, Callable[[Any, Batch, float], float]] = {
 }
 
 #: Objectives with so few targets in the sample that their mean differs by more than 0.1 from chance.
-FEW_TARGETS = {("lxmert", "answer"): 0.2, ("visualbert", "token_prediction"): 0.2}  # 3 and 63
+FEW_TARGETS = {  # 3, 63 and 112, some of which are runs of one word
+    ("lxmert", "answer"): 0.2, ("visualbert", "token_prediction"): 0.2, ("deberta-base", "token_prediction"): 0.15,
+}
 
 #: Random facts are as far as wrong triples on the average only.
 LOOSE = {"margin": 0.1, "contrast_items": 0.5, "contrast_pairs": 0.3,
