@@ -23,6 +23,7 @@ from cloze.text.apart import read_segmenter, write_segmenter
 from cloze.text.joins import PHRASES, Joins, read_joins
 from cloze.text.roles import CONFIG_KEYS, XLM_LITERALS, guess_literals
 from cloze.text.segment import Segmenter
+from cloze.text.sentencepiece import from_pieces
 from cloze.untrusted import parse_json, read_small
 
 T = TypeVar("T", bound="Described")
@@ -102,10 +103,12 @@ def write_folder(
 
 #: In the first layouts, the tokens that a user added to the vocabulary, with their ids.
 ADDED = "added_tokens.json"
+#: DeBERTa's pieces, in the format of sentencepiece.
+PIECES = "spm.model"
 #: Every file from which a tokenizer is read.
 _FILES = (
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", ADDED, "vocab.txt", "vocab.json", "merges.txt",
-    "segmenter.json", "segmenter.txt", PHRASES,
+    "segmenter.json", "segmenter.txt", PHRASES, PIECES,
 )  # fmt: skip
 #: Files of sentencepiece, from which transformers makes tokenizer.json.
 _OTHERS = ("sentencepiece.bpe.model", "spiece.model", "tokenizer.model")
@@ -114,7 +117,7 @@ _in_use: WeakValueDictionary[tuple[Any, ...], Any] = WeakValueDictionary()
 
 def read_folder(folder: Path, make: Callable[[str, Mapping[str, str], Segmenter | None, Joins | None], T]) -> T:
     """The tokenizer of a folder, from its description, literals, segmenter and phrases: tokenizer.json, else BERT's vocab.txt,
-    else vocab.json with merges.txt. A tokenizer of the same unchanged files that is in use is shared, because tokenizers never
+    else vocab.json with merges.txt, else DeBERTa's spm.model. A tokenizer of the same unchanged files that is in use is shared, because tokenizers never
     change.
     """
     if not folder.is_dir():
@@ -137,11 +140,13 @@ def _read(folder: Path, make: Callable[[str, Mapping[str, str], Segmenter | None
     elif (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
         data = _built(folder / "vocab.json", lambda: _from_merges(folder, config))
         data = _with_added(folder, data, config)
+    elif (folder / PIECES).is_file():
+        data = _built(folder / PIECES, lambda: from_pieces(folder / PIECES, config))
     else:
         files = [name for name in _OTHERS if (folder / name).exists()]
         only = f", only {files[0]}" if files else ""
         raise CheckpointError(
-            f"{folder}: no tokenizer here{only}; expected tokenizer.json, vocab.txt, or vocab.json and merges.txt."
+            f"{folder}: no tokenizer here{only}; expected tokenizer.json, vocab.txt, vocab.json and merges.txt, or spm.model."
         )
     try:
         literals = _literals(data, {**_read_json(folder / "special_tokens_map.json"), **config})
