@@ -28,6 +28,7 @@ TEXTS = ["The cat sleeps on the mat.", "rain"]
 CLASSIFIERS = (
     "bert", "distilbert", "ernie", "mobilebert", "roberta", "xlm-roberta", "camembert", "albert", "electra", "xlm", "flaubert",
     "xlnet", "modernbert", "modernbert-decoder", "openai-gpt", "gpt2", "bart",
+    "deberta", "deberta-v2",
 )  # fmt: skip
 TWO: dict[str, Any] = {"num_labels": 2}
 MULTI: dict[str, Any] = {"num_labels": 3, "problem_type": "multi_label_classification"}

@@ -16,10 +16,11 @@ pytestmark = pytest.mark.parity
 KNOWN = (
     "bert", "distilbert", "mobilebert", "roberta", "xlm-roberta", "camembert", "albert", "electra", "xlm", "flaubert", "xlnet",
     "modernbert", "openai-gpt", "gpt2", "t5", "mt5", "bart", "ernie", "modernbert-decoder", "mamba",
+    "deberta", "deberta-v2",
 )
 FILL = (
     "bert", "distilbert", "mobilebert", "roberta", "xlm-roberta", "camembert", "albert", "xlm", "flaubert", "xlnet", "modernbert",
-    "ernie",
+    "ernie", "deberta", "deberta-v2",
 )
 WRITE = ("openai-gpt", "gpt2", "modernbert-decoder", "mamba", "t5", "mt5", "bart")
 ANSWER = ("t5", "mt5", "bart")
@@ -30,6 +31,7 @@ RECIPES = {
     "openai-gpt": "Improving Language Understanding", "gpt2": "Language Models are Unsupervised", "t5": "Exploring the Limits",
     "xlm-roberta": "RoBERTa:", "camembert": "CamemBERT:", "mt5": "Exploring the Limits",
     "bart": "BART:", "ernie": "BERT:", "modernbert-decoder": "cloze's own", "mamba": "Mamba:",
+    "deberta": "DeBERTa:", "deberta-v2": "DeBERTa:",
 }  # fmt: skip
 
 
