@@ -114,17 +114,35 @@ class AdaptedCheckpoint:
 
     def network_state(self) -> Tensors:
         """The tensors of the network, adapted."""
-        state: Tensors = self.loaded.network.state_dict()
+        state = self._without_padding(self.loaded.network.state_dict(), self.transition.here)
         for change in self.changes:
             state = change.weights(state, self.transition)
         return state
 
     def head_state(self, name: str, head: nn.Module) -> Tensors:
         """The tensors of the head `name`, adapted to a head of the recipe."""
-        state: Tensors = self.loaded.heads[name].state_dict()
+        state = self._without_padding(self.loaded.heads[name].state_dict(), head)
         for change in self.changes:
             state = change.head_state(state, head, self.transition)
         return state
+
+    @property
+    def padding(self) -> int:
+        """How many vectors the checkpoint has more than its tokenizer has ids."""
+        return self.loaded.imported.vocab_size - self.loaded.tokenizer.size
+
+    def _without_padding(self, state: Tensors, module: nn.Module) -> Tensors:
+        """The tensors with a row for each id of the checkpoint's tokenizer, where its rows do not fit the module's."""
+        rows, there = self.loaded.imported.vocab_size, module.state_dict()
+
+        def is_padded(name: str, tensor: Tensor) -> bool:
+            shape = there[name].shape if name in there else tensor.shape
+            return self.padding > 0 and len(tensor) == rows and shape[1:] == tensor.shape[1:] and shape != tensor.shape
+
+        return {
+            name: tensor[: self.loaded.tokenizer.size] if tensor.dim() and is_padded(name, tensor) else tensor
+            for name, tensor in state.items()
+        }
 
     def heads_for(self, spec: ObjectiveSpec) -> tuple[list[str], list[str]]:
         """The heads of the part that an objective can take over, and those of them that predict the same set."""
@@ -200,7 +218,10 @@ def _adapted(
         Shape(str(folder), loaded.imported.model.part, loaded.network_arguments), loaded.network, network,
         plain_arguments(spec.part.arguments), loaded.tokenizer, tokenizer,
     )
-    return AdaptedCheckpoint(loaded, _with_vocabulary(changes, loaded, tokenizer, folder, say), transition)
+    checkpoint = AdaptedCheckpoint(loaded, _with_vocabulary(changes, loaded, tokenizer, folder, say), transition)
+    if checkpoint.padding > 0:
+        say(f"{folder}: has {checkpoint.padding:,} vectors more than its tokenizer has ids; they are padding and left out.")
+    return checkpoint
 
 
 def _inherited(specs: Sequence[PartSpec], model: PortableModel) -> list[PartSpec]:
