@@ -60,7 +60,8 @@ def compare(
     transfer: Sequence[str] = ("full",), vary: Mapping[str, Sequence[Any]] | None = None, overrides: Values = (),
     tuning: Values = (), rates: int = 1, jobs: int = 1, on: str = "local", tokenizer: str | Path | None = None,
     text_format: str = "auto", reach: float | None = None, allow_shared: bool = False, device: str = "auto",
-    with_files: Sequence[str | Path] = (), fit: bool | None = None, baselines: bool = True, report: Say | None = print,
+    with_files: Sequence[str | Path] = (), fit: bool | None = None, baselines: bool = True, track: Sequence[str] = (),
+    report: Say | None = print,
 ) -> Comparison:
     """Pre-train and fine-tune candidates at an equal budget, and say which differ significantly; see `cloze compare`.
 
@@ -87,6 +88,7 @@ def compare(
         allow_shared: Compare although splits of a task share rows.
         fit: Whether to fit recipes to the budget. None: built-in recipes are fitted, your own are not.
         baselines: Whether to fit a linear model on n-grams to each task for comparison.
+        track: Where the numbers of each run also go: "tensorboard", "wandb", "mlflow", "trackio".
         report: Called with every line. None prints nothing.
 
     Raises:
@@ -103,6 +105,6 @@ def compare(
             budgets_of([budget] if isinstance(budget, str) else budget), seeds, size,
             transfers_of(",".join(transfer), with_files=files), rates, overrides_of(tuning),
             None if tokenizer is None else local_folder(tokenizer), text_format, device, files, allow_shared, fit,
-            baselines=baselines,
+            baselines=baselines, track=track,
         )
         return Comparison(*finish(design, Path(out), workers_on(on, jobs), reach=reach, say=say))

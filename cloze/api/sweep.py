@@ -69,7 +69,7 @@ def sweep(
     search_seed: int = 0, rungs: Sequence[float] = (0.1, 0.3, 1.0), keep: float | str = "1/3", seeds: int = 1,
     size: str | None = None, overrides: Values = (), jobs: int = 1, on: str = "local", tokenizer: str | Path | None = None,
     text_format: str = "auto", device: str = "auto", with_files: Sequence[str | Path] = (), fit: bool | None = None,
-    report: Say | None = print,
+    track: Sequence[str] = (), report: Say | None = print,
 ) -> Swept:
     """Try many values of a recipe, and give up the worst early; see `cloze sweep`.
 
@@ -91,6 +91,7 @@ def sweep(
         jobs: How many runs to do at the same time.
         on: Where they run: local, ray or ray://HOST:PORT.
         fit: Whether to fit the recipe to the budget. None: a built-in recipe is fitted, one of your own is not.
+        track: Where the numbers of each run also go: "tensorboard", "wandb", "mlflow", "trackio".
         report: Called with every line. None prints nothing.
 
     Raises:
@@ -104,7 +105,7 @@ def sweep(
             [], tasks_of([typed_task(name, splits) for name, splits in tasks.items()]) if tasks else [],
             paths_of(corpus), budgets_of([budget]), seeds, size,
             tokenizer=None if tokenizer is None else local_folder(tokenizer), text_format=text_format, device=device,
-            with_files=[Path(file) for file in with_files], fit=fit,
+            with_files=[Path(file) for file in with_files], fit=fit, track=track,
         )
         plan = Sweep(
             str(recipe), design, space, search_of(search, space, trials, search_seed), rungs_of(",".join(map(str, rungs))),

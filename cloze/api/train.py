@@ -41,7 +41,7 @@ def pretrain(
     held_out: Corpus | None = None, text: str = "text", overrides: Values = (), init: Inits = None,
     tokenizer: str | Path | None = None, binds: Mapping[str, Any] | None = None, seed: int = 0, device: str = "auto",
     extend: bool = False, text_format: str = "auto", with_files: Sequence[str | Path] = (), fit: bool | None = None,
-    track: Sequence[str] = (), report: Say | None = print,
+    track: Sequence[str] = (), track_model: bool = False, report: Say | None = print,
 ) -> Model:
     """Pre-train a recipe on text within a budget. All arguments but `recipe` and `corpus` are independent options.
 
@@ -64,7 +64,8 @@ def pretrain(
         text_format: How to read the files, if their names do not show it.
         with_files: Python files that register parts.
         fit: Whether to fit the recipe to the budget. None: a built-in recipe is fitted, one of your own is not.
-        track: Where the numbers also go: "tensorboard", "wandb", "mlflow", "trackio".
+        track: Where the numbers also go: "tensorboard", "wandb", "mlflow", "trackio"; "wandb=NAME" names the run there.
+        track_model: Whether trackers also keep the finished model.
         report: Called with every line that a run prints. None prints nothing.
 
     Returns:
@@ -89,7 +90,7 @@ def pretrain(
             tokenizer=None if tokenizer is None else local_folder(tokenizer),
             held_out=None if held_out is None else given("held_out", held_out), init=_checkpoints(init),
             text_format=text_format, column=_column(corpus, text), binds=bound, seed=seed, device=device,
-            extend=extend, with_files=[Path(file) for file in with_files], fit=fit, track=track,
+            extend=extend, with_files=[Path(file) for file in with_files], fit=fit, track=track, track_model=track_model,
             report=report or quiet,
         )
     return _trained(outcome, folder, temporary, device, report)
@@ -104,7 +105,7 @@ def finetune(
     items: ItemFiles = None, init: Model | str | Path | None = None, device: str = "auto", extend: bool = False,
     keep_checkpoints: bool = False, from_scratch: bool = False, with_files: Sequence[str | Path] = (),
     encoding: str | None = None, baselines: bool = True, mix_ngrams: bool = False, track: Sequence[str] = (),
-    report: Say | None = print,
+    track_model: bool = False, report: Say | None = print,
 ) -> Model:
     """Fine-tune a model on labelled text. The metric on `dev` selects the best epoch and seed.
 
@@ -166,7 +167,7 @@ def finetune(
             overrides=[*values, *overrides_of(overrides)], auxiliary=None if auxiliary is None else str(auxiliary),
             items=item_paths, extend=extend, keep_checkpoints=keep_checkpoints, mix_ngrams=mix_ngrams, seeds=seeds,
             device=device, encoding=encoding, with_files=[Path(file) for file in with_files], baselines=baselines,
-            from_scratch=from_scratch, track=track, report=report or quiet,
+            from_scratch=from_scratch, track=track, track_model=track_model, report=report or quiet,
         ))
         if test is not None:
             measure_on_files(tuned, [files["test"]], "test", item_paths)

@@ -107,6 +107,13 @@ def annotations_of(saved_annotators: Mapping[str, Annotating], new_annotators: G
     return Annotations(layers=layers)
 
 
+def unlabelled_layers(saved_annotators: Mapping[str, Annotating], options: Sequence[str]) -> list[str]:
+    """The layers that a checkpoint reads and that nothing labels: their annotators need a file, and neither they nor an
+    `--annotate` name one."""
+    labelled = {*described(saved_annotators), *parse_annotators(options)}
+    return [layer for layer in saved_annotators if layer not in labelled]
+
+
 def annotators_read(folder: Path, options: Sequence[str]) -> dict[str, dict[str, Any]]:
     """The annotators of `--annotate` whose layers the checkpoint of a run reads; the others were for its training alone."""
     annotators = json.loads((folder / "cloze" / "network.json").read_text(encoding="utf-8")).get("annotators", {})

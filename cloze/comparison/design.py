@@ -40,6 +40,7 @@ from cloze.tasks.task import chosen_metric
 from cloze.tasks.task import task as make_task
 from cloze.text import Tokenizer
 from cloze.training.schedule.budget import Budget
+from cloze.training.trackers import require_trackers
 
 FULL, FROZEN = "full", "frozen"
 #: The recipe that reads a frozen network, by the type of task; other types have the change `features`.
@@ -95,9 +96,9 @@ class Design:
 
     `tuning` are values set in the recipes of tasks (`tuning_of`); `rates` is how many peak rates each candidate is tried with.
     `budgets` are in ascending order, and the answer is about the last one. `shared`: splits of a task may share rows. `fit`:
-    whether recipes are fitted to their budget; None: built-in ones are. `encoding` is that of the tasks' files. `baselines`:
-    a linear model on n-grams is fitted for each task. `checked` adds the `recipes` and, by task, the `metrics` and the
-    `task_recipes`.
+    whether recipes are fitted to their budget; None: built-in ones are. `encoding` is that of the tasks' files. `baselines`: a
+    linear model on n-grams is fitted for each task. `track`: where the numbers of the cells' runs also go. `checked` adds the
+    `recipes` and, by task, the `metrics` and the `task_recipes`.
     """
 
     candidates: Sequence[CandidateSystem]
@@ -117,6 +118,7 @@ class Design:
     fit: bool | None = None
     encoding: str | None = None
     baselines: bool = True
+    track: Sequence[str] = ()
     recipes: Mapping[str, Recipe] = field(default_factory=dict)
     metrics: Mapping[str, Metric] = field(default_factory=dict)
     task_recipes: Mapping[str, Recipe] = field(default_factory=dict)
@@ -296,6 +298,7 @@ def budgets_of(amounts: Sequence[str]) -> list[Budget]:
 def checked(design: Design) -> Design:
     """The same with its recipes loaded. Whatever cannot be compared is refused before anything is trained or written."""
     import_files(design.with_files)
+    require_trackers(design.track)
     if design.seeds < 1:
         raise TaskError(f"--seeds {design.seeds}: expected 1 or more, better 3 or more.")
     if design.rates < 1 or design.rates % 2 == 0:

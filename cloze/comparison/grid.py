@@ -23,6 +23,7 @@ from cloze.checkpoint.inputs import store_digest, weights_input
 from cloze.comparison.cell import Cell, result_of
 from cloze.comparison.design import FULL, CandidateSystem, Design, TaskFiles, Transfer
 from cloze.corpus import Store
+from cloze.corpus.readers.files import absolute
 from cloze.corpus.stores.build import corpus_files
 from cloze.corpus.stores.store import file_hash
 from cloze.recipe.recipe import PartSpec, Recipe
@@ -117,7 +118,7 @@ class Grid:
         }  # fmt: skip
         request = {
             "recipe": candidate.recipe, "values": list(candidate.values), "size": design.size,
-            "budget": str(design.budgets[-1]), "corpus": [os.path.abspath(path) for path in design.corpus],
+            "budget": str(design.budgets[-1]), "corpus": [absolute(path) for path in design.corpus],
             "format": design.text_format, "tokenizer": None if design.tokenizer is None else os.path.abspath(design.tokenizer),
             "with": self._with, "fit": design.fit,
         }  # fmt: skip
@@ -201,7 +202,7 @@ class Grid:
         request = {
             "recipe": candidate.recipe, "values": list(candidate.values), "size": design.size, "budget": str(budget),
             "seed": seed, "factor": factor, "store": str(self.store_folder(candidate)), "device": design.device,
-            "with": self._with, "fit": design.fit,
+            "with": self._with, "fit": design.fit, "track": list(design.track),
         }  # fmt: skip
         return Cell("pretrain", f"{candidate.name}-{budget.typed}-{_tried(seed, factor)}", identity, request)
 
@@ -279,7 +280,7 @@ class Grid:
         request = {
             "checkpoint": str(folder), "type": task.type, **files, "seed": seed, "factor": factor, "transfer": transfer.name,
             "changes": change_options, "values": self.design.tuning_of(task), "metric": self.design.metrics[task.name].name,
-            "device": self.design.device, "with": self._with, **encoding,
+            "device": self.design.device, "with": self._with, "track": list(self.design.track), **encoding,
         }  # fmt: skip
         way = "" if transfer.name == FULL else f"-{transfer.name}"
         spent = "" if budget is None else f"-{budget.typed}"

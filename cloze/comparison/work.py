@@ -86,7 +86,7 @@ def pre_train(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
         request["recipe"], corpus=[request["store"]], out=folder / "run", budget=request["budget"], size=request["size"],
         overrides=values, seed=request["seed"], device=request["device"], report=print,
         with_files=[Path(file) for file in request["with"]], until=request["until"],
-        fit=request["fit"],
+        fit=request["fit"], track=_tracked(folder, request),
     )
     if not outcome.finished and outcome.reason != PAUSED:
         raise Stopped(outcome.exit_code)
@@ -142,7 +142,13 @@ def _tuning(folder: Path, request: Mapping[str, Any]) -> FinetuneOptions:
         recipe=FROZEN_RECIPES.get(request["type"]) if request["transfer"] == FROZEN else None, overrides=request["values"],
         changes=request["changes"], seeds=[request["seed"]], device=request["device"],
         with_files=[Path(file) for file in request["with"]], baselines=False, report=print,
+        track=_tracked(folder, request),
     )
+
+
+def _tracked(folder: Path, request: Mapping[str, Any]) -> list[str]:
+    """The trackers of a cell, whose run is named after the comparison and the cell."""
+    return [f"{tracker}={folder.parent.parent.name}/{folder.name}" for tracker in request["track"]]
 
 
 def _rate(folder: Path, factor: float, fitted: Callable[[], Recipe]) -> tuple[str, ...]:

@@ -91,7 +91,8 @@ def _read_as(context: typer.Context, encoding: str | None) -> str | None:
 #: A command that may meet parts of a user's own imports the file that registers them before it begins.
 WITH_FILES = typer.Option("--with", help="A Python file that registers parts.", callback=_import)
 ITEMS = typer.Option("--items", help="Items of pictures: regions=features.npz.")
-TRACK = typer.Option(help="Also send the numbers to tensorboard, wandb, mlflow or trackio; repeatable.")
+TRACK = typer.Option(help="TOOL[=NAME OF RUN]: tensorboard, wandb, mlflow or trackio; repeatable.")
+TRACK_MODEL = typer.Option("--track-model", help="With --track: also keep the finished model there.")
 ENCODING = typer.Option("--encoding", callback=_read_as, help="Encoding of texts; default: detected.")
 Fit = Annotated[
     bool | None,
@@ -114,7 +115,7 @@ class PretrainOptions:
     corpus: Annotated[Sequence[str | Path] | str | Path, typer.Option(
         "--corpus", help="Text, folders, globs, - for stdin, or a token store, also at s3://…."
     )]
-    out: Annotated[Path | str | None, typer.Option("--out", help="The run folder to write; it is in Hugging Face format.")] = None
+    out: Annotated[Path | str | None, typer.Option("--out", help="The run folder; it is in Hugging Face format.")] = None
     budget: Annotated[str | None, typer.Option(
         help="10m, 2h, 2000steps, 50Mtokens, 1e18flops or 3epochs; default: the recipe's own."
     )] = None
@@ -122,7 +123,7 @@ class PretrainOptions:
     overrides: Annotated[Sequence[str], typer.Option(
         "--set", help="Change a value of the recipe, such as training.batch=64; repeatable."
     )] = ()
-    tokenizer: Annotated[Path | None, typer.Option(help="A folder with a tokenizer; default: trained on the corpus.")] = None
+    tokenizer: Annotated[Path | None, typer.Option(help="A folder with a tokenizer; default: train one.")] = None
     held_out: Annotated[Sequence[str] | None, typer.Option(
         "--held-out", help="Text or store for the held-out loss; default: a share of the corpus."
     )] = None
@@ -149,6 +150,7 @@ class PretrainOptions:
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto"
     extend: Annotated[bool, typer.Option("--extend", help="Continue a finished run with a larger budget.")] = False
     track: Annotated[Sequence[str], TRACK] = ()
+    track_model: Annotated[bool, TRACK_MODEL] = False
     until: Annotated[float, typer.Option(
         help="Pause at this share of the budget; the same command without it continues."
     )] = 1.0
@@ -206,7 +208,7 @@ class PretrainOptions:
         new = replace(self, **changes)
         words = words_of(
             new, "size", "corpus", "budget", "overrides", "with_files", "fit", "tokenizer", "held_out", "text_format", "init",
-            "binds", "seed", "device", "measure", "track",
+            "binds", "seed", "device", "measure", "track", "track_model",
         )
         return ("cloze", "pretrain", str(new.recipe), *words, "--out", str(new.out or "RUN"))
 
@@ -263,6 +265,7 @@ class FinetuneOptions:
         "--extend", help="Continue a finished run with more training.epochs. It needs --keep-checkpoints."
     )] = False
     track: Annotated[Sequence[str], TRACK] = ()
+    track_model: Annotated[bool, TRACK_MODEL] = False
     keep_checkpoints: Annotated[bool, typer.Option(
         "--keep-checkpoints", help="Keep the checkpoints of a finished run, for --extend; several times the size of the model."
     )] = False
@@ -322,7 +325,7 @@ class FinetuneOptions:
             words += words_of(self, "train", "dev")
         words += words_of(
             self, "init", "encoding", "recipe", "overrides", "binds", "annotate", "items", "picture", "changes", "auxiliary",
-            "with_files", "track",
+            "with_files", "track", "track_model",
         )
         words += ["--seeds", ",".join(map(str, self.seeds))] if tuple(self.seeds) != (1,) else []
         words += words_of(self, "test") + ([] if self.baselines else ["--no-baselines"])

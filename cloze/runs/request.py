@@ -77,7 +77,7 @@ def load_request(options: PretrainOptions) -> tuple[Recipe, Request]:
             f"{name}: this recipe is for fine-tuning, on labelled text.\n"
             f"  cloze finetune CHECKPOINT --recipe {name} --train FILE --dev FILE --out DIR"
         )
-    require_trackers(options.track)
+    require_trackers(options.track, model=options.track_model)
     bound, inits = parse_binds(options.binds), parse_inits(options.init)
     cache = ShardCache.parse(options.cache)
     paths = [options.corpus] if isinstance(options.corpus, (str, Path)) else options.corpus

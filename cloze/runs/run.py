@@ -10,20 +10,22 @@ import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from cloze.budget.fit import can_be_fitted
 from cloze.budget.fit_text import advise_on_text, sample_for
 from cloze.budget.fit_words import learns_words
 from cloze.budget.fitted import Fitted, fit_on_corpus
+from cloze.checkpoint.share import share
 from cloze.corpus.readers.not_text import require_apart
-from cloze.errors import RecipeError
+from cloze.errors import RecipeError, Say
 from cloze.interop.files import read_json
 from cloze.processes import processes, rank
 from cloze.recipe.parts import engines
 from cloze.recipe.recipe import Recipe
 from cloze.runs.binds import bound_paths, require_text
 from cloze.runs.held_texts import HeldTexts, record, trained_on
-from cloze.runs.options import PretrainOptions, accepts_fields_of
+from cloze.runs.options import FinetuneOptions, PretrainOptions, accepts_fields_of
 from cloze.runs.out_folder import claimed
 from cloze.runs.preparing import prepare, require_same
 from cloze.runs.request import Request, bound_to, choose_budget, load_request, run_origins
@@ -34,6 +36,7 @@ from cloze.training.forecasting.forecast import Trials
 from cloze.training.loop import Outcome, train
 from cloze.training.run import check_until, read_run_record
 from cloze.training.schedule.budget import Budget
+from cloze.training.trackers import store_model, stored_step
 
 _FEW_UPDATES = 1000
 
@@ -73,9 +76,23 @@ def run_request(recipe: Recipe, request: Request) -> Outcome:
                     f"--until {options.until:g}: {recipe.name} has stages, each with a budget of its own. Only a recipe "
                     "without stages can pause at a share of its budget."
                 )
-            return run_stages(recipe, request, out, budget)
-        spend = choose_budget(recipe, budget, out, extend=options.extend)
-        return train_recipe(recipe, request, out, spend, run_origins(recipe, request, {}))
+            outcome = run_stages(recipe, request, out, budget)
+        else:
+            spend = choose_budget(recipe, budget, out, extend=options.extend)
+            outcome = train_recipe(recipe, request, out, spend, run_origins(recipe, request, {}))
+        keep_with_trackers(options, outcome, out, request.say)
+    return outcome
+
+
+def keep_with_trackers(options: PretrainOptions | FinetuneOptions, outcome: Outcome, model: Path, say: Say) -> None:
+    """With `--track-model`, keep what `share` writes of the folder `model` with the finished run of an outcome, once."""
+    if not options.track_model or not outcome.finished or rank() != 0 or stored_step(outcome.folder) == outcome.step:
+        return
+    recipe = read_json(outcome.folder / "cloze" / "run.json", "the record of a run")["recipe"]
+    with TemporaryDirectory() as parent:
+        copy = Path(parent) / model.resolve().name
+        share(model, copy)
+        store_model(options.track, outcome.folder, copy, recipe, outcome.step, say)
 
 
 def run_stages(recipe: Recipe, request: Request, out: Path, budget: str | None) -> Outcome:

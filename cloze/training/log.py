@@ -24,7 +24,7 @@ from cloze.training.trackers import Tracker
 from cloze.untrusted import parse_json
 
 _QUIET_SECONDS = 20.0
-TRACKED = ("train", "held_out", "dev")  # events whose numbers go to trackers
+TRACKED = ("train", "held_out", "dev")  # events whose numbers go to trackers, besides the baselines of `start`
 
 
 class Log:
@@ -53,6 +53,8 @@ class Log:
                 "  Checkpoints already written are whole; make room, then run the same command again."
             ) from error
         values = {f"{event}/{name}": value for name, value in _flat(record)} if event in TRACKED else {}
+        if event == "start":
+            values = dict(_flat({"baselines": record.get("baselines", {})}))
         for tracker in self.trackers if values else ():
             tracker.log(values, step)
         return record

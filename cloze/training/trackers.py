@@ -1,8 +1,9 @@
 """Where else the numbers of a run go: TensorBoard, Weights & Biases, MLflow and trackio, each through its own library.
 
-A tracker gets the recipe when the run begins, and then the numbers of each event. `cloze/trackers.json` keeps what the library
-calls the run, so that a resumed run continues there. Servers, projects and offline modes are those of the library
-(`WANDB_MODE`, `MLFLOW_TRACKING_URI`, `TRACKIO_DIR`, …). A library is imported only if it is asked for.
+A tracker is written `TOOL` or `TOOL=NAME`, the name of the run there. It gets the recipe when the run begins, then the numbers of
+each event, and the finished model if asked. `cloze/trackers.json` keeps what the library calls the run, so that a resumed run
+continues there. Servers, projects and offline modes are those of the library (`WANDB_MODE`, `MLFLOW_TRACKING_URI`,
+`TRACKIO_DIR`, …). A library is imported only if it is asked for.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from cloze.errors import MissingExtra, Say, UserError, propose
 from cloze.untrusted import parse_json, read_small
 
 PROJECT = "cloze"  # unless the library's own variable names another
-_IDS = Path("cloze") / "trackers.json"
+_RECORD = Path("cloze") / "trackers.json"
 
 
 class Tracker(Protocol):
@@ -34,14 +35,19 @@ class Tracker(Protocol):
     def log(self, values: Mapping[str, float], step: int) -> None:
         """Send numbers by name, `train/loss`."""
 
+    def store(self, model: Path) -> None:
+        """Keep a copy of a model's folder with the run."""
+
     def close(self) -> None:
         """Send what is left."""
 
 
 class TrackedRun(NamedTuple):
-    """A run: its folder, its recipe as plain data, the library's `id` if it is known, and the step from which it resumes."""
+    """A run: its folder, its name for people, its recipe as plain data, the library's `id` if it is known, and the step after
+    which it resumes; None: it begins."""
 
     folder: Path
+    name: str
     recipe: Mapping[str, Any]
     id: str | None
     after: int | None
@@ -61,6 +67,9 @@ class TensorBoard:
         for name, value in values.items():
             self.writer.add_scalar(name, value, step)
 
+    def store(self, model: Path) -> None:
+        raise UserError("--track-model: TensorBoard keeps numbers alone. Use it with wandb, mlflow or trackio.")
+
     def close(self) -> None:
         self.writer.close()
 
@@ -70,8 +79,9 @@ class WeightsAndBiases:
 
     def __init__(self, run: TrackedRun) -> None:
         wandb = import_module("wandb")
+        self.artifact = wandb.Artifact
         self.run = wandb.init(
-            project=os.environ.get("WANDB_PROJECT", PROJECT), name=run.folder.name, id=run.id, resume="allow",
+            project=os.environ.get("WANDB_PROJECT", PROJECT), name=run.name, id=run.id, resume="allow",
             dir=str(run.folder / "cloze"), config=dict(run.recipe),
         )
         self.id = str(self.run.id)
@@ -80,6 +90,11 @@ class WeightsAndBiases:
 
     def log(self, values: Mapping[str, float], step: int) -> None:
         self.run.log({**values, "step": step})
+
+    def store(self, model: Path) -> None:
+        artifact = self.artifact(f"{model.name}-{self.id}", type="model")
+        artifact.add_dir(str(model))
+        self.run.log_artifact(artifact)
 
     def close(self) -> None:
         self.run.finish()
@@ -96,7 +111,7 @@ class MLflow:
             name = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)
             experiment = self.client.get_experiment_by_name(name)
             experiment_id = self.client.create_experiment(name) if experiment is None else experiment.experiment_id
-            self.id = str(self.client.create_run(experiment_id, run_name=run.folder.name).info.run_id)
+            self.id = str(self.client.create_run(experiment_id, run_name=run.name).info.run_id)
             self.client.log_param(self.id, "recipe", run.recipe["name"])
             self.client.log_dict(self.id, dict(run.recipe), "recipe.json")
         else:
@@ -106,6 +121,9 @@ class MLflow:
     def log(self, values: Mapping[str, float], step: int) -> None:
         now = int(time.time() * 1000)
         self.client.log_batch(self.id, metrics=[self.metric(name, value, now, step) for name, value in values.items()])
+
+    def store(self, model: Path) -> None:
+        self.client.log_artifacts(self.id, str(model), "model")
 
     def close(self) -> None:
         self.client.set_terminated(self.id)
@@ -117,14 +135,17 @@ class Trackio:
     id = None
 
     def __init__(self, run: TrackedRun) -> None:
-        trackio = import_module("trackio")
+        self.library = trackio = import_module("trackio")
         self.run = trackio.init(
-            project=os.environ.get("TRACKIO_PROJECT", PROJECT), name=run.folder.name, config=dict(run.recipe), embed=False,
+            project=os.environ.get("TRACKIO_PROJECT", PROJECT), name=run.name, config=dict(run.recipe), embed=False,
             resume="never" if run.after is None else "allow",
         )
 
     def log(self, values: Mapping[str, float], step: int) -> None:
         self.run.log(dict(values), step=step)
+
+    def store(self, model: Path) -> None:
+        self.library.log_artifact(model, name=model.name, type="model")
 
     def close(self) -> None:
         self.run.finish()
@@ -140,6 +161,10 @@ class Unfailing:
     def log(self, values: Mapping[str, float], step: int) -> None:
         if self.tracker is not None:
             self._try(lambda tracker: tracker.log(values, step))
+
+    def store(self, model: Path) -> None:
+        if self.tracker is not None:
+            self._try(lambda tracker: tracker.store(model))
 
     def close(self) -> None:
         if self.tracker is not None:
@@ -161,28 +186,79 @@ TRACKERS: Mapping[str, tuple[Callable[[TrackedRun], Tracker], str]] = {
 }
 
 
-def require_trackers(names: Sequence[str]) -> None:
-    """Raise a `UserError` for an unknown tracker, a `MissingExtra` for one whose package is not installed."""
-    for name in names:
+def require_trackers(trackers: Sequence[str], *, model: bool = False) -> None:
+    """Raise a `UserError` for an unknown tracker, a `MissingExtra` for one whose package is not installed.
+
+    With `model`, one of them must be able to keep a model.
+    """
+    for name in _named(trackers):
         if name not in TRACKERS:
             raise UserError(f"--track {name}: unknown tracker. {propose(name, TRACKERS)}")
         package = TRACKERS[name][1]
         if find_spec(package) is None:
             raise MissingExtra(package, name, f"--track {name}")
+    if model and not _with_models(trackers):
+        raise UserError("--track-model: no tracker keeps models. Add --track wandb, mlflow or trackio.")
 
 
 def open_trackers(
-    names: Sequence[str], folder: Path, recipe: Mapping[str, Any], after: int | None, say: Say
+    trackers: Sequence[str], folder: Path, recipe: Mapping[str, Any], after: int | None, say: Say
 ) -> list[Unfailing]:
     """The trackers of a run that starts, or that resumes `after` a step; their names of the run are kept in its folder."""
-    if not names:
+    if not trackers:
         return []
-    path = folder / _IDS
-    ids = dict(parse_json(read_small(path))) if after is not None and path.is_file() else {}
-    trackers = [
-        Unfailing(name, TRACKERS[name][0](TrackedRun(folder, recipe, ids.get(name), after)), say) for name in dict.fromkeys(names)
+    ids = {} if after is None else dict(_read(folder).get("runs") or {})
+    opened = [
+        Unfailing(name, TRACKERS[name][0](TrackedRun(folder, _title(folder, title), recipe, ids.get(name), after)), say)
+        for name, title in _named(trackers).items()
     ]
-    ids |= {tracker.name: tracker.id for tracker in trackers if tracker.id is not None}
-    with whole_file(path) as file:
-        file.write_text(json.dumps(ids, indent=2) + "\n", encoding="utf-8")
-    return trackers
+    ids |= {tracker.name: tracker.id for tracker in opened if tracker.id is not None}
+    _write(folder, runs=ids, model=None if after is None else _read(folder).get("model"))
+    return opened
+
+
+def store_model(trackers: Sequence[str], folder: Path, model: Path, recipe: Mapping[str, Any], step: int, say: Say) -> None:
+    """Keep the folder `model` with the run in `folder`, finished at `step`, in every tracker that keeps models.
+
+    The run remembers the step, see `stored_step`.
+    """
+    for tracker in open_trackers(_with_models(trackers), folder, recipe, step, say):
+        tracker.store(model)
+        tracker.close()
+    _write(folder, **{**_read(folder), "model": step})
+
+
+def stored_step(folder: Path) -> int | None:
+    """The step at which the model of a run was last kept with a tracker; None: it was not."""
+    step: int | None = _read(folder).get("model")
+    return step
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    path = folder / _RECORD
+    return dict(parse_json(read_small(path))) if path.is_file() else {}
+
+
+def _write(folder: Path, **record: Any) -> None:
+    with whole_file(folder / _RECORD) as file:
+        file.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+
+
+def _title(folder: Path, title: str) -> str:
+    """The name of a run: the given one, or that of its folder. Runs inside of a run (`RUN/cloze/seeds/2`) add their own.
+
+    >>> _title(Path("tuned"), ""), _title(Path("tuned/cloze/seeds/2"), ""), _title(Path("tuned/cloze/seeds/2"), "reviews")
+    ('tuned', 'tuned/2', 'reviews/2')
+    """
+    inside = folder.parent.parent.name == _RECORD.parent.name
+    whole = folder.parents[2] if inside else folder
+    return (title or whole.name) + (f"/{folder.name}" if inside else "")
+
+
+def _named(trackers: Sequence[str]) -> dict[str, str]:
+    """The run's name by tracker; "": none is given."""
+    return {tool: title for tool, _, title in (tracker.partition("=") for tracker in trackers)}
+
+
+def _with_models(trackers: Sequence[str]) -> list[str]:
+    return [f"{name}={title}" for name, title in _named(trackers).items() if name != "tensorboard"]

@@ -24,10 +24,26 @@ from cloze.comparison.grid import Grid
 from cloze.comparison.progress import StatusLine
 from cloze.comparison.sentence import as_csv, table
 from cloze.errors import BudgetError, CheckpointError, CorpusError, RecipeError, TaskError, UserError
+from cloze.training.trackers import TRACKERS, TrackedRun
 
 from .conftest import Here, stub
 
 Make = Callable[..., Design]
+
+
+class NamesOfRuns:
+    """A tracker that keeps the names of the runs that it was opened for."""
+
+    id, names = None, list[str]()
+
+    def __init__(self, run: TrackedRun) -> None:
+        self.names.append(run.name)
+
+    def log(self, values: Any, step: int) -> None:
+        assert values
+
+    def close(self) -> None:
+        """Nothing is left."""
 
 
 class Killed(BaseException):
@@ -55,9 +71,10 @@ def real(files: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Design,
         patch.chdir(files)
         design = Design(
             candidates_of(["a.yaml", "b.yaml"]), tasks_of(["mood=train.tsv,dev.tsv,test.tsv"]), ["text.txt"],
-            budgets_of(["4steps"]), 1, tuning=TUNING, device="cpu", fit=True,
+            budgets_of(["4steps"]), 1, tuning=TUNING, device="cpu", fit=True, track=["tensorboard"],
         )
         workers, out = Here(), tmp_path_factory.mktemp("real") / "out"
+        patch.setitem(TRACKERS, "tensorboard", (NamesOfRuns, "json"))  # type: ignore[index]
         finish(design, out, workers, command="cloze compare …")
     return design, out, workers.started
 
@@ -79,6 +96,11 @@ def test_a_comparison_trains_every_cell_once_and_scores_every_example(real: tupl
     assert "A linear model on n-grams is " in found["answer"]
     runs = [read_json(path) or {} for path in (out / "cells").glob("pretrain-*/run/cloze/run.json")]
     assert len(runs) == 2 and all("training.batch=4" in run["fitted"] for run in runs)  # recipes of one's own, with --fit
+
+
+def test_every_run_of_a_comparison_is_tracked_under_the_name_of_its_cell(real: tuple[Design, Path, list[str]]) -> None:
+    _, out, started = real
+    assert NamesOfRuns.names == [f"{out.name}/{cell}" for cell in started if not cell.startswith("corpus")]
 
 
 def test_a_finished_comparison_runs_nothing_again_not_even_where_its_folder_was_copied(

@@ -15,7 +15,7 @@ import pytest
 from cloze.corpus.readers import Document, python_docs, python_docs_records, read_documents
 from cloze.corpus.readers.blocks import read_blocks
 from cloze.corpus.readers.detect import find_layout
-from cloze.corpus.readers.files import _standard_input
+from cloze.corpus.readers.files import _standard_input, absolute
 from cloze.corpus.readers.formats import wanted
 from cloze.corpus.readers.parse import parse_block
 from cloze.corpus.readers.report import CorpusReport
@@ -344,3 +344,13 @@ def test_the_documentation_of_python_is_a_corpus_and_a_task() -> None:
         assert len({r.package for r in records if r.part == part}) == 10
         assert 0.07 < sum(r.part == part for r in records) / len(records) < 0.16
     assert len({r.text for r in records}) == len(records)
+
+
+def test_an_input_is_the_same_from_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    inputs = ["a.txt", "texts/*.txt", "/texts", "-", "python-docs", "s3://bucket/store"]
+    assert [absolute(path) for path in inputs] == [
+        f"{tmp_path}/a.txt", f"{tmp_path}/texts/*.txt", "/texts", "-", "python-docs", "s3://bucket/store"
+    ]
+    (tmp_path / "python-docs").mkdir()
+    assert absolute("python-docs") == f"{tmp_path}/python-docs"

@@ -61,6 +61,11 @@ def tokenizer(kind: str) -> Tokenizer:
             "gpt2": ByteBPE(size=310, special=dict(GPT2_LITERALS)),
             "unigram": Unigram(size=100),
             "t5": Unigram(size=110, special={"[PAD]": "<pad>", "[EOS]": "</s>", "[UNK]": "<unk>"}, sentinels=10),
+            "t5-100": Unigram(size=200, special={"[PAD]": "<pad>", "[EOS]": "</s>", "[UNK]": "<unk>"}, sentinels=100),
+            "xlnet": Unigram(size=120, special={
+                "[UNK]": "<unk>", "[BOS]": "<s>", "[EOS]": "</s>", "[CLS]": "<cls>", "[SEP]": "<sep>", "[PAD]": "<pad>",
+                "[MASK]": "<mask>", "[EOD]": "<eod>", "[EOP]": "<eop>",
+            }),
         }[kind]
         _made[kind] = train(TextSpec(tokenizer=trainer), TEXTS)
     return _made[kind]

@@ -49,7 +49,9 @@ def small(recipe_name: str) -> list[str]:
     again = ["corpus.streams.reuse=22", "network.memory.reuse=24",
         "network.memory.size=36"]  # half of the shorter row, as in the recipe
     both = any(part.name == "streams" and part.arguments["reuse"] > 1 for part in recipe.sources.values())
-    return SMALL + from_samples(recipe) + (again if both else [])
+    subsamples = any(edit.part.name == "subsample" for entry in recipe.entries.values() for edit in entry.exercise)
+    frequent = ["exercise.subsample.threshold=1e-3"] if subsamples else []  # 1e-5 leaves nothing of a sample
+    return SMALL + from_samples(recipe) + (again if both else []) + frequent
 
 
 def binds(recipe: Recipe) -> list[str]:

@@ -18,9 +18,11 @@ from cloze.decoding.reader import Reader
 from cloze.errors import RecipeError
 from cloze.exercises.show import Show
 from cloze.exercises.targets.predict_labels import PredictLabels
+from cloze.interop.model import Annotating
 from cloze.recipe.load import load_recipe
 from cloze.rng import Draw, row_keys
 from cloze.rows import Rows
+from cloze.runs.finetuning.task_checks import unlabelled_note
 from cloze.runs.finetuning.task_recipe import recipe_maker
 from cloze.runs.options import FinetuneOptions
 from cloze.text import Annotations
@@ -96,6 +98,14 @@ def test_reading_no_label_trains_nothing_and_heads_are_tied_to_their_tables(own:
         assert step.objectives[name].head.weight is embeddings.inputs[name].weight and len(embeddings.inputs[name].weight) == rows
         (gradient,) = torch.autograd.grad(losses[name].total, embeddings.inputs[name].weight, retain_graph=True)
         assert gradient[0].any()  # "none" is learned as an answer
+
+
+def test_fine_tuning_says_which_labels_nothing_gives() -> None:
+    lexicon = Annotating("lexicon", {"labels": ["x"]})
+    annotators = {"pos": lexicon, "polarity": replace(lexicon, file=Path("polar.tsv"))}
+    (note,) = unlabelled_note(annotators, [])
+    assert note.startswith("note: this network reads labels of words (pos), and no file gives any here")
+    assert list(unlabelled_note(annotators, ["pos=lexicon:pos.tsv"])) == list(unlabelled_note({}, [])) == []
 
 
 def test_stars_are_seen_or_asked_for_and_never_both(own: Any) -> None:

@@ -10,7 +10,11 @@ import pytest
 
 from cloze.cli.main import main
 from cloze.errors import MissingExtra, UserError
+from cloze.interop.files import write_json
+from cloze.runs.options import PretrainOptions
+from cloze.runs.run import keep_with_trackers
 from cloze.training.log import Log
+from cloze.training.run import Outcome
 from cloze.training.trackers import TRACKERS, Tracker, Unfailing, open_trackers, require_trackers
 
 RECIPE = {"name": "mine", "training": {"batch": 8, "rate": {"linear": {"peak": 1e-3}}}}
@@ -24,6 +28,10 @@ class Recorder:
     def __init__(self) -> None:
         self.sent: list[tuple[int, dict[str, float]]] = []
         self.closed = False
+        self.models: list[Path] = []
+
+    def store(self, model: Path) -> None:
+        self.models.append(model)
 
     def log(self, values: Any, step: int) -> None:
         self.sent.append((step, dict(values)))
@@ -35,13 +43,14 @@ class Recorder:
 def test_a_tracker_gets_the_numbers_of_training_and_of_held_out_text_and_nothing_else(tmp_path: Path) -> None:
     recorder = Recorder()
     log = Log(tmp_path, after=None, trackers=[recorder])
-    log.write("start", 0, budget="5 steps")
+    log.write("start", 0, budget="5 steps", baselines={"lm": {"chance": 9.0, "single": 7.0, "pairs": None}})
     log.write("train", 1, loss=1.0, objectives={"lm": 0.5}, entry="main")
     log.write("held_out", 1, loss=2.0)
     log.write("dev", 1, metrics={"accuracy": 50.0})
     log.write("samples", 1, seconds=3.0)
     log.close()
     assert recorder.closed and recorder.sent == [
+        (0, {"baselines/lm/chance": 9.0, "baselines/lm/single": 7.0}),
         (1, {"train/loss": 1.0, "train/objectives/lm": 0.5}), (1, {"held_out/loss": 2.0}), (1, {"dev/metrics/accuracy": 50.0}),
     ]  # fmt: skip
 
@@ -58,7 +67,31 @@ def test_what_a_library_calls_the_run_is_kept_for_the_run_that_resumes(tmp_path:
     for after in (None, 3, None):  # begins, resumes, begins again
         assert len(open_trackers(["wandb", "wandb"], tmp_path, RECIPE, after, print)) == 1
     assert ids == [None, "run-1", None]
-    assert json.loads((tmp_path / "cloze" / "trackers.json").read_text()) == {"wandb": "run-1"}
+    assert json.loads((tmp_path / "cloze" / "trackers.json").read_text()) ["runs"] == {"wandb": "run-1"}
+
+
+def test_the_model_of_a_finished_run_is_kept_with_the_run_and_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[tuple[str, str | None, int | None]] = []
+    recorder = Recorder()
+
+    def make(run: Any) -> Tracker:
+        opened.append((run.name, run.id, run.after))
+        return recorder
+
+    monkeypatch.setitem(TRACKERS, "wandb", (make, "json"))  # type: ignore[index]
+    monkeypatch.setattr("cloze.training.trackers.find_spec", lambda package: True)
+    run = tmp_path / "tuned"
+    (run / "cloze").mkdir(parents=True)
+    write_json(run / "cloze" / "run.json", {"recipe": RECIPE})
+    monkeypatch.setattr("cloze.runs.run.share", lambda model, out: None)
+    options = PretrainOptions("quick", (), run, track=["wandb=reviews", "tensorboard"], track_model=True)
+    open_trackers(["wandb=reviews"], run, RECIPE, None, print)
+    for finished, step in ((False, 4), (True, 9), (True, 9), (True, 12)):
+        keep_with_trackers(options, Outcome(run, step, finished, "budget", None), run, print)
+    assert opened == [("reviews", None, None), ("reviews", "run-1", 9), ("reviews", "run-1", 12)]
+    assert [model.name for model in recorder.models] == ["tuned", "tuned"] and recorder.closed
+    with pytest.raises(UserError, match="--track-model: no tracker keeps models. Add --track wandb, mlflow or trackio."):
+        require_trackers(["tensorboard"], model=True)
 
 
 def test_a_tracker_that_fails_does_not_stop_the_run_and_is_named_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,7 +159,7 @@ def test_wandb_continues_the_run_offline(tmp_path: Path, monkeypatch: pytest.Mon
     track("wandb", tmp_path / "run", after=None, steps=range(1, 3))
     track("wandb", tmp_path / "run", after=2, steps=range(3, 5))
     folders = sorted((tmp_path / "run" / "cloze" / "wandb").glob("offline-run-*"))
-    assert len({folder.name.rpartition("-")[2] for folder in folders}) == 1
+    assert len({folder.name.split("-")[3] for folder in folders}) == 1  # a second folder of one second ends in -1
     assert all(list(folder.glob("run-*.wandb")) for folder in folders)
 
 
@@ -136,5 +169,32 @@ def test_trackio_has_one_run_with_the_recipe(tmp_path: Path, monkeypatch: pytest
     (tmp_path / "run" / "cloze").mkdir(parents=True)
     track("trackio", tmp_path / "run", after=None, steps=range(1, 3))
     track("trackio", tmp_path / "run", after=2, steps=range(3, 5))
-    (run,) = trackio.Api().runs("cloze")
-    assert run.name == "run" and run.config["name"] == "mine"
+    (run,) = (there for there in trackio.Api().runs("cloze") if there.name == "run")  # its folder is that of its first import
+    assert run.config["name"] == "mine"
+
+
+def test_a_run_with_all_four_that_is_paused_is_one_run_in_each_with_its_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in (
+        ("WANDB_MODE", "offline"), ("WANDB_SILENT", "true"), ("TRACKIO_DIR", str(tmp_path / "trackio")),
+        ("MLFLOW_ALLOW_FILE_STORE", "true"), ("MLFLOW_TRACKING_URI", (tmp_path / "mlruns").as_uri()),
+    ):  # fmt: skip
+        monkeypatch.setenv(name, value)
+    mlflow, trackio = pytest.importorskip("mlflow"), pytest.importorskip("trackio")
+    pytest.importorskip("wandb"), pytest.importorskip("tensorboard")
+    run = tmp_path / "all-four"
+    words = ["pretrain", "quick", "--size", "tiny", "--corpus", "python-docs", "--budget", "20steps", "--out", str(run)]
+    words += ["--track-model", *(word for tracker in TRACKERS for word in ("--track", tracker)), "--as-published"]
+    for more in (["--until", "0.5"], [], []):  # pauses, resumes, and has nothing left to do
+        assert main([*words, "--set", "training.batch=4", *more]) == 0
+    assert {folder.name.split("-")[3] for folder in (run / "cloze" / "wandb").glob("offline-run-*")} == {
+        json.loads((run / "cloze" / "trackers.json").read_text())["runs"]["wandb"]
+    }
+    client = mlflow.MlflowClient()
+    (there,) = client.search_runs([client.get_experiment_by_name("cloze").experiment_id])
+    steps = [metric.step for metric in client.get_metric_history(there.info.run_id, "train/loss")]
+    assert steps == sorted(set(steps)) and steps[-1] == 20 and there.info.status == "FINISHED"
+    assert "model/model.safetensors" in [file.path for file in client.list_artifacts(there.info.run_id, "model")]
+    assert [there.name for there in trackio.Api().runs("cloze")].count("all-four") == 1
+    assert len(list((run / "cloze" / "tensorboard").iterdir())) >= 2

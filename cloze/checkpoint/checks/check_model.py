@@ -56,12 +56,15 @@ def check_model(recipe: Recipe, available: Mapping[str, frozenset[str]], checked
                 tie_detached(networks, recipe.tie_detached)
         seen: set[int] = set()
         for name, network in networks.items():
-            checked.networks[name] = 0 if network is None else sum(p.numel() for p in network.parameters())
-            seen |= set() if network is None else {id(p) for p in network.parameters()}
+            tensors = [] if network is None else list(network.parameters())
+            checked.networks[name] = sum(p.numel() for p in tensors)
+            checked.parameters += sum(p.numel() for p in tensors if id(p) not in seen)
+            seen |= {id(p) for p in tensors}
         for name, entry in recipe.step_entries.items():
             # Entries that share batches share their objectives: one entry with the targets is enough.
             fields_of = available.get(name) or frozenset().union(*available.values())
             _check_entry(recipe, entry, networks, inputs, fields_of, checked, seen, faults)
+        checked.parameters += sum(checked.heads.values())
         for name in sorted(reading_twins(recipe)):
             network, spec = networks[name], recipe.networks[name]
             if network is not None and not any(dropouts(network).values()):

@@ -23,13 +23,15 @@ class EditLine:
 
 @dataclass
 class Checked:
-    """The results of the check: fields by entry, parameters by network and by head."""
+    """The results of the check: fields by entry, parameters by network and by head, and their sum, in which a table that networks
+    share counts once."""
 
     recipe: Recipe
     edits: dict[str, list[EditLine]] = field(default_factory=dict)
     batch: dict[str, frozenset[str]] = field(default_factory=dict)
     networks: dict[str, int] = field(default_factory=dict)
     heads: dict[str, int] = field(default_factory=dict)
+    parameters: int = 0
 
 
 def made_of(part: PartSpec, available: Mapping[str, Any], faults: Faults) -> Any:

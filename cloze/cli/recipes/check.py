@@ -64,6 +64,7 @@ def _data(checked: Checked) -> dict[str, Any]:
         "fields": {name: sorted(fields) for name, fields in checked.batch.items()},
         "networks": checked.networks,
         "heads": checked.heads,
+        "parameters": checked.parameters,
     }
 
 
@@ -91,6 +92,8 @@ def _print(checked: Checked) -> None:
         typer.echo(f"network {name:<20} {summary}{exported}")
     for name, count in checked.heads.items():
         typer.echo(f"head    {name:<20} {count:>13,} parameters of its own")
+    if len(checked.networks) > 1:
+        typer.echo(f"in all {'':<20} {checked.parameters:>13,} parameters; what networks share counts once")
     for index, phase in enumerate(recipe.schedule):
         sizes = {key: vars(phase)[key] for key in ("share", "steps", "epochs")}
         size = next(f"{key} {value:g}" for key, value in sizes.items() if value is not None)

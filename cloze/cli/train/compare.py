@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from cloze.cli.options import Encoding, WithFiles
-from cloze.runs.options import Fit
+from cloze.runs.options import TRACK, Fit
 
 
 def command(
@@ -45,6 +45,7 @@ def command(
     no_baselines: Annotated[bool, typer.Option(
         "--no-baselines", help="Do not fit a linear model on n-grams to each task for comparison."
     )] = False,
+    track: Annotated[list[str] | None, TRACK] = None,
     fit: Fit = None,
     encoding: Encoding = None,
     with_files: WithFiles = None,
@@ -70,7 +71,7 @@ def command(
     design = Design(
         candidates_of(candidates or [], vary=vary or [], values=values or []), tasks_of(tasks or []), corpus or [],
         budgets_of(budgets or []), seeds, size, transfers_of(transfer), rates, tuning or [], tokenizer, text_format, device,
-        with_files or [], shared, fit, encoding, not no_baselines,
+        with_files or [], shared, fit, encoding, not no_baselines, track or [],
     )
     if plan:
         if out is not None:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from cloze.cli.options import Encoding, WithFiles
-from cloze.runs.options import Fit
+from cloze.runs.options import TRACK, Fit
 
 
 def command(
@@ -29,18 +29,19 @@ def command(
     search: Annotated[str, typer.Option(help="grid, random or optuna.")] = "random",
     seeds: Annotated[int, typer.Option(help="Runs of each trial that reaches the end.")] = 1,
     search_seed: Annotated[int, typer.Option("--search-seed", help="Seed of the search.")] = 0,
-    size: Annotated[str | None, typer.Option(help="Rescale the networks: tiny, mini, small, medium, base or large.")] = None,
+    size: Annotated[str | None, typer.Option(help="Rescale networks: tiny, mini, small, medium, base, large.")] = None,
     values: Annotated[list[str] | None, typer.Option("--set", help="Set a value in every trial.")] = None,
     jobs: Annotated[int, typer.Option(help="How many runs (cells) to do in parallel.")] = 1,
     on: Annotated[str, typer.Option(help="Where cells run: local, ray, ray://HOST:PORT or dask://HOST:PORT.")] = "local",
-    tokenizer: Annotated[Path | None, typer.Option(help="A folder with a tokenizer; default: trained on the corpus.")] = None,
+    tokenizer: Annotated[Path | None, typer.Option(help="A folder with a tokenizer; default: train one.")] = None,
     text_format: Annotated[str, typer.Option("--format", help="Format of the corpus; default: detected.")] = "auto",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    track: Annotated[list[str] | None, TRACK] = None,
     fit: Fit = None,
     encoding: Encoding = None,
     with_files: WithFiles = None,
     plan: Annotated[
-        bool, typer.Option("--plan", help="Check everything, print the first trials, count the cells, and stop.")
+        bool, typer.Option("--plan", help="Check everything, print the first trials, and stop.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the finding as JSON.")] = False,
     csv: Annotated[bool, typer.Option("--csv", help="Print every trial and rung as CSV.")] = False,
@@ -72,7 +73,7 @@ def command(
     design = Design(
         [], tasks_of(tasks) if tasks else [], corpus or [], budgets_of([] if budget is None else [budget]), seeds, size,
         tokenizer=tokenizer, text_format=text_format, device=device, with_files=with_files or [], fit=fit,
-        encoding=encoding,
+        encoding=encoding, track=track or [],
     )
     sweep = Sweep(
         recipe, design, space, search_of(search, space, trials, search_seed), rungs_of(rungs), keep_of(keep), values or []

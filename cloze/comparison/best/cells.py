@@ -21,6 +21,7 @@ from cloze.comparison.best.teaching import shares_of
 from cloze.comparison.cell import Cell, result_of
 from cloze.comparison.design import CandidateSystem, Design, checked
 from cloze.comparison.grid import Grid
+from cloze.corpus.readers.files import absolute
 from cloze.corpus.stores.store import file_hash
 from cloze.reports.page import unique_names
 from cloze.tasks.linear.cutting import Cutter
@@ -178,7 +179,7 @@ class Systems:
             **asdict(self.question), "models": [os.path.abspath(model) for model in self.question.models],
             "unlabelled": [os.path.abspath(file) for file in self.question.unlabelled],
             "with_files": [os.path.abspath(file) for file in self.question.with_files],
-            "corpus": [os.path.abspath(path) if os.path.exists(path) else path for path in self.question.corpus],
+            "corpus": [absolute(path) for path in self.question.corpus],
         }  # fmt: skip
         return {
             "question": question, "texts": os.path.abspath(self.texts_file), "encoding": self.question.encoding,

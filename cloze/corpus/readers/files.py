@@ -7,6 +7,7 @@ import glob
 import gzip
 import io
 import lzma
+import os
 import shutil
 import sys
 import tempfile
@@ -112,6 +113,13 @@ def find_files(paths: Sequence[str | Path], odd: Oddities) -> list[TextFile]:
         for path in _expand(name, odd):
             files.setdefault(path, TextFile(path))
     return list(files.values())
+
+
+def absolute(path: str | Path) -> str:
+    """The same input for a process in another folder: "-", "python-docs" and addresses as they are, paths made absolute."""
+    name = str(path)
+    is_path = os.path.exists(name) or (name not in (STDIN, PYTHON_DOCS) and "://" not in name)
+    return os.path.abspath(name) if is_path else name
 
 
 def require_paths(paths: Sequence[str | Path]) -> None:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from cloze.batch import Batch
+from cloze.bounds import BelowOne
 from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.clock import Clock
 from cloze.objectives.classify import Classify
@@ -34,8 +35,9 @@ class ClassifyOutside(Classify):
 
 
 @register("objective", "outside")
-def outside(*, set: str = "kept", width: Given[int], clock: Given[Clock]) -> ClassifyOutside:
+def outside(*, set: str = "kept", dropout: BelowOne = 0.0, width: Given[int], clock: Given[Clock]) -> ClassifyOutside:
     """Predict whether each unit of a layer is the original one: σ(w · [left; right] + b), from the states of the tokens before
-    and after it (Xiong et al., 2020, WKLM). `label: {of: around}` gives the targets. Parameters: `head.output.*`.
+    and after it (Xiong et al., 2020, WKLM), with `dropout` of both. `label: {of: around}` gives the targets. Parameters:
+    `head.output.*`.
     """
-    return ClassifyOutside(ClassHead(width=2 * width, classes=1, transform=None, dropout=Dropout(0.0, clock)), set=set)
+    return ClassifyOutside(ClassHead(width=2 * width, classes=1, transform=None, dropout=Dropout(dropout, clock)), set=set)

@@ -37,13 +37,14 @@ from cloze.runs.finetuning.task_checks import (
     require_same_classes,
     require_same_layout,
     require_task,
+    unlabelled_note,
     unread_texts,
 )
 from cloze.runs.finetuning.task_recipe import is_recipe_without_checkpoint, recipe_maker
 from cloze.runs.options import FinetuneOptions, PretrainOptions, accepts_fields_of, quiet
 from cloze.runs.out_folder import SEEDS, claimed, has_checkpoint, has_finished, require_usable
 from cloze.runs.request import Request, choose_budget, run_origins
-from cloze.runs.run import run_stages, train_recipe
+from cloze.runs.run import keep_with_trackers, run_stages, train_recipe
 from cloze.tasks.measures.metrics import spread
 from cloze.tasks.result import contents_of
 from cloze.text import Tokenizer
@@ -72,7 +73,7 @@ def run_finetuning(options: FinetuneOptions) -> FinetuningResult:
     command = options.words()
     claim_options: dict[str, Any] = {"overwrite": options.overwrite and not options.extend, "command": command}
     require_usable(out, **claim_options)
-    require_trackers(options.track)
+    require_trackers(options.track, model=options.track_model)
     plan = prepare_finetuning(options)
     recipe = plan.recipe
     require_mixable(recipe, options)
@@ -99,7 +100,12 @@ def run_finetuning(options: FinetuneOptions) -> FinetuningResult:
         # An earlier run with --keep-checkpoints keeps its checkpoints.
         if published.task_json and not options.keep_checkpoints and (options.extend or not was_finished):
             drop_checkpoints(out)
-    return published if closed else measure_on_dev(published, recipe, plan.files, options, say)
+    if closed:
+        return published
+    measured = measure_on_dev(published, recipe, plan.files, options, say)
+    if measured.task_json:
+        keep_with_trackers(options, outcomes[measured.task_json["seed"]], out, say)
+    return measured
 
 
 #: `run_finetuning` with the fields of its options as arguments: `finetune(RUN, train=[A], dev=[B], out=C)`.
@@ -174,6 +180,9 @@ def prepare_finetuning(options: FinetuneOptions) -> FinetuningPlan:
     if loaded is not None and loaded.order == "left_to_right":
         for line in blind_tasks(recipe):
             say(line)
+    if loaded is not None:
+        for line in unlabelled_note(loaded.imported.model.annotators, options.annotate):
+            say(line)
     files = _files(recipe, options)
     paths = [file for labelled in files.values() for file in (*labelled.train, *labelled.dev)]
     require_files(paths)
@@ -196,7 +205,7 @@ def prepare_finetuning(options: FinetuneOptions) -> FinetuningPlan:
     check_binds(recipe, bound.keys() - {START}, checkpoint_names(recipe))
     run_options = PretrainOptions(
         recipe_name, (), options.out, overrides=tuple(options.overrides), seed=seeds[0], device=options.device,
-        report=options.report, track=options.track,
+        report=options.report, track=options.track, track_model=options.track_model,
         tokenizer=Path(checkpoint) if from_scratch and not without_checkpoint else None,
     )
     request = Request(

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from cloze.budget.row_counts import classes_of, stage_recipes
+from cloze.checkpoint.annotators import unlabelled_layers
 from cloze.checkpoint.build import build_part
 from cloze.checkpoint.several import START, LabelledFiles
 from cloze.corpus import Store
 from cloze.corpus.records.build_records import batches
 from cloze.errors import CheckpointError, TaskError
+from cloze.interop.model import Annotating
 from cloze.recipe.load import pretraining_recipe_names, sentence_recipe_names
 from cloze.recipe.recipe import Recipe
 from cloze.registry import lookup, names, parameters
@@ -134,6 +136,15 @@ def blind_tasks(recipe: Recipe) -> Iterator[str]:
                 "that follow. A bidirectional network, such as bert, usually does better."
             )
             return
+
+
+def unlabelled_note(saved_annotators: Mapping[str, Annotating], options: Sequence[str]) -> Iterator[str]:
+    """A note for a network that reads labels of words and gets none."""
+    if layers := unlabelled_layers(saved_annotators, options):
+        yield (
+            f"note: this network reads labels of words ({', '.join(layers)}), and no file gives any here, so every word counts "
+            f"as unlabelled. To give them: --annotate {layers[0]}=PART:FILE"
+        )
 
 
 def check_metrics(recipe: Recipe) -> None:
