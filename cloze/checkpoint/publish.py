@@ -134,7 +134,8 @@ class Publisher:
         arguments = {key: value for key, value in plain_arguments(part.arguments).items() if key not in initial_names}
         model = PortableModel(
             arguments=complete(arguments, part.name), order=self._order(name, orders),
-            network=with_sums(part_state(state, f"networks.{name}"), name, state, self.recipe.tie_detached), heads=heads, part=part.name,
+            network=with_sums(part_state(state, f"networks.{name}"), name, state, self.recipe.tie_detached),
+            heads=heads, part=part.name,
             input_edits=tuple((spec.name, plain_arguments(spec.arguments)) for spec in edits),
             tables={name: self._table(name) for name in sorted(looked_up)},
             annotators=kept_annotators(self.recipe, read_layers(edits), self.label_names),

@@ -103,8 +103,8 @@ class Disentangled:
     Distances below half of the `buckets` have one each, in both directions; the others grow up to `max_length`, the longest text
     that the network is meant to read, and farther ones share the last (ltgoslo/ltg-bert, `make_log_bucket_position`). With
     `buckets: null` every distance below `max_length` has its own (DeBERTa v1). With `beyond` there is one bucket more, for keys
-    `max_length` or more tokens ahead, as in transformers' DeBERTa (the table of microsoft/DeBERTa has that row, too, and from v2 on
-    its code clips distances before).
+    `max_length` or more tokens ahead, as in transformers' DeBERTa (the table of microsoft/DeBERTa has that row, too, but from v2
+    on its code never reads it).
 
     `maps`: the layers map the vectors by their own maps to queries and keys, which are `shared` (v2, v3), or by `own` ones (v1).
     `norm`: whether a layer norm follows the table. `drop_as`: whether the vectors have the rate of `attention` or of `hidden`
@@ -128,7 +128,7 @@ class Disentangled:
             )
         if self.beyond and self.buckets is not None and self.buckets % 2:
             raise RecipeError(
-                f"positions.disentangled: {self.buckets} buckets, and beyond: true. Give an even number of buckets, as DeBERTa has."
+                f"positions.disentangled: {self.buckets} buckets, and beyond: true. Give an even number, as DeBERTa has."
             )
 
     @property

@@ -36,7 +36,7 @@ from cloze.networks.blocks.selected import Selected
 from cloze.networks.blocks.stack import Cache, Stack, each_layer
 from cloze.networks.blocks.visibility import AnyOrder
 from cloze.networks.clock import Clock
-from cloze.networks.cost import Operations, SequenceSize, is_trained
+from cloze.networks.cost import Operations, SequenceSize
 from cloze.networks.network import (
     Network,
     StateKind,
@@ -68,8 +68,8 @@ class Transformer(Network):
 
     With a `band` tokens see only their neighbourhood: `i - j < width` from left to right (GPT-3; Brown et al., 2020, §2.1),
     `|i - j| <= width / 2` in the open order (ModernBERT). `share`: layers share weights, with their norms, within each of the
-    groups (ALBERT; Lan et al., 2020, §3.1). A `convolution` of the embeddings joins the first layer's output (DeBERTa v2); it needs
-    the open order. A `mask_decoder` gives the state `decoded`.
+    groups (ALBERT; Lan et al., 2020, §3.1). A `convolution` of the embeddings joins the first layer's output (DeBERTa v2); it
+    needs the open order. A `mask_decoder` gives the state `decoded`.
 
     >>> network = Transformer(layers=1, width=8, heads=2, vocab_size=10, clock=Clock()).eval()
     >>> tuple(network(want=frozenset({"hidden"}), tokens=torch.zeros(2, 5, dtype=torch.long))["hidden"].shape)

@@ -117,8 +117,8 @@ _in_use: WeakValueDictionary[tuple[Any, ...], Any] = WeakValueDictionary()
 
 def read_folder(folder: Path, make: Callable[[str, Mapping[str, str], Segmenter | None, Joins | None], T]) -> T:
     """The tokenizer of a folder, from its description, literals, segmenter and phrases: tokenizer.json, else BERT's vocab.txt,
-    else vocab.json with merges.txt, else DeBERTa's spm.model. A tokenizer of the same unchanged files that is in use is shared, because tokenizers never
-    change.
+    else vocab.json with merges.txt, else DeBERTa's spm.model. A tokenizer of the same unchanged files that is in use is shared,
+    because tokenizers never change.
     """
     if not folder.is_dir():
         raise CheckpointError(f"{folder}: no such folder; expected a folder with tokenizer.json or vocab.txt.")

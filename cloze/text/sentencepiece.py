@@ -1,6 +1,6 @@
 """Files of sentencepiece: the pieces of a unigram model, as the description of a tokenizer.
 
-The file is a protocol buffer (google/sentencepiece, `sentencepiece_model.proto`): fields of numbers and bytes, each after its key.
+The file is a protocol buffer (google/sentencepiece, `sentencepiece_model.proto`): numbers and bytes, each after its key.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _UNIGRAM, _UNKNOWN, _CONTROL, _OWN, _BYTE = 1, 2, 3, 4, 6
 
 
 def from_pieces(path: Path, config: Mapping[str, Any]) -> dict[str, Any]:
-    """The description of DeBERTa's tokenizer, from the file of its pieces: normalised as sentencepiece does it, with [MASK] behind
-    all pieces. `config` are the contents of tokenizer_config.json.
+    """The description of DeBERTa's tokenizer, from the file of its pieces: normalised as sentencepiece does it, with [MASK]
+    behind all pieces. `config` are the contents of tokenizer_config.json.
 
-    Differs: transformers 5 leaves out the file's table of characters (full-width letters, ligatures) and composes accents instead;
-    transformers 4 and the authors use the table. Spaces at the end of a text are removed by all of them.
+    Differs: transformers 5 leaves out the file's table of characters (full-width letters, ligatures) and only composes accents;
+    sentencepiece, which the authors call, uses the table.
 
     Raises `ValueError` for a file that is no unigram model of sentencepiece.
     """

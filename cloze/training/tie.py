@@ -93,7 +93,8 @@ def take_off_sums(networks: Mapping[str, nn.Module], groups: Sequence[Sequence[s
 def _table(networks: Mapping[str, nn.Module], path: str) -> nn.Embedding:
     table = _find(networks, path, "tie_detached")
     if not isinstance(table, nn.Embedding):
-        raise RecipeError(f"tie_detached: {path} is no table of vectors. Expected one, such as {path.partition('.')[0]}.embeddings.tokens.")
+        example = f"{path.partition('.')[0]}.embeddings.tokens"
+        raise RecipeError(f"tie_detached: {path} is no table of vectors. Expected one, such as {example}.")
     return table
 
 

@@ -132,7 +132,8 @@ def test_vectors_behind_the_ids_of_the_tokenizer_are_left_out_of_a_run_that_star
     for key in ("exercise", "passes", "sources", "schedule"):
         del written[key]
     recipe = load_recipe({
-        **written, "sources": {"main": {"passages": {"length": 16}}}, "exercise": [{"frame": "[CLS] {A} [SEP]"}, {"mask": {}}, {"predict": "masked"}],
+        **written, "sources": {"main": {"passages": {"length": 16}}},
+        "exercise": [{"frame": "[CLS] {A} [SEP]"}, {"mask": {}}, {"predict": "masked"}],
         "objectives": [{"token_prediction": {"transform": "gelu", "tie": True}}],
     }, checkpoints=BoundCheckpoints({"start": tmp_path}))  # fmt: skip
     step, said = build_step(recipe, vocab_size=pieces.size, filled=frozenset({"main"})), list[str]()

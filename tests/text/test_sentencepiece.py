@@ -51,7 +51,7 @@ def test_ids_are_those_of_transformers_class(tmp_path: Path) -> None:
 
 def test_switches_of_the_file_and_of_the_folder_count(tmp_path: Path) -> None:
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": True, "split_by_punct": True}))
-    pieces = dict((text, number) for number, (text, _, _) in enumerate(PIECES))
+    pieces = {text: number for number, (text, _, _) in enumerate(PIECES)}
     lowered = Tokenizer.load(write(tmp_path))
     assert lowered.encode("THE CAT").ids.tolist() == [pieces["▁the"], pieces["▁cat"]]
     assert lowered.encode("the\ncat").ids[1] == pieces["\n"]  # a piece of the user's, which is cut out first

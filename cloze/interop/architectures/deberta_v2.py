@@ -4,7 +4,7 @@ Source: DeBERTa (He et al., 2021), DeBERTaV3 (He et al., 2023) and microsoft/DeB
 transformers (`cls.predictions`) is also read under the authors' names, which published files have (`lm_predictions.lm_head`,
 transformers' `legacy: false`); the folders that cloze writes have the first.
 
-Differs: transformers drops states in front of the pooler, too (`pooler_dropout`, 0 in the published models); cloze drops behind it.
+Differs: transformers drops states in front of the pooler, too (`pooler_dropout`, 0 in published models); cloze only behind it.
 """
 
 from __future__ import annotations
@@ -131,8 +131,8 @@ def terms_of(config: Mapping[str, Any]) -> list[str]:
 
 
 def read_positions(config: Mapping[str, Any], *, no_terms: tuple[list[str], ...] = ([], ["none"])) -> dict[str, Any]:
-    """The arguments of positions that v1 and v2 have in common. `no_terms`: the `pos_att_type` that leaves scores as they are if
-    there is no relative attention."""
+    """The arguments of positions that v1 and v2 have in common. `no_terms`: what `pos_att_type` may be without relative
+    attention, because it leaves scores as they are."""
     width, heads = config.get("hidden_size"), config.get("num_attention_heads")
     for key, usual in (("embedding_size", width), ("pooler_hidden_size", width), ("attention_head_size", None)):
         usual = width // heads if usual is None and isinstance(width, int) and isinstance(heads, int) and heads else usual
@@ -156,7 +156,7 @@ def read_positions(config: Mapping[str, Any], *, no_terms: tuple[list[str], ...]
         raise ValueError(f"max_relative_positions is {relative!r}; expected a number.")
     if absolute and relative not in (longest, *range(-1, 1)):
         raise ValueError(
-            f"max_relative_positions is {relative} and max_position_embeddings {longest}; cloze's network has one number for both."
+            f"max_relative_positions is {relative} and max_position_embeddings {longest}; cloze has one number for both."
         )
     return {
         "positions": "disentangled", "positions.max_length": longest if relative < 1 else relative, "positions.terms": named[0],
@@ -187,7 +187,8 @@ def _read(config: Mapping[str, Any]) -> dict[str, Any]:
             f"{', '.join(_POOLED_BACK)}."
         )
     return {
-        **positions, "convolution.kernel": kernel, "convolution.activation": _POOLED_BACK[activation], "convolution.groups": groups,
+        **positions, "convolution.kernel": kernel, "convolution.groups": groups,
+        "convolution.activation": _POOLED_BACK[activation],
     }
 
 

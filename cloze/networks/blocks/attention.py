@@ -140,7 +140,8 @@ class Attention(nn.Module):
 
     def __init__(
         self, *, width: int, heads: int, dropout: Dropout, head_width: int | None = None, projections: Projections | None = None,
-        scale: float | None = None, bias: bool | Literal["not_keys"] = True, learned: Mapping[str, nn.Module | nn.Parameter] | None = None,
+        scale: float | None = None, bias: bool | Literal["not_keys"] = True,
+        learned: Mapping[str, nn.Module | nn.Parameter] | None = None,
         gated: bool = False, norm_epsilon: float | None = None,
     ) -> None:
         super().__init__()

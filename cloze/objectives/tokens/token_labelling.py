@@ -27,8 +27,8 @@ class ClassifyTokens(Classify):
 
 
 class ClassifyInContext(ClassifyTokens):
-    """`ClassifyTokens` that reads norm(h + c) in place of each token's state h, where c is that of the first token of its text, the
-    text's summary (microsoft/DeBERTa, `LMMaskPredictionHead`). Further parameters: `context_norm.*`."""
+    """`ClassifyTokens` that reads norm(h + c) in place of each token's state h, where c is that of the first token of its text,
+    the text's summary (microsoft/DeBERTa, `LMMaskPredictionHead`). Further parameters: `context_norm.*`."""
 
     def __init__(self, head: nn.Module, *, set: str, width: int, norm_epsilon: float) -> None:
         super().__init__(head, set=set, everywhere=True)

@@ -41,7 +41,7 @@ def distance_maps(choice: Disentangled, *, width: int, inside: int, biases: bool
 
 
 class DistanceVectors(nn.Module):
-    """The vectors of all buckets, (R, D), after a layer norm if the `choice` has one: what a network learns once for all layers."""
+    """The vectors of all buckets, (R, D), after a layer norm if there is one: what a network learns once for all layers."""
 
     def __init__(self, choice: Disentangled, width: int, epsilon: float) -> None:
         super().__init__()
