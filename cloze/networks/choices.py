@@ -108,7 +108,9 @@ class Disentangled:
 
     `maps`: the layers map the vectors by their own maps to queries and keys, which are `shared` (v2, v3), or by `own` ones (v1).
     `norm`: whether a layer norm follows the table. `drop_as`: whether the vectors have the rate of `attention` or of `hidden`
-    states (DeBERTa). With `absolute`, learned vectors of positions are also added to the embeddings.
+    states (DeBERTa). `absolute`: learned vectors of positions are also added to the `embeddings`, or to what the last layer reads
+    when it runs again as a `decoder` (DeBERTa's enhanced mask decoder, §3.2): the network then also gives the state `decoded`,
+    after `decoder_steps` runs of that layer, and objectives read it with `read: decoded`.
     """
 
     buckets: Count | None = 32
@@ -118,7 +120,8 @@ class Disentangled:
     norm: bool = True
     beyond: bool = False
     drop_as: Literal["attention", "hidden"] = "attention"
-    absolute: bool = False
+    absolute: Literal["embeddings", "decoder"] | None = None
+    decoder_steps: Count = 2
 
     def __post_init__(self) -> None:
         if self.buckets is not None and not 4 <= self.buckets < self.max_length:
@@ -301,6 +304,17 @@ class ScaledAttention:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Share:
+    """Consecutive layers, in `groups` of equal size, share the `weights` of attention, of the feed-forward maps, or all."""
+
+    weights: Literal["all", "attention", "feed_forward"] = "all"
+    groups: Width = 1
+
+
+# ---- embeddings ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
 class Convolution:
     """A convolution of what the first layer reads, over `kernel` tokens, is added to what it gives, in front of one more norm
     (DeBERTa v2's code, `ConvLayer`). `groups` of equal width are convolved apart."""
@@ -314,37 +328,20 @@ class Convolution:
             raise RecipeError(f"convolution.kernel: {self.kernel} tokens have none in the middle. Give an odd number.")
 
 
-@dataclass(frozen=True, kw_only=True)
-class MaskDecoder:
-    """The network also gives `decoded`: the last layer runs `steps` times more, its queries with vectors of absolute positions
-    (DeBERTa's enhanced mask decoder; He et al., 2021, §3.2). Objectives read it with `read: decoded`."""
-
-    steps: Count = 2
-
-
-@dataclass(frozen=True, kw_only=True)
-class Share:
-    """Consecutive layers, in `groups` of equal size, share the `weights` of attention, of the feed-forward maps, or all."""
-
-    weights: Literal["all", "attention", "feed_forward"] = "all"
-    groups: Width = 1
-
-
-# ---- embeddings ------------------------------------------------------------------------------------------------------
-
-
 @register("embedding", "table")
 @dataclass(frozen=True, kw_only=True)
 class TokenTable:
     """A vector for each token, as wide as the layers, or `width` wide with a map to theirs (ELECTRA, ALBERT).
 
     With `project` there is a map even if the widths are equal (ALBERT's code). `inputs` names further tables of ids and gives
-    their sizes: `{language: 15}` reads the field `inputs/language` (XLM).
+    their sizes: `{language: 15}` reads the field `inputs/language` (XLM). A `convolution` of the embeddings joins the output of
+    the first layer; it needs the open order.
     """
 
     width: Width | None = None
     project: bool = False
     inputs: Mapping[str, int] | None = None
+    convolution: Convolution | None = None
 
 
 @register("embedding", "table_with_labels")

@@ -68,8 +68,7 @@ class Transformer(Network):
 
     With a `band` tokens see only their neighbourhood: `i - j < width` from left to right (GPT-3; Brown et al., 2020, §2.1),
     `|i - j| <= width / 2` in the open order (ModernBERT). `share`: layers share weights, with their norms, within each of the
-    groups (ALBERT; Lan et al., 2020, §3.1). A `convolution` of the embeddings joins the first layer's output (DeBERTa v2); it
-    needs the open order. A `mask_decoder` gives the state `decoded`.
+    groups (ALBERT; Lan et al., 2020, §3.1).
 
     >>> network = Transformer(layers=1, width=8, heads=2, vocab_size=10, clock=Clock()).eval()
     >>> tuple(network(want=frozenset({"hidden"}), tokens=torch.zeros(2, 5, dtype=torch.long))["hidden"].shape)
@@ -96,8 +95,6 @@ class Transformer(Network):
         positions: PositionKinds = choices.LearnedPositions(),
         segments: Natural = 0,
         embedding: Embedding = choices.TokenTable(),
-        convolution: choices.Convolution | None = None,
-        mask_decoder: choices.MaskDecoder | None = None,
         share: choices.Share | None = None,
         dropout: BelowOne | choices.Dropouts = 0.1,
         initial: choices.Initials = choices.Truncated(),
@@ -108,7 +105,7 @@ class Transformer(Network):
         self.inner, self.initial = feed_forward.inner or 4 * width, initial
         self.max_length = None if isinstance(positions, choices.NoPositions) else positions.max_length
         far = positions if isinstance(positions, choices.Disentangled) else None
-        self.unlimited = isinstance(positions, choices.FunctionalPositions) or (far is not None and not far.absolute)
+        self.unlimited = isinstance(positions, choices.FunctionalPositions) or (far is not None and far.absolute is None)
         self.rates = rates = choices.dropouts(dropout)
         table = embedding if isinstance(embedding, choices.TokenTable) else choices.TokenTable()
         self.embedding_width, self.inputs = table.width or width, table.inputs or {}
@@ -147,15 +144,12 @@ class Transformer(Network):
         if share is not None:
             share_weights(self.layers, share)
         self.convolution = None
-        if convolution is not None:
-            self.convolution = InputConvolution(convolution, width, norm.epsilon, Dropout(rates.hidden, clock))
+        if table.convolution is not None:
+            self.convolution = InputConvolution(table.convolution, width, norm.epsilon, Dropout(rates.hidden, clock))
         self.mask_decoder = None
-        if mask_decoder is not None:
-            if self.max_length is None:
-                raise RecipeError("transformer.mask_decoder: it adds positions, and the network has none. Write `positions`.")
-            self.mask_decoder = MaskDecoder(steps=mask_decoder.steps, max_length=self.max_length, width=width)
+        if far is not None and far.absolute == "decoder":
+            self.mask_decoder = MaskDecoder(steps=far.decoder_steps, max_length=far.max_length, width=width)
             self.gives = {**self.gives, "decoded": StateKind("B L D", "order")}
-            self.unlimited = False
         self.around = nn.ModuleList()  # objects that the stack calls in every pass, such as adapters
         self.norm = make_norm(norm.kind, width, norm.epsilon) if norm.final else None
         optional = {"order", "block", "visible", "summaries", "vectors"} | {f"inputs/{name}" for name in self.inputs}
@@ -280,6 +274,10 @@ class Transformer(Network):
             counted.add_frozen_products(size.tokens * 2 * self.width * (2 * where.limit + 1))
 
 
+#: What layers that share attention have in common, where attention has it.
+_LENT = ("projections", "out", "query_value_bias", "distance_keys", "distance_queries")
+
+
 def share_weights(layers: Sequence[Layer], share: choices.Share) -> None:
     """Layers of one group use the maps and norms of the group's first layer; layer i of L is in group i·groups // L.
 
@@ -296,8 +294,8 @@ def share_weights(layers: Sequence[Layer], share: choices.Share) -> None:
             continue
         first.lends = True
         if share.weights in ("attention", "all"):
-            own = ("projections", "out", "query_value_bias", "distance_keys", "distance_queries")
-            _borrow(layer.attention, first.attention, *(name for name in own if getattr(layer.attention, name, None) is not None))
+            parts = dict([*layer.attention.named_children(), *layer.attention.named_parameters(recurse=False)])
+            _borrow(layer.attention, first.attention, *(name for name in _LENT if name in parts))
             _borrow(layer, first, "attention_norm")
         if share.weights in ("feed_forward", "all"):
             _borrow(layer, first, *layer.feed_forward.names, "inner_norm")

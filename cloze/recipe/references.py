@@ -195,7 +195,8 @@ def _check_heads(recipe: Recipe, faults: Faults) -> None:
 
 
 def _check_ties(recipe: Recipe, report: Report) -> None:
-    groups = {f"{key}[{index}]": group for key in ("tie", "tie_detached") for index, group in enumerate(getattr(recipe, key))}
+    ties = {"tie": recipe.tie, "tie_detached": recipe.tie_detached}
+    groups = {f"{key}[{index}]": group for key, groups in ties.items() for index, group in enumerate(groups)}
     for path, group in groups.items():
         if len(group) < 2:
             report(path, "ties one thing; a tie joins two or more.",

@@ -18,6 +18,7 @@ from cloze.checkpoint.share import share
 from cloze.checkpoint.warm_start import load_origins
 from cloze.errors import CheckpointError, RecipeError
 from cloze.interop import Card, export_folder, import_folder
+from cloze.interop.arguments import nested
 from cloze.networks.clock import Clock
 from cloze.recipe.load import load_recipe
 from tests.making import network_of
@@ -221,7 +222,7 @@ def test_the_mask_decoder_is_the_last_layer_twice_with_positions_in_its_queries(
     """As the authors call it, by transformers' layers, which take queries of their own."""
     model, _ = opened(systems, foreign, tmp_path / "theirs", "v3")
     imported = import_folder(tmp_path / "theirs").model
-    arguments = {**imported.arguments, "mask_decoder": {"steps": 2}}
+    arguments = nested({**imported.flat, "positions.absolute": "decoder"})
     table = torch.randn(30, 64, generator=torch.Generator().manual_seed(3))
     weights = {**imported.network, "mask_decoder.positions.weight": table}
     network = network_of("transformer", **arguments, vocab_size=model.config.vocab_size, clock=Clock()).eval()

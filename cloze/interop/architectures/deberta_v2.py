@@ -160,7 +160,7 @@ def read_positions(config: Mapping[str, Any], *, no_terms: tuple[list[str], ...]
         )
     return {
         "positions": "disentangled", "positions.max_length": longest if relative < 1 else relative, "positions.terms": named[0],
-        "positions.beyond": True, "positions.drop_as": "hidden", "positions.absolute": absolute,
+        "positions.beyond": True, "positions.drop_as": "hidden", "positions.absolute": "embeddings" if absolute else None,
     }
 
 
@@ -179,7 +179,7 @@ def _read(config: Mapping[str, Any]) -> dict[str, Any]:
         }
     kernel = config.get("conv_kernel_size", 0)
     if not kernel or kernel < 1:
-        return {**positions, "convolution": None}
+        return {**positions, "embedding.convolution": None}
     activation, groups = config.get("conv_act", "tanh"), config.get("conv_groups", 1)
     if kernel % 2 == 0 or activation not in _POOLED_BACK:
         raise ValueError(
@@ -187,8 +187,8 @@ def _read(config: Mapping[str, Any]) -> dict[str, Any]:
             f"{', '.join(_POOLED_BACK)}."
         )
     return {
-        **positions, "convolution.kernel": kernel, "convolution.groups": groups,
-        "convolution.activation": _POOLED_BACK[activation],
+        **positions, "embedding.convolution.kernel": kernel, "embedding.convolution.groups": groups,
+        "embedding.convolution.activation": _POOLED_BACK[activation],
     }
 
 
@@ -201,15 +201,15 @@ def write_positions(arguments: Mapping[str, Any]) -> dict[str, Any]:
         "pos_att_type": "|".join(sorted(terms, reverse=True)) or None,
         "max_relative_positions": -1,
         "max_position_embeddings": arguments.get("positions.max_length") or 512,
-        "position_biased_input": bool(arguments.get("positions.absolute", arguments["positions"] == "learned")),
+        "position_biased_input": arguments["positions"] == "learned" or arguments.get("positions.absolute") == "embeddings",
         "pooler_hidden_size": arguments["width"],
     }
 
 
 def _write(arguments: Mapping[str, Any], order: str) -> dict[str, Any]:
-    convolution = {} if arguments.get("convolution.kernel") is None else {
-        "conv_kernel_size": arguments["convolution.kernel"], "conv_groups": arguments["convolution.groups"],
-        "conv_act": _POOLED[arguments["convolution.activation"]],
+    convolution = {} if arguments.get("embedding.convolution.kernel") is None else {
+        "conv_kernel_size": arguments["embedding.convolution.kernel"], "conv_groups": arguments["embedding.convolution.groups"],
+        "conv_act": _POOLED[arguments["embedding.convolution.activation"]],
     }  # fmt: skip
     return {
         **write_positions(arguments), **convolution,
@@ -223,8 +223,6 @@ def against(arguments: Mapping[str, Any]) -> list[str]:
     """Why positions do not fit."""
     if arguments["positions"] not in ("disentangled", "learned", "none"):
         return [f"positions is {arguments['positions']!r}, transformers' DeBERTa has 'disentangled', 'learned' or 'none'"]
-    if arguments.get("mask_decoder.steps") and (arguments["positions"] == "learned" or arguments.get("positions.absolute")):
-        return ["it has two tables of absolute positions, transformers' DeBERTa has one"]
     if arguments["positions"] != "disentangled":
         return []
     wrong = [] if arguments["positions.beyond"] else ["positions.beyond is False, transformers' DeBERTa has a row for such keys"]
@@ -236,9 +234,9 @@ def against(arguments: Mapping[str, Any]) -> list[str]:
 def distances(arguments: Mapping[str, Any]) -> tuple[MappingLine, ...]:
     """The lines of absolute positions and of the table of distances, where a network has them."""
     lines: tuple[MappingLine, ...] = ()
-    if arguments["positions"] == "learned" or arguments.get("positions.absolute"):
+    if arguments["positions"] == "learned" or arguments.get("positions.absolute") == "embeddings":
         lines += (MappingLine("embeddings.positions.weight", "{base}embeddings.position_embeddings.weight", "P D"),)
-    elif arguments.get("mask_decoder.steps"):  # transformers ignores the tensor of this name, which the authors' files have, too
+    elif arguments.get("positions.absolute") == "decoder":  # transformers ignores the tensor, which the authors' files have, too
         lines += (MappingLine("mask_decoder.positions.weight", "{base}embeddings.position_embeddings.weight", "P D"),)
     if arguments.get("segments"):
         lines += (encoder.SEGMENTS,)
@@ -255,7 +253,7 @@ def _further(arguments: Mapping[str, Any]) -> tuple[MappingLine, ...]:
         for ours, upstream, without in (("keys", "key", "position_to_content"), ("queries", "query", "content_to_position")):
             if arguments["positions.terms"] != without:
                 lines += (MappingLine(f"layers.{{i}}.attention.distance_{ours}.*", f"{attention}pos_{upstream}_proj.*", "D D"),)
-    if arguments.get("convolution.kernel"):
+    if arguments.get("embedding.convolution.kernel"):
         lines += (
             MappingLine("convolution.map.*", "{base}encoder.conv.conv.*", "D G K"),
             MappingLine("convolution.norm.*", "{base}encoder.conv.LayerNorm.*", "D"),
@@ -266,7 +264,7 @@ def _further(arguments: Mapping[str, Any]) -> tuple[MappingLine, ...]:
 def sizes(arguments: Mapping[str, Any]) -> dict[str, int]:
     """The letters of the lines: rows of distances, heads, and the convolution's."""
     sides = arguments.get("positions.buckets") or arguments.get("positions.max_length") or 0
-    kernel, groups = arguments.get("convolution.kernel") or 0, arguments.get("convolution.groups") or 1
+    kernel, groups = arguments.get("embedding.convolution.kernel") or 0, arguments.get("embedding.convolution.groups") or 1
     return {"R": 2 * sides, "K": kernel, "G": arguments["width"] // groups, "H": arguments["heads"]}
 
 
@@ -309,7 +307,7 @@ DEBERTA_V2 = add(Architecture(
     title="DeBERTa-v2",
     settings=settings(layers=24, width=1536, heads=24, inner=6144),
     fixed={"norm": "post", "norm.embedding": True, "norm.final": False},
-    assumed={**encoder.ASSUMED, "initial": "normal", "mask_decoder.steps": None},
+    assumed={**encoder.ASSUMED, "initial": "normal", "positions.decoder_steps": 2},
     legal={"is_decoder": (False,), "add_cross_attention": (False,)},
     base="deberta.",
     body=body("query_proj", "key_proj", "value_proj"),

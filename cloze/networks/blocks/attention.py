@@ -151,6 +151,8 @@ class Attention(nn.Module):
         self.inner_width = heads * self.head_width
         self.scale = 1.0 / math.sqrt(self.head_width) if scale is None else scale
         self.projecting: Projections = projections or StackedProjections()
+        self.distance_keys: nn.Linear | None = None  # these two are learned where vectors of distances have maps of their own
+        self.distance_queries: nn.Linear | None = None
         for name, part in {**self.projecting.maps(width, self.inner_width, bias=bias is True), **(learned or {})}.items():
             setattr(self, name, part)
         self.query_value_bias = nn.Parameter(torch.zeros(2 * self.inner_width)) if bias == "not_keys" else None

@@ -27,15 +27,15 @@ class InputConvolution(nn.Module):
         self.norm = nn.LayerNorm(width, eps=epsilon)
         self.dropout, self.choice = dropout, choice
 
-    def forward(self, read: Tensor, given: Tensor, block: Tensor | None = None) -> Tensor:
+    def forward(self, read: Tensor, states: Tensor, block: Tensor | None = None) -> Tensor:
         """The states behind the first layer. Tokens of other blocks (B, L), and padding (0), count as zeros."""
-        states = self.dropout(self._convolved(read, block))
+        near = self.dropout(self._convolved(read, block))
         kind = self.choice.activation
         if kind == "tanh":
-            states = torch.tanh(states)
+            near = torch.tanh(near)
         else:
-            states = F.relu(states) if kind == "relu" else F.gelu(states, approximate="tanh" if kind == "gelu_tanh" else "none")
-        output: Tensor = self.norm(given + states)
+            near = F.relu(near) if kind == "relu" else F.gelu(near, approximate="tanh" if kind == "gelu_tanh" else "none")
+        output: Tensor = self.norm(states + near)
         return output
 
     def _convolved(self, x: Tensor, block: Tensor | None) -> Tensor:

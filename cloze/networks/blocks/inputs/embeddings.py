@@ -84,7 +84,8 @@ def position_table(positions: Any, width: int) -> nn.Embedding | FixedTable | No
     """The table of learned or sinusoidal positions; None for any other kind."""
     if isinstance(positions, Sinusoid):
         return FixedTable(positions.max_length, width)
-    added = isinstance(positions, LearnedPositions) or (isinstance(positions, Disentangled) and positions.absolute)
+    learned = isinstance(positions, Disentangled) and positions.absolute == "embeddings"
+    added = learned or isinstance(positions, LearnedPositions)
     return nn.Embedding(positions.max_length, width) if added else None
 
 

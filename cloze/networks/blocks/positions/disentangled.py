@@ -75,7 +75,7 @@ class DistanceVectors(nn.Module):
     def count_in(self, attention: Any, counted: Operations, size: SequenceSize) -> None:
         """Count the products of one layer: the vectors meet its maps, its queries and its keys."""
         inside, terms = attention.inner_width, self.choice.as_keys + self.choice.as_queries
-        maps = getattr(attention, "distance_keys" if self.choice.as_keys else "distance_queries", attention.projections)
+        maps = attention.distance_keys or attention.distance_queries or attention.projections
         vectors = counted.branch(needs_grad=is_trained(self))
         vectors.add_weight_products(self.choice.rows * terms * inside * self.table.embedding_dim, trained=is_trained(maps))
         counted.add_branches(vectors)
