@@ -129,7 +129,7 @@ def test_heads_that_transformers_does_not_know_are_kept_with_the_model(systems: 
     ("changes", "order", "reason"),
     [
         ({"norm": "pre", "segments": 0}, "open", "order is 'open'"),
-        ({"positions": "none"}, "open", "positions is 'none'"),
+        ({"positions": "rotary"}, "open", "positions is 'rotary'"),
         ({}, "left_to_right", "norm is 'post'"),
     ],
 )
