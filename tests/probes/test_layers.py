@@ -10,11 +10,26 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from cloze.cli.main import main
 from cloze.errors import UserError
 from cloze.interop.vectors import Vectors
-from cloze.probes.distance import ProbedTrees, probe_distance, read_trees, spanning_tree, tree_distances
+from cloze.probes.distance import (
+    PaddedSentences,
+    ProbedSentence,
+    ProbedTrees,
+    depth_loss,
+    depths_of,
+    distance_loss,
+    is_punctuation,
+    judge_depths,
+    judge_distances,
+    probe_distance,
+    read_trees,
+    spanning_tree,
+    tree_distances,
+)
 from cloze.probes.finding import Subject, as_text
 from cloze.probes.kinds.static_vectors import StaticProbe
 from cloze.probes.kinds.word_labels import LayerProbe
@@ -37,6 +52,15 @@ TREE = """# text = x
 6\train\train\tNOUN\tNN\t_\t2\tobl\t_\t_
 
 """
+
+#: Sentences with their heads, and the figures that the authors' functions give for the predictions of the test.
+ORACLE = [
+    (("the", "cat", "sat", ",", "and", "slept", "."), (2, 3, 0, 3, 6, 3, 3)),
+    (("rain", "fell", "on", "the", "old", "roof", "today", "."), (2, 0, 6, 6, 6, 2, 2, 2)),
+    (("dogs", "-LRB-", "all", "of", "them", "-RRB-", "ran", "off", "fast"), (7, 3, 1, 5, 3, 3, 0, 7, 7)),
+    (("yes", "!"), (0, 1)), (("it", "is", "so", "cold"), (4, 4, 4, 0)),
+]  # fmt: skip
+AUTHORS_DISTANCES, AUTHORS_DEPTHS = (8 / 19, 0.43907031923782364), (0.2, 0.1378470640768862)
 
 
 @pytest.fixture
@@ -144,18 +168,41 @@ def test_the_spanning_tree_is_the_least_of_all_trees() -> None:
 
 def test_the_structural_probe_learns_the_trees_that_it_was_trained_on(checkpoint: Callable[..., Any], trees: Path) -> None:
     read = read_trees(trees, most=5)
-    found = probe_distance(checkpoint("bert"), read, read, rank=8, epochs=150)
-    assert found.uuas[1] == 1.0 and found.correlation[1] > 0.8 and len(found.uuas) == 3
-    assert found.chain == pytest.approx((3 / 3 + 3 / 5) / 2)
+    figures = probe_distance(checkpoint("bert"), read, read, rank=8)
+    assert figures.uuas[1] == 1.0 and figures.correlation[1] > 0.8 and len(figures.uuas) == 3
+    assert figures.root[1] == 1.0 and figures.depth[1] > 0.8
+    assert figures.chain == pytest.approx(6 / 8)
     with pytest.raises(UserError, match="this network cuts every sentence"):
         probe_distance(checkpoint("bert"), ProbedTrees([("cat",) * 45], [(0, *[1] * 44)]), read)
     with pytest.raises(UserError, match="this network cuts every sentence"):
         probe_distance(checkpoint("bert"), read, read, length=4)
 
 
+def test_figures_of_the_structural_probe_are_those_that_its_authors_code_reports() -> None:
+    """The expected numbers are those of reporter.py (john-hewitt/structural-probes) for these sentences and predictions."""
+    sentences, distances, depths = [], [], []
+    for words, heads in ORACLE:
+        size = len(words)
+        marks = np.array([is_punctuation(word) for word in words])
+        sentences.append(ProbedSentence(torch.zeros(size, 1), tree_distances(heads), depths_of(heads), np.flatnonzero(~marks)))
+        a, b = np.indices((size, size))
+        distances.append(((a * 7 + b * 7 + a * b * 3) % 11 + 0.1 * np.abs(a - b)) * (a != b))
+        depths.append((np.arange(size) * 5 % 7).astype(float))
+    assert judge_distances(sentences, distances) == pytest.approx(AUTHORS_DISTANCES, abs=1e-6)
+    assert judge_depths(sentences, depths) == pytest.approx(AUTHORS_DEPTHS, abs=1e-6)
+
+
+def test_losses_of_the_structural_probe_are_means_over_the_words_of_each_sentence() -> None:
+    one = ProbedSentence(torch.tensor([[1.0], [3.0]]), tree_distances((0, 1)), depths_of((0, 1)), np.arange(2))
+    two = ProbedSentence(torch.tensor([[0.0], [1.0], [2.0]]), tree_distances((2, 0, 2)), depths_of((2, 0, 2)), np.arange(3))
+    both, weight = PaddedSentences.of([one, two]), torch.ones(1, 1)
+    assert float(distance_loss(weight, both)) == pytest.approx(((2 * 3) / 4 + (2 * 2) / 9) / 2)  # |4 - 1|, and |4 - 2|
+    assert float(depth_loss(weight, both)) == pytest.approx((9 / 2 + (1 + 1 + 3) / 3) / 2)
+
+
 def test_a_treebank_of_single_words_has_no_distances(tmp_path: Path) -> None:
     (tmp_path / "one.conllu").write_text("1\tdogs\tdog\tNOUN\tNN\t_\t0\troot\t_\t_\n\n", encoding="utf-8")
-    with pytest.raises(UserError, match=r"one\.conllu: no sentence of 2 to 50 words: a distance needs two\."):
+    with pytest.raises(UserError, match=r"one\.conllu: no sentence of two words or more: a distance needs two\."):
         read_trees(tmp_path / "one.conllu", most=5)
 
 
@@ -195,7 +242,7 @@ def test_a_finding_prints_the_control_beside_the_accuracy() -> None:
     (["layers", "X", "--task", "tag=t.jsonl,t.jsonl"],
      "t.jsonl:1: no field 'tag'. Known: label, text. Choose a field with --task NAME=TRAIN,TEST."),
     (["edges", "X", "--task", "a=b,c"], "expected --task TRAIN,TEST, got 'a=b,c'."),
-    (["distance", "X", "--text", "a"], "cloze probe: distance does not use --text. Omit it. distance uses --task."),
+    (["distance", "X", "--text", "a"], "cloze probe: distance does not use --text. Omit it. distance uses --task, --rank."),
     (["geometry", "X", "--no-control"], "geometry does not use --no-control. Omit it. geometry uses --text, --least."),
     (["heads", "X", "--text", "a", "--task", "b"], "plain text (--text) or labelled text (--task). Give one of them."),
     (["geometry", "X"], "needs --text FILE, a file with a sentence per line."),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from cloze.probes.finding import Plot, Subject, Table, by_layer_and_step, layer_table
 from cloze.probes.probe import TrainTestProbe
@@ -23,6 +25,8 @@ class DistanceProbe(TrainTestProbe["ProbedTrees", "Structural"]):
     title = "How well do distances of vectors follow the dependency tree?"
     sentences = 1000
 
+    rank: Annotated[int, typer.Option(min=1, help="dimensions of the space in which distances are those of the tree")] = 64
+
     def read_file(self, path: str) -> ProbedTrees:
         from cloze.probes.distance import read_trees
 
@@ -31,21 +35,28 @@ class DistanceProbe(TrainTestProbe["ProbedTrees", "Structural"]):
     def measure(self, loaded: Checkpoint, material: tuple[ProbedTrees, ProbedTrees]) -> Structural:
         from cloze.probes.distance import probe_distance
 
-        return probe_distance(loaded, *material, seed=self.seed, length=self.length, size=self.batch)
+        return probe_distance(loaded, *material, rank=self.rank, seed=self.seed, length=self.length, size=self.batch)
 
     def tables(self, name: str, figures: Structural) -> list[Table]:
         return [layer_table(
             f"{name}: distances in the tree from each layer",
-            {"edges found": figures.uuas, "rank correlation": figures.correlation},
-            f"{figures.train:,} training and {figures.test:,} test sentences. A tree that links neighbouring words finds "
-            f"{figures.chain:.3f} of the edges.",
+            {
+                "edges found (UUAS)": figures.uuas, "rank correlation of distances": figures.correlation,
+                "roots found": figures.root, "rank correlation of depths": figures.depth,
+            },
+            f"{figures.train:,} training and {figures.test:,} test sentences; edges and roots without punctuation. A tree that "
+            f"links neighbouring words finds {figures.chain:.3f} of the edges.",
         )]  # fmt: skip
 
     def plots(self, subjects: Sequence[Subject], results: Mapping[str, Structural]) -> list[Plot]:
         longest = max(len(probe.uuas) for probe in results.values())
-        edges = by_layer_and_step(
-            "edges of the tree that are found", {name: probe.uuas for name, probe in results.items()}, subjects,
-            dashed={"neighbouring words": [next(iter(results.values())).chain] * longest},
-        )
-        ranks = {name: probe.correlation for name, probe in results.items()}
-        return edges + by_layer_and_step("rank correlation of distances", ranks, subjects)
+        titles = ("edges of the tree that are found", "rank correlation of distances", "roots that are found",
+                  "rank correlation of depths")  # fmt: skip
+        figures = {name: (probe.uuas, probe.correlation, probe.root, probe.depth) for name, probe in results.items()}
+        neighbours = {"neighbouring words": [next(iter(results.values())).chain] * longest}
+        return [
+            plot for number, title in enumerate(titles)
+            for plot in by_layer_and_step(
+                title, {name: lines[number] for name, lines in figures.items()}, subjects, dashed={} if number else neighbours
+            )
+        ]  # fmt: skip
