@@ -146,7 +146,7 @@ class Transformer(Network):
         self.convolution = None
         if table.convolution is not None:
             self.convolution = InputConvolution(table.convolution, width, norm.epsilon, Dropout(rates.hidden, clock))
-        self.mask_decoder = None
+        self.mask_decoder: MaskDecoder | None = None
         if far is not None and far.absolute == "decoder":
             self.mask_decoder = MaskDecoder(steps=far.decoder_steps, max_length=far.max_length, width=width)
             self.gives = {**self.gives, "decoded": StateKind("B L D", "order")}
@@ -210,16 +210,16 @@ class Transformer(Network):
             hooks.append(ConvolvedInput(self.convolution, block, self.layers))
         stack = Stack(self.layers, inputs_by_layer, hooks)
         selected = self._read_tokens(tokens, want, positions, summaries) if stack.per_token and record is None else None
-        decodes = self.mask_decoder is not None and "decoded" in want
-        unread = decodes and record is None and not want & {"hidden", "summary", "layers"}
+        decoder = self.mask_decoder if "decoded" in want else None
+        unread = decoder is not None and record is None and not want & {"hidden", "summary", "layers"}
         passed = stack.run(x, selected=selected, unread=unread)
         states: dict[str, Tensor] = {}
         if not unread:
             hidden = self.finish(passed[-1])
             states = reading_states(want, hidden if selected is None else selected.put_back(hidden), passed, summaries)
-        if decodes:
+        if decoder is not None:
             read = passed[-1] if unread else passed[-2]
-            states["decoded"] = self.finish(self.mask_decoder(read, self.layers[-1], inputs_by_layer[-1], position_ids))
+            states["decoded"] = self.finish(decoder(read, self.layers[-1], inputs_by_layer[-1], position_ids))
         return states if record is None else {**states, **record.stacked()}
 
     @property

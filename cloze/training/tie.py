@@ -82,8 +82,8 @@ def with_sums(
 
 
 @torch.no_grad()
-def take_off_sums(networks: Mapping[str, nn.Module], groups: Sequence[Sequence[str]], loaded: Collection[str]) -> None:
-    """The reverse of `with_sums` in the networks `loaded` from folders; call it when all of them are loaded."""
+def take_off_sums(networks: Any, groups: Sequence[Sequence[str]], loaded: Collection[str]) -> None:
+    """The reverse of `with_sums` in those of the `networks`, by name, that were `loaded` from folders; call it when all are."""
     for first, *others in groups:
         for path in others:
             if path.partition(".")[0] in loaded:

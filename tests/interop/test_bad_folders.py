@@ -85,7 +85,7 @@ def shrink(tensors: dict[str, torch.Tensor]) -> None:
 CASES: dict[str, tuple[Change, list[str]]] = {
     "unknown architecture": (
         set_config(model_type="bertt"),
-        ["config.json: model_type 'bertt'", "bart, bert, camembert, deberta, deberta-v2, distilbert, electra", "Did you mean 'bert'"],
+        ["config.json: model_type 'bertt'", "bert, camembert, deberta, deberta-v2, distilbert, electra", "Did you mean 'bert'"],
     ),
     "no model_type": (
         set_config(model_type=None, architectures=None),

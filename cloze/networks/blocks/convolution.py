@@ -42,7 +42,7 @@ class InputConvolution(nn.Module):
         """(B, L, D) to (B, L, D); with blocks one tap after the other, since what counts as zero depends on the token."""
         across = x.transpose(1, 2)
         if block is None:
-            return self.map(across).transpose(1, 2)  # type: ignore[no-any-return]
+            return self.map(across).transpose(1, 2)
         side, length = self.choice.kernel // 2, x.shape[1]
         padded, blocks = F.pad(across, (side, side)), F.pad(block, (side, side))
         weight, bias = self.map.weight, self.map.bias
@@ -70,4 +70,4 @@ class ConvolvedInput(LayerHook):
 
     def after(self, number: int, x: Tensor, selected: Selected | None) -> Tensor:
         """The states behind the first layer; those of other layers unchanged."""
-        return self.convolution(self.read, x, self.block) if number == 0 else x  # type: ignore[no-any-return]
+        return self.convolution(self.read, x, self.block) if number == 0 else x
