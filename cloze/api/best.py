@@ -7,16 +7,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from cloze.api.cells import Texts, cells_run, paths_of
+from cloze.api.cells import Texts, cells_run, paths_of, result_html
 from cloze.api.model import Model, load
 from cloze.api.train import Values, overrides_of
 from cloze.arguments import checked
 from cloze.comparison.best.best import answer
+from cloze.comparison.best.best_page import figures
 from cloze.comparison.best.question import BUDGET, SIZE, BestQuestion
-from cloze.comparison.best.verdict import Verdict, as_data, as_text, sentences
+from cloze.comparison.best.verdict import Verdict, as_data, as_text, remarks, sentences, table
+from cloze.corpus.readers.hub_tables import local_table, local_tables
 from cloze.errors import Say
 from cloze.hub import local_folder
 from cloze.jobs import workers_on
+from cloze.reports.plot import Figures
 
 
 class Best:
@@ -44,6 +47,13 @@ class Best:
 
     def __repr__(self) -> str:
         return f"{as_text(self.verdict)}\n\nPage: {self.page}"
+
+    def _repr_html_(self) -> str:
+        return result_html(*table(self.verdict), remarks(self.verdict), self.page)
+
+    def plot(self) -> Figures:
+        """The figures of the page: the score of every system with its interval, and the learning curve."""
+        return Figures(figures(self.verdict))
 
 
 @checked
@@ -76,12 +86,13 @@ def best(
         ClozeError: The question cannot be answered. Nothing has been trained.
         KeyboardInterrupt: The kernel was interrupted. Finished cells are kept.
     """
-    rows = [os.path.abspath(file) for file in paths_of(train)]
+    rows = list(map(os.path.abspath, local_tables(paths_of(train))))
     folders = [local_folder(model.folder if isinstance(model, Model) else model) for model in models]
     target = Path(out) / "best"
     with cells_run(out, report) as say:
         question = BestQuestion(
-            task, rows, None if test is None else os.path.abspath(test), paths_of(corpus), paths_of(unlabelled),
+            task, rows, None if test is None else os.path.abspath(local_table(str(test))), paths_of(corpus),
+            local_tables(paths_of(unlabelled)),
             folders, budget, size, tuning=overrides_of(tuning), text_format=text_format, device=device,
         )
         verdict, page = answer(question, Path(out), workers_on("local", jobs), keep=target, say=say)

@@ -6,17 +6,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cloze.api.cells import Files, Texts, cells_run, paths_of, typed_task
+from cloze.api.cells import Files, Texts, cells_run, paths_of, result_html, typed_task
 from cloze.api.model import Model
 from cloze.api.train import Values, overrides_of
 from cloze.arguments import checked
 from cloze.comparison.answer import ComparisonResult
 from cloze.comparison.compare import finish
 from cloze.comparison.design import Design, budgets_of, candidates_of, tasks_of, transfers_of
-from cloze.comparison.sentence import as_data, as_records, sentence, table
+from cloze.comparison.page import figures_of
+from cloze.comparison.sentence import as_data, as_records, remarks, rows, sentence, table
 from cloze.errors import Say
 from cloze.hub import local_folder
 from cloze.jobs import workers_on
+from cloze.reports.plot import Figures
 
 
 class Comparison:
@@ -51,6 +53,13 @@ class Comparison:
 
     def __repr__(self) -> str:
         return f"{table(self.answer)}\n\nPage: {self.page}"
+
+    def _repr_html_(self) -> str:
+        return result_html(*rows(self.answer), remarks(self.answer), self.page)
+
+    def plot(self) -> Figures:
+        """The figures of the page: scores with their spread over seeds, and what they cost."""
+        return Figures(figures_of(self.answer))
 
 
 @checked

@@ -19,9 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.api.predictions import Predictions
+from cloze.api.summary import model_html, model_line
 from cloze.api.texts import as_list, for_each_text
 from cloze.arguments import checked
 from cloze.checkpoint.build import Loaded, load_checkpoint
+from cloze.corpus.readers.hub_tables import local_table
 from cloze.decoding.filling import Filled, fill
 from cloze.decoding.generating.drafting import Draft
 from cloze.decoding.generating.generation import Generated, generate
@@ -36,15 +38,16 @@ from cloze.decoding.scores.windows import Windows
 from cloze.decoding.unknown import vector_remarks
 from cloze.decoding.vectors.embedding import Pooling, embed, length_of, sentence_head
 from cloze.decoding.vectors.neighbours import Method, Neighbour, analogy, neighbours
+from cloze.decoding.vectors.prompted import prompted
 from cloze.decoding.vectors.word_sets import fitting
 from cloze.errors import CheckpointError, ClozeError, UserError
 from cloze.hub import local_folder, publish
 from cloze.interop.vectors import Vectors, open_vectors
 from cloze.interop.vectors.checkpoint import has_vectors
 from cloze.recipe.user_files import import_files
+from cloze.reports.plot import Figures, plot_run
 from cloze.runs.finetuning.measure_result import with_pictures
 from cloze.tasks.evaluation import cut_of, evaluate, predict
-from cloze.tasks.evaluation_text import NGRAMS
 from cloze.tasks.given import given_examples
 from cloze.tasks.in_memory import each_text
 from cloze.tasks.result import contents_of, load_tuned
@@ -132,21 +135,11 @@ class Model:
 
     def __repr__(self) -> str:
         """One line: the kind of model, its size, its methods."""
-        loaded = self.checkpoint
-        sizes = [f"{name} {loaded.network_arguments[name]}" for name in ("layers", "width") if name in loaded.network_arguments]
-        what = ", ".join([loaded.imported.model.part, *sizes])
-        among = f" among {_listed(self.labels)}" if self.labels else ""
-        tuned = f"; {', '.join(self.tasks) or self.task}{among}" if self.task or self.tasks else ""
-        ngrams = (self.described.get("ngrams") or {}).get("dev", {}) if self.metrics else {}
-        figures = "".join(
-            f", {name} {value:.4f} on dev" + (f" ({NGRAMS} {ngrams[name]:.4f})" if name in ngrams else "")
-            for name, value in list(self.metrics.items())[:1]
-        )
-        stopped = "" if self.outcome is None or self.outcome.finished else f"; stopped at step {self.outcome.step:,}"
-        return (
-            f"<cloze.Model {self.folder.name!r}: {what}, {loaded.parameters:,} parameters, {loaded.tokenizer.kind} of "
-            f"{loaded.tokenizer.size:,}{tuned}{figures}{stopped}; can {', '.join(self.can) or 'nothing'}>"
-        )
+        return model_line(self)
+
+    def _repr_html_(self) -> str:
+        """The same as tables, with losses and scores, for notebooks."""
+        return model_html(self)
 
     @overload  # a string is an iterable of strings, too, and comes first
     def fill(  # type: ignore[overload-overlap]
@@ -241,7 +234,7 @@ class Model:
 
     def embed(
         self, texts: str | Texts, *, layer: int = -1, pooling: Pooling | None = None, normalise: bool = False,
-        length: int | None = None, language: str | None = None, batch: int | None = None,
+        length: int | None = None, prompt: str | None = None, language: str | None = None, batch: int | None = None,
     ) -> NDArray[np.float32]:
         """One vector per text. Texts that are too long are cut, with a warning; that of a text without tokens is zero.
 
@@ -251,6 +244,7 @@ class Model:
             pooling: mean, max, first or summary; default: as the checkpoint was trained to give vectors, else mean.
             normalise: Divide each vector by its length, so that dot products are cosines.
             length: The most tokens to read of a text.
+            prompt: The name of a prompt of the folder, which comes before each text; default: the folder's default, if any.
             language: The language of the texts, for networks that read one.
             batch: Texts at once; default: by their length.
 
@@ -260,7 +254,8 @@ class Model:
         self._require("embed", self._require_states)
         reader = Reader.of(self.checkpoint, language=language)
         strings, alone = as_list(texts)
-        framed = reader.encode(strings, max_length=length or (length_of(self.checkpoint) if pooling is None else None))
+        read_texts = prompted(self.checkpoint, strings, prompt, usual=pooling is None and layer == -1)
+        framed = reader.encode(read_texts, max_length=length or (length_of(self.checkpoint) if pooling is None else None))
         if cut := sum(row.cut > 0 for row in framed):
             most = max(map(len, framed))
             warnings.warn(f"{cut} of {len(strings)} texts have more than {most} tokens and lost their end.", stacklevel=2)
@@ -374,7 +369,7 @@ class Model:
         """
         self._require("evaluate", lambda: contents_of(self.folder))
         learner, task_json = self._learned(task, length)
-        source = Path(rows) if isinstance(rows, str) else rows
+        source = local_table(str(rows)) if isinstance(rows, (str, Path)) else rows
         constant_answer = (task_json.get("baseline") or {}).get("always")
         with self._reading(encoding), given_examples(learner.task, source, labelled=True) as examples:
             learner = self._shown(learner, items, task, length, examples)
@@ -410,6 +405,14 @@ class Model:
     def vectors(self) -> Vectors:
         """The word vectors: `words`, `matrix` (N, D), `vector(word)`."""
         return open_vectors(self.folder)
+
+    def plot(self) -> Figures:
+        """The losses of the training with their baselines, and the scores on dev, as figures: `plot().save("losses.svg")`.
+
+        Raises:
+            CheckpointError: The folder has no log: it is not that of a training.
+        """
+        return plot_run(self.folder, what="model.plot")
 
     def save(self, folder: str | Path) -> Path:
         """Write the model to a new folder that `cloze.load` and transformers open, without training text or checkpoints."""
@@ -489,8 +492,3 @@ def _works(need: Callable[[], Any]) -> bool:
     except ClozeError:
         return False
     return True
-
-
-def _listed(labels: Sequence[str]) -> str:
-    listing = ", ".join(labels[:4])
-    return listing if len(labels) <= 4 else f"{listing} and {len(labels) - 4} more"

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cloze import html_parts
 from cloze.errors import UserError
-from cloze.tasks.evaluation_text import html_table
 from cloze.tasks.prediction_files import flat_rows
 from cloze.tasks.task import Prediction
 
@@ -41,8 +41,8 @@ class Predictions(list[Any]):
         """A table of the first ones, for notebooks."""
         rows = list(flat_rows(self[:SHOWN]))[:SHOWN]
         names = list(dict.fromkeys(name for row in rows for name in row))
-        more = f"<p>{len(self):,} predictions, the first {SHOWN} rows are shown.</p>" if len(self) > SHOWN else ""
-        return html_table([{name: _short(row.get(name, "")) for name in names} for row in rows]) + more
+        more = f"{len(self):,} predictions, the first {SHOWN} rows are shown." if len(self) > SHOWN else ""
+        return html_parts.table([{name: _short(row.get(name, "")) for name in names} for row in rows]) + html_parts.line(more)
 
 
 def _short(value: Any) -> Any:

@@ -6,18 +6,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cloze.api.cells import Files, Texts, cells_run, paths_of, typed_task
+from cloze.api.cells import Files, Texts, cells_run, paths_of, result_html, typed_task
 from cloze.api.train import Values, overrides_of
 from cloze.arguments import checked
 from cloze.comparison.design import Design, budgets_of, tasks_of
 from cloze.comparison.search import search_of
 from cloze.comparison.space import space_of
-from cloze.comparison.standings import SweepFinding, as_records, sentence, table
+from cloze.comparison.standings import SweepFinding, as_records, remarks, rows, sentence, table
 from cloze.comparison.sweep import Sweep, keep_of, rungs_of
-from cloze.comparison.sweep_page import finish
+from cloze.comparison.sweep_page import curves, finish, value_figures
 from cloze.errors import Say
 from cloze.hub import local_folder
 from cloze.jobs import workers_on
+from cloze.reports.plot import Figures
 
 
 class Swept:
@@ -60,6 +61,13 @@ class Swept:
 
     def __repr__(self) -> str:
         return f"{table(self.finding)}\n\nPage: {self.page}"
+
+    def _repr_html_(self) -> str:
+        return result_html(*rows(self.finding), remarks(self.finding), self.page)
+
+    def plot(self) -> Figures:
+        """The figures of the page: the losses of all trials, and losses against values."""
+        return Figures([*curves(self.finding), *value_figures(self.finding)])
 
 
 @checked

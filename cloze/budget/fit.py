@@ -342,7 +342,8 @@ def _offsets(recipe: Recipe, part: PartSpec) -> list[int]:
     bidirectional = all(entry.order == "open" for entry in recipe.entries.values())
     edits = [edit.part for entry in recipe.entries.values() for edit in entry.exercise]
     runs = any(edit.arguments.get("unit") in RUNS for edit in edits)
-    fits = class_of("network", part.name).fits_offsets and learned and drawn and bidirectional and not runs
+    shared = (part.arguments.get("attention") or {}).get("key_value_heads")
+    fits = class_of("network", part.name).fits_offsets and learned and drawn and bidirectional and not runs and not shared
     return offsets_of(part) or (OFFSETS[: part.arguments.get("heads") or 1] if fits else [])  # within the first layer
 
 

@@ -53,6 +53,7 @@ class InResidual(nn.Module):
     def __init__(self, norm_place: Any, bottleneck: AdapterBottleneck) -> None:
         super().__init__()
         self.place, self.bottleneck, self.pre = norm_place, bottleneck, norm_place.pre
+        self.norms_sum: bool = norm_place.norms_sum
 
     def connect(self, x: Tensor, function: Function, norm: Function, drop: Function, take: Function) -> Tensor:
         """As in `NormPlace`."""
@@ -71,7 +72,7 @@ class AfterResidual(InResidual):
     def connect(self, x: Tensor, function: Function, norm: Function, drop: Function, take: Function) -> Tensor:
         """As in `NormPlace`."""
         states: Tensor
-        if self.pre:
+        if not self.norms_sum:
             states = self.place.connect(x, function, norm, drop, take)
             return states + self.bottleneck(states)
         states = self.place.connect(x, function, lambda z: norm(z + self.bottleneck(norm(z))), drop, take)

@@ -38,6 +38,7 @@ class Averaged(nn.Module):
     ) -> None:
         super().__init__()
         self.place, self.pre, self.attention, self.dropout = norm_place, norm_place.pre, attention, dropout
+        self.norms_sum: bool = norm_place.norms_sum
         self.drop_net, self.clock, self.name = drop_net, clock, name
 
     def shares(self) -> tuple[Tensor | float, Tensor | float]:

@@ -15,7 +15,7 @@ from cloze.errors import CheckpointError
 from cloze.interop.arguments import complete, flat
 from cloze.networks.blocks.computed import is_added
 from cloze.networks.blocks.layer_inputs import LayerInputs
-from cloze.networks.choices import Band
+from cloze.networks.choices import Band, Rotary
 from cloze.registry import lookup, parameters, register
 
 
@@ -57,6 +57,9 @@ class KeepLayers(Change):
             changed[name] = sum(layer < full[name] for layer in layers)
         if band_of(full) is not None:
             changed["attention"] = {**full["attention"], "band": _band_of_kept(layers, shape, full)}
+        if not all(is_rotated(full, layer) for layer in range(sum(stacks.values()))):
+            skip_every = _skipped_of_kept(layers, shape, full)
+            changed["positions"] = {"rotary": {**full["positions"]["rotary"], "skip_every": skip_every}}
         return changed
 
     def weights(self, state: Tensors, transition: Transition) -> Tensors:
@@ -79,6 +82,12 @@ class KeepLayers(Change):
                     f"{shape.origin}: keep_layers: layer {layer} sees {sees[0]}, and layer {number} of the recipe's network "
                     f"would see {sees[1]}.\n"
                     "  Change attention.band of the network, or omit the network to take over the checkpoint's."
+                )
+            if is_rotated(before, layer) != is_rotated(after, number):
+                raise CheckpointError(
+                    f"{shape.origin}: keep_layers: of layer {layer} and layer {number} of the recipe's network, only one has "
+                    "rotary positions.\n"
+                    "  Change positions.rotary.skip_every of the network, or omit the network to take over the checkpoint's."
                 )
         names, origin_names = _names(transition.here), _names(transition.there)
         inside = {origin_names[id(tensor)] for group in origin for tensor in _tensors(group).values()}
@@ -141,15 +150,30 @@ def _band_of_kept(layers: Sequence[int], shape: Shape, full: Mapping[str, Any]) 
     bands = [is_banded(full, layer) for layer in layers]
     if not any(bands):
         return None
-    for every in (None, *range(2, len(bands) + 1)):
-        band = {**full["attention"]["band"], "dense_every": every}
-        if bands == [is_banded({"attention": {"band": band}}, number) for number in range(len(bands))]:
-            return band
+    for first in dict.fromkeys((None, bands.index(True) or None)):
+        for every in (None, *range(2, len(bands) + 1)):
+            band = {**full["attention"]["band"], "dense_every": every, "dense_first": first}
+            if bands == [is_banded({"attention": {"band": band}}, number) for number in range(len(bands))]:
+                return band
     dense = [layer for layer, banded in zip(layers, bands, strict=True) if not banded]
     raise CheckpointError(
         f"{shape.origin}: keep_layers: {_shown(layers)}: of these layers, {_shown(dense)} see all tokens, the others a\n"
-        "  band. In a network, layer 0 and every nth layer see all tokens (attention.band.dense_every), or no layer does.\n"
+        "  band. In a network, layer 0 and every nth layer see all tokens (attention.band.dense_every), or the first layers\n"
+        "  (dense_first), or no layer does.\n"
         f"  Keep layers in such an order, for example {_shown(range(len(bands)))}."
+    )
+
+
+def _skipped_of_kept(layers: Sequence[int], shape: Shape, full: Mapping[str, Any]) -> int | None:
+    """Every how many layers one has no rotary positions, if the kept layers have them as before; None if all have them."""
+    rotated, rotary = [is_rotated(full, layer) for layer in layers], full["positions"]["rotary"]
+    for every in (None, *range(1, len(rotated) + 1)):
+        positions = {"positions": {"rotary": {**rotary, "skip_every": every}}}
+        if rotated == [is_rotated(positions, number) for number in range(len(rotated))]:
+            return every
+    raise CheckpointError(
+        f"{shape.origin}: keep_layers: {_shown(layers)}: every {rotary['skip_every']} layers, one has no rotary positions, and\n"
+        "  of the kept layers others have none. Keep layers so that every nth of them, the nth first, is one without."
     )
 
 
@@ -168,6 +192,14 @@ def is_banded(full: Mapping[str, Any], layer: int) -> bool:
     """Whether a layer of a network with these complete arguments sees a band and not all tokens."""
     band = band_of(full)
     return band is not None and LayerInputs(layer + 1, 2, None, Band(**band)).banded(layer)
+
+
+def is_rotated(full: Mapping[str, Any], layer: int) -> bool:
+    """Whether a layer of a network with these complete arguments has rotary positions, if other layers have."""
+    positions = full.get("positions")
+    rotary = positions.get("rotary") if isinstance(positions, Mapping) else None
+    skip_every = None if rotary is None else rotary.get("skip_every")
+    return LayerInputs(layer + 1, 2, Rotary(skip_every=skip_every), None).rotated(layer)
 
 
 def _tensors(group: nn.Module) -> dict[str, Tensor]:

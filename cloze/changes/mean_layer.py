@@ -80,6 +80,8 @@ def why_not(part: str, arguments: Mapping[str, Any], *, above: bool = False) -> 
         return "its layers share their weights"
     if full.get("attention.band", "some") is not None or full["attention.gate"] or full["attention.norm"]:
         return "its attention is local, gated or normed"
+    if full.get("attention.key_value_heads") or full.get("attention.query_key_norm") or full.get("attention.head_width"):
+        return "its heads share keys and values, norm them, or have a width of their own"
     if full["feed_forward"] != "plain":
         return "its feed-forward is not one of two maps"
     if full["layers"] < 2 and not above:

@@ -26,11 +26,14 @@ Function = Callable[..., Any]
 
 
 class InFront(nn.Module):
-    """A `NormPlace` whose attention also sees keys and values that stand in front of every row: `rows` (K, 2, H, W)."""
+    """A `NormPlace` whose attention also sees keys and values that stand in front of every row: `rows` (K, 2, G, W) for
+    G heads of keys and values, each
+    `shared_by` so many heads of queries."""
 
-    def __init__(self, norm_place: Any, rows: Tensor) -> None:
+    def __init__(self, norm_place: Any, rows: Tensor, shared_by: int) -> None:
         super().__init__()
-        self.place, self.pre = norm_place, norm_place.pre
+        self.place, self.pre, self.shared_by = norm_place, norm_place.pre, shared_by
+        self.norms_sum: bool = norm_place.norms_sum
         self.rows = nn.Parameter(rows)
 
     def connect(self, x: Tensor, attention: AttentionCall, norm: Function, drop: Function, take: Function) -> Tensor:
@@ -48,7 +51,7 @@ class InFront(nn.Module):
     def count_inside(self, counted: Operations, size: SequenceSize) -> None:
         """The products of tokens with the keys and values in front."""
         counted.pass_through(self)
-        counted.add_row_products(size.tokens * self.rows.numel())
+        counted.add_row_products(size.tokens * self.rows.numel() * self.shared_by)
 
 
 def _widened(seen: Visibility, count: int, x: Tensor) -> Visibility:
@@ -122,8 +125,12 @@ class Prefix(Change):
         put_in_front(network, PrefixOffset(self.tokens), self.tokens, of="prefix")
         for layer in network.layers:
             attention, like = layer.attention, layer.attention.out.weight
-            rows = torch.empty(self.tokens, 2, attention.heads, attention.head_width, dtype=like.dtype, device=like.device)
-            layer.around["attention"] = InFront(layer.place_of("attention"), rows.normal_(std=self.std))
+            rows = torch.empty(
+                self.tokens, 2, attention.key_value_heads, attention.head_width, dtype=like.dtype, device=like.device
+            )
+            layer.around["attention"] = InFront(
+                layer.place_of("attention"), rows.normal_(std=self.std), attention.heads // attention.key_value_heads
+            )
 
     def plain(self, network: Any) -> None:
         """Refused."""

@@ -34,7 +34,7 @@ class Crossing(nn.Module):
         width, like = network.width, layer.attention.out.weight
         self.value = nn.Linear(width, width, dtype=like.dtype, device=like.device)
         self.out = nn.Linear(width, width, dtype=like.dtype, device=like.device)
-        self.norm = nn.Identity() if layer.place.pre else copy.deepcopy(layer.inner_norm)
+        self.norm = nn.Identity() if not layer.place.norms_sum else copy.deepcopy(layer.inner_norm)
         self.dropout = Dropout(network.rates.hidden, network.clock)
         for linear in (self.value, self.out):
             draw(linear.weight, "truncated", 0.02)

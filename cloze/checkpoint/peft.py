@@ -29,6 +29,7 @@ from cloze.interop.config import (
     ADAPTER_TASKS,
     ADAPTER_WEIGHTS,
     adapter_class,
+    adapter_weights,
     architecture_of,
     base_of_adapter,
     read_config,
@@ -135,7 +136,7 @@ def _lora(
     tensors, ranks, turned = _updates(lora, {**model.network, **model.changed}, list(_places(choice, plain, imported, pad)))
     saved = _heads(choice, plain, imported, pad)
     usual = Counter(ranks.values()).most_common(1)[0][0]
-    base = choice.architecture.base
+    base = choice.architecture.base_of(choice.cls) or choice.architecture.base
     modules = {name.rpartition(".")[0] if name.startswith(base) else name.partition(".")[0] for name in saved}
     return {**tensors, **{_LEAD + name: tensor for name, tensor in saved.items()}}, {
         "peft_type": "LORA", "r": usual, "lora_alpha": lora.scale * usual, "lora_dropout": 0.0, "bias": "none",
@@ -162,7 +163,7 @@ def read_peft(folder: Path) -> Imported:
     imported = import_folder(base)
     if imported.architecture is None:
         raise CheckpointError(f"{base}: is no model of transformers; peft's updates need one.")
-    tensors = read_tensors(folder / TENSORS)
+    tensors = read_tensors(adapter_weights(folder))
     method = METHODS.get(str(config.get("peft_type")))
     change, state = (_read_updates if method is None else method.read)(path, imported, tensors, config)
     model = replace(imported.model, network={**imported.model.network, **state}, changes=(change,))
@@ -195,7 +196,7 @@ def _require_heads(path: Path, imported: Imported, names: set[str]) -> None:
     architecture = ARCHITECTURES[str(imported.architecture)]
     facts = architecture.facts(imported.model.flat, imported.vocab_size, base="", pad=imported.tokenizer.roles.get("[PAD]"))
     network = {name for entry in entries(architecture.rows(imported.model.flat), facts) for name in entry.theirs}
-    trained = sorted(name for name in names if {name, name.removeprefix(architecture.base)} & network)
+    trained = sorted(name for name in names if {name, name.removeprefix(architecture.base_in([name]))} & network)
     if trained:
         raise CheckpointError(
             f"{path}: peft saved {trained[0]} of the network as well, because modules_to_save names it or the vocabulary was "
@@ -220,7 +221,7 @@ def _places(
 ) -> Iterator[PeftTarget]:
     """The linear maps of transformers' model that have one of ours."""
     architecture = choice.architecture
-    lead = (architecture.base if choice.cls.roles else "") if base is None else base
+    lead = architecture.base_of(choice.cls) if base is None else base
     for entry in entries(architecture.rows(model.flat), architecture.facts(model.flat, imported.vocab_size, base=lead, pad=pad)):
         if entry.ours.endswith(".weight") and len(entry.shape) == 2 and entry.move in (SAME, STACKED, TURNED):
             height = entry.shape[0] // len(entry.theirs)
@@ -262,7 +263,7 @@ def _updates(
 def _heads(choice: ArchitectureChoice, model: PortableModel, imported: Imported, pad: int | None) -> dict[str, Tensor]:
     """The tensors of the heads that transformers' class has, under its names."""
     architecture = choice.architecture
-    facts = architecture.facts(model.flat, imported.vocab_size, base=architecture.base if choice.cls.roles else "", pad=pad)
+    facts = architecture.facts(model.flat, imported.vocab_size, base=architecture.base_of(choice.cls), pad=pad)
     tensors: dict[str, Tensor] = {}
     for name, table in choice.placed.items():
         head = model.heads[name]
@@ -283,9 +284,8 @@ def _read_updates(
     }
     pairs: dict[tuple[str, int], _Pair] = {}
     names: dict[str, None] = {}
-    base = base_of_adapter(path.parent)
     for linear in _places(choice, imported.model, imported, imported.tokenizer.roles.get("[PAD]"), base=""):
-        for lead in (_LEAD, _LEAD + architecture.base):
+        for lead in (_LEAD, *(_LEAD + lead for lead in architecture.bases)):
             keys = [f"{lead}{linear.theirs}.lora_{letter}.weight" for letter in "AB"]
             if keys[0] in tensors and (linear.ours, linear.rows.start) not in pairs:
                 pairs[linear.ours, linear.rows.start] = _Pair(
@@ -296,10 +296,11 @@ def _read_updates(
                 here, shape = (len(pair.up), pair.down.shape[1]), (linear.rows.stop - linear.rows.start, width)
                 if here != shape:
                     raise CheckpointError(
-                        f"{path}: the update of {linear.theirs} is for a map of {here[0]} x {here[1]}, and that of {base} has "
-                        f"{shape[0]} x {shape[1]}.\n  base_model_name_or_path names another model: write the folder of the one "
-                        "that was trained on."
+                        f"{path}: the update of {linear.theirs} is for a map of {here[0]} x {here[1]}, and that of "
+                        f"{imported.folder} has {shape[0]} x {shape[1]}.\n  base_model_name_or_path names another model: write "
+                        "the folder of the one that was trained on."
                     )
+    pairs = _joined(pairs, heights)
     left = [name for name in tensors if ".lora_" in name]
     rank, scale = max((len(pair.down) for pair in pairs.values()), default=1), max((p.scale for p in pairs.values()), default=1.0)
     lora = LoRA(rank, scale * rank, _needed(list(names), heights))
@@ -321,6 +322,26 @@ class _Pair(NamedTuple):
     down: Tensor
     up: Tensor
     scale: float
+
+
+def _joined(pairs: Mapping[tuple[str, int], _Pair], heights: Mapping[str, int]) -> dict[tuple[str, int], _Pair]:
+    """The updates, those of maps that only cloze stacks (gate and up of Llama) as one of the whole: their down maps below one
+    another, and each up map in its own rows. Equal down maps, which cloze writes, are one."""
+    joined: dict[tuple[str, int], _Pair] = {}
+    for (name, start), pair in pairs.items():
+        if PARTS.get(name.rpartition(".")[2]) or (start == 0 and len(pair.up) == heights[name]):
+            joined[name, start] = pair
+            continue
+        whole = joined.get((name, 0))
+        rows = pair.up.new_zeros(heights[name], len(pair.down))
+        rows[start : start + len(pair.up)] = pair.up * pair.scale
+        if whole is None:
+            joined[name, 0] = _Pair(pair.down, rows, 1.0)
+        elif whole.down.shape == pair.down.shape and torch.equal(whole.down, pair.down):
+            joined[name, 0] = _Pair(whole.down, whole.up + rows, 1.0)
+        else:
+            joined[name, 0] = _Pair(torch.cat([whole.down, pair.down]), torch.cat([whole.up, rows], 1), 1.0)
+    return joined
 
 
 def _scale(config: Mapping[str, Any], name: str) -> float:

@@ -21,8 +21,8 @@ from cloze.checkpoint.plain_form import in_plain_form
 from cloze.errors import CheckpointError
 from cloze.interop import Imported, PortableHead, PortableModel, import_folder
 from cloze.interop.config import is_adapter
-from cloze.interop.export import DESCRIPTION, OWN_CHANGED, OWN_HEADS
-from cloze.interop.files import read_json, read_tensors, write_json, write_tensors
+from cloze.interop.export import OWN_CHANGED, OWN_HEADS
+from cloze.interop.files import DESCRIPTION, read_json, read_tensors, write_json, write_tensors
 from cloze.interop.own import own_description
 from cloze.reading import Reading
 from cloze.recipe.changes import read_by

@@ -323,6 +323,12 @@ def _require_fit(start: WarmStart, transition: Transition, recipe: Recipe, label
     misfit = start.misfit
     if not misfit and differ:
         misfit = f"{differ[0]} is {old[differ[0]]} in the checkpoint and {new[differ[0]]} in the recipe"
+    widths = [name for name in old.keys() & new.keys() if _of_items(name) and old[name] != new[name]]
+    if misfit and widths:
+        raise CheckpointError(
+            f"{refused}it reads items of {old[widths[0]]} numbers each, and those of the text have {new[widths[0]]}.\n"
+            "  Make their features as for its training text: cloze features PICTURES with the same --model or --with."
+        )
     if misfit and transition.here.of_documents:
         raise CheckpointError(
             f"{refused}{misfit}.\n"
@@ -333,6 +339,11 @@ def _require_fit(start: WarmStart, transition: Transition, recipe: Recipe, label
     if misfit:
         way = _own_recipe(folder) if here.part == origin.part else _way_out(folder, label, old, new)
         raise CheckpointError(f"{refused}{misfit}.\n  {way}")
+
+
+def _of_items(argument: str) -> bool:
+    """Whether an argument of a network is the width of the features that it reads, of whatever kind its items are."""
+    return argument.startswith("items.") and argument.endswith(".width")
 
 
 def _own_recipe(folder: Path) -> str:

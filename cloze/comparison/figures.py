@@ -6,16 +6,16 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from markupsafe import Markup, escape
+from markupsafe import escape
 
 from cloze.comparison.answer import ComparisonResult
 from cloze.comparison.costs import Cost
 from cloze.comparison.sentence import points
 from cloze.comparison.statistics import LEVEL, quantile, summary
-from cloze.reports.figures import COLOURS, PlotLine, Scale, chart, ticks
+from cloze.reports.figures import COLOURS, Drawing, PlotLine, Scale, chart, ticks
 from cloze.reports.sections import Figure
 
-_ROW, _AXIS = 42, 34  # pixels
+_ROW, _AXIS, _WIDTH = 42, 34, 720  # pixels
 
 
 class SeedScores(NamedTuple):
@@ -40,7 +40,7 @@ def interval(values: Sequence[float], most: float | None = None) -> tuple[float,
     return max(low, min(0.0, *values)) if most is not None else low, high if most is None else min(high, most)
 
 
-def spreads(systems: Sequence[SeedScores], *, title: str, usual: float | None = None, most: float | None = 1.0) -> Markup:
+def spreads(systems: Sequence[SeedScores], *, title: str, usual: float | None = None, most: float | None = 1.0) -> Drawing:
     """A row per system: a dot per seed, a mark at the mean, a line over its 95 % interval; `usual` is the score of
     the usual answer, shown where it lies among them.
 
@@ -64,7 +64,7 @@ def spreads(systems: Sequence[SeedScores], *, title: str, usual: float | None = 
         parts.append(f'<text class="label" x="{x}" y="{bottom + 30}" text-anchor="{anchor}">usual answer</text>')
     parts += [_spread(system, at, _ROW * row, most) for row, system in enumerate(systems)]
     parts.append(f'<line class="axis" x1="0" x2="100%" y1="{bottom}" y2="{bottom}"/></svg>')
-    return Markup("".join(parts))
+    return Drawing.of(parts, _WIDTH, height)
 
 
 def _spread(scores: SeedScores, at: Scale, top: int, most: float | None) -> str:

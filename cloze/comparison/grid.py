@@ -29,6 +29,7 @@ from cloze.corpus.stores.store import file_hash
 from cloze.recipe.recipe import PartSpec, Recipe
 from cloze.recipe.user_files import copies_in, files_of
 from cloze.runs.request import to_be_fitted
+from cloze.text.tokenizer import Tokenizer
 from cloze.training.schedule.budget import Budget
 
 Result = dict[str, Any]
@@ -113,7 +114,7 @@ class Grid:
         identity = {
             "corpus": self.corpus, "texts": canonical.get("texts"), "format": design.text_format,
             "source": [next(iter(source)), next(iter(source.values())).get("languages")],
-            "tokenizer": None if design.tokenizer is None else self._digest(design.tokenizer / "tokenizer.json"),
+            "tokenizer": None if design.tokenizer is None else self._digest_of_tokenizer(design.tokenizer),
             **self._code(recipe.texts, recipe.sources),
         }  # fmt: skip
         request = {
@@ -150,6 +151,11 @@ class Grid:
             return store_digest(Store.open(paths[0]))
         digests = [self._digest(Path(file)) for file in corpus_files(paths, self.design.text_format)]
         return sha256("".join(digests).encode()).hexdigest()
+
+    def _digest_of_tokenizer(self, folder: Path) -> str:
+        """The digest of tokenizer.json, or of what the files of an older layout say."""
+        file = folder / "tokenizer.json"
+        return self._digest(file) if file.is_file() else Tokenizer.load(folder).hash
 
     def _digest(self, path: Path) -> str:
         """A digest of a file, or of all files of a folder; a source of text that is neither (python-docs) goes by its name."""

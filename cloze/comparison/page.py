@@ -44,6 +44,14 @@ def write_page(answer: ComparisonResult, out: Path, *, command: str = "") -> Pat
     return target
 
 
+def figures_of(answer: ComparisonResult) -> list[Figure]:
+    """The figures of the page, in its order."""
+    first = first_figure(answer)
+    return [
+        *([] if first is None else [first]), *task_figures(answer), *figures.cost_figures(answer), *figures.loss_figures(answer)
+    ]  # fmt: skip
+
+
 def first_figure(answer: ComparisonResult) -> Figure | None:
     """The mean over tasks of every system."""
     spreads = [

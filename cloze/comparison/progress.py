@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterable
@@ -12,8 +11,8 @@ from pathlib import Path
 from typing import TextIO
 
 from cloze.comparison.cell import LOG, Cell, Cells
+from cloze.display import choose_display, duration
 from cloze.errors import Say
-from cloze.training.log import duration
 
 REFRESH = 20.0  # seconds between lines where the output is no terminal
 NAMED = 3  # running cells that the line names
@@ -22,21 +21,21 @@ _LEAST = 0.02  # a run that has done less than this share says little about its 
 
 
 class StatusLine:
-    """A line that rewrites itself on a terminal, else one from time to time.
+    """How far the cells are, on the display of this process or on a `stream`.
 
     The time left is that of the cells of each stage: the mean of those that this process has seen, and of those that run, as far
     as their logs say. If cells of some stage have not been seen yet, the line says "more than".
     """
 
     def __init__(self, grid: Cells, count: int, *, say: Say, stream: TextIO | None = None) -> None:
-        self.grid, self.count, self.say, self.stream = grid, count, say, stream or sys.stderr
+        self.grid, self.count, self.say, self.display = grid, count, say, choose_display(stream)
         self.total = Counter(grid.counts())
         done = {cell.key: cell.stage for cell in grid.cells() if grid.result(cell) is not None}
         self.done: Counter[str] = Counter(done.values())
         self.running: dict[str, tuple[Cell, float]] = {}  # and when they were started
         self.begun: dict[str, float] = {}  # the part of a run that an earlier process has done
         self.took: dict[str, list[float]] = {}  # by stage, the seconds of the cells that this process has seen
-        self.shown, self.width = -float("inf"), 0
+        self.shown = -float("inf")
 
     def started(self, cell: Cell) -> None:
         """A cell was started."""
@@ -50,13 +49,13 @@ class StatusLine:
             self.done[cell.stage] += 1
             self.took.setdefault(cell.stage, []).append(seconds)
         else:
-            self.close()
+            self.display.keep()
             self.say(f"failed: {cell.label} ({cell.stage}): {failure.splitlines()[0]}")
 
     def show(self) -> None:
         """Show how far it is."""
-        now, live = time.monotonic(), self.stream.isatty()
-        if not live and now - self.shown < REFRESH:
+        now = time.monotonic()
+        if not self.display.live and now - self.shown < REFRESH:
             return
         self.shown = now
         parts = {cell.key: self._part(cell, began) for cell, began in self._clocks()}
@@ -66,10 +65,8 @@ class StatusLine:
         running = f"{len(self.running)} running ({', '.join(cells[:NAMED])}{', …' if len(cells) > NAMED else ''})"
         failed = f", {len(self.grid.failed)} failed" if self.grid.failed else ""
         end = f", {running}{self._left(parts, now)}" if self.running else ""
-        line = f"{self.done.total()} of {self.total.total()} cells done{failed}{end}"
-        self.stream.write("\r" + line.ljust(self.width) if live else line + "\n")
-        self.stream.flush()
-        self.width = len(line)
+        done, total = self.done.total(), self.total.total()
+        self.display.show(f"{done} of {total} cells done{failed}{end}", done / max(total, 1))
 
     def _part(self, cell: Cell, since: float) -> float | None:
         """How much of a cell is done, by its log if that is newer than `since`."""
@@ -101,10 +98,8 @@ class StatusLine:
         return f", {about} {duration(max(seconds, 0.0) / self.count)} left"
 
     def close(self) -> None:
-        """End the rewritten line."""
-        if self.stream.isatty() and self.width:
-            self.stream.write("\n")
-            self.width = 0
+        """Leave the last line as it is."""
+        self.display.keep()
 
 
 def part_done(log: Path, since: float) -> float | None:

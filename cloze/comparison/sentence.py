@@ -233,11 +233,16 @@ def table(answer: ComparisonResult) -> str:
     widths = [max(len(row[i]) for row in (columns, *body)) for i in range(len(columns))]
     lines = ["  ".join([row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))]).rstrip()
              for row in (columns, *body)]
-    lines += ["", *costs_to_reach(answer), sentence(answer), *(f"note: {caveat}" for caveat in caveats(answer))]
+    return "\n".join([*lines, "", *remarks(answer)])
+
+
+def remarks(answer: ComparisonResult) -> list[str]:
+    """The lines below the table: costs, the sentence, caveats and failures."""
+    lines = [*costs_to_reach(answer), sentence(answer), *(f"note: {caveat}" for caveat in caveats(answer))]
     for failure in answer.failures:
         reason = "\n  ".join(failure.reason.splitlines())
         lines += [f"  {failure.cell} ({failure.kind}): {reason}", f"    log: {failure.log}", f"    again: {failure.again}"]
-    return "\n".join(lines)
+    return lines
 
 
 def costs_to_reach(answer: ComparisonResult) -> list[str]:

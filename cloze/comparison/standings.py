@@ -253,13 +253,18 @@ def table(finding: SweepFinding) -> str:
         "  ".join([row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))]).rstrip()
         for row in (columns, *body)
     ]
-    lines += ["", sentence(finding), *(f"note: {note}" for note in notes(finding))]
+    return "\n".join([*lines, "", *remarks(finding)])
+
+
+def remarks(finding: SweepFinding) -> list[str]:
+    """The lines below the table: the sentence, notes, the run of the best trial, and failures."""
+    lines = [sentence(finding), *(f"note: {note}" for note in notes(finding))]
     if finding.best is not None:
         lines.append(f"its run: {finding.best.folder}")
     for failure in finding.failures:
         reason = "\n  ".join(failure.reason.splitlines())
         lines += [f"  {failure.cell} ({failure.kind}): {reason}", f"    log: {failure.log}", f"    again: {failure.again}"]
-    return "\n".join(lines)
+    return lines
 
 
 def as_records(finding: SweepFinding) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from cloze import html_parts
 from cloze.decoding.layout import Framed
 from cloze.decoding.lengths import by_length
 from cloze.decoding.links import LABELS, Links, labels_of, with_links
@@ -37,6 +38,14 @@ class Filled:
     given: str
     masks: tuple[tuple[Candidate, ...], ...]
     best: str
+
+    def _repr_html_(self) -> str:
+        """The candidates of each mask in a row, for notebooks."""
+        rows = [
+            {"mask": number, **{str(rank): f"{c.word} {100 * c.probability:.1f} %" for rank, c in enumerate(candidates, 1)}}
+            for number, candidates in enumerate(self.masks, 1)
+        ]  # fmt: skip
+        return html_parts.table(rows, caption=self.given)
 
 
 def fill(

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from cloze.corpus.items import ItemSet, StoredItems, read_pictures
 from cloze.corpus.items.item_store import FEATURES
 from cloze.corpus.items.item_writer import checked, kind_of
-from cloze.corpus.items.readers import Picture
+from cloze.corpus.items.picture import Picture
 from cloze.errors import CheckpointError, CorpusError, UserError, counted, propose
 
 Int64 = NDArray[np.int64]
@@ -81,7 +81,7 @@ def require_items(loaded: Any, sets: Mapping[str, ItemSet], whose: str) -> None:
         if kinds[FEATURES].width != width:
             raise CorpusError(
                 f"{whose}: its items {name!r} have {kinds[FEATURES].width} numbers each, and the network reads {width}.\n"
-                "  Make features as for its training text: cloze features PICTURES with the same --with and --size."
+                "  Make features as for its training text: cloze features PICTURES with the same --model, or --with and --size."
             )
 
 

@@ -1,11 +1,12 @@
-"""Progress: what is done, how fast, how long it will take. On a terminal it is one line, from the third second on; in a file a
-further line, first after half a minute and then ever more rarely."""
+"""Progress: what is done, how fast, how long it will take. From the third second on, a line that is rewritten; in a file further
+lines, the first after half a minute and then ever more rarely."""
 
 from __future__ import annotations
 
-import sys
 import time
 from typing import TextIO
+
+from cloze.display import choose_display, duration
 
 _RARELY = 30.0  # seconds between two lines of a file, or a tenth of the time so far
 
@@ -19,10 +20,9 @@ class DecodingProgress:
 
     def __init__(self, total: int, unit: str, stream: TextIO | None = None) -> None:
         self.total, self.unit = total, unit
-        self.stream = stream or sys.stderr
+        self.display = choose_display(stream)
         self.done = 0
         self.started = self.shown = time.monotonic()
-        self.width = 0
 
     def __enter__(self) -> DecodingProgress:
         return self
@@ -31,40 +31,18 @@ class DecodingProgress:
         """Add `done` units; `note` is shown after the figures."""
         self.done += done
         now = time.monotonic()
-        terminal = self.stream.isatty()
-        pause = 0.2 if terminal else max(_RARELY, (now - self.started) / 10)
+        pause = 0.2 if self.display.live else max(_RARELY, (now - self.started) / 10)
         if now - self.started < 2.0 or now - self.shown < pause:
             return
         self.shown = now
         rate = self.done / (now - self.started)
         left = (self.total - self.done) / rate if rate else 0.0
-        text = f"  {self.done:,} of {self.total:,} {self.unit}, {rate:,.0f}/s, {duration(left)} left{note}"
-        if terminal:
-            self._write(text)
-        else:
-            print(text.strip(), file=self.stream, flush=True)
-
-    def _write(self, text: str) -> None:
-        self.stream.write("\r" + text.ljust(self.width))
-        self.stream.flush()
-        self.width = len(text)
+        line = f"{self.done:,} of {self.total:,} {self.unit}, {rate:,.0f}/s, {duration(left)} left{note}"
+        self.display.show(line, self.done / max(self.total, 1))
 
     def clear(self) -> None:
         """Take the line away, before something else is printed."""
-        if self.width:
-            self._write("")
-            self.stream.write("\r")
-            self.width = 0
+        self.display.clear()
 
     def __exit__(self, *exception: object) -> None:
         self.clear()
-
-
-def duration(seconds: float) -> str:
-    """`42 s`, `3 min 05 s`, `2 h 10 min`."""
-    total = round(seconds)
-    if total < 60:
-        return f"{total} s"
-    if total < 3600:
-        return f"{total // 60} min {total % 60:02d} s"
-    return f"{total // 3600} h {total % 3600 // 60:02d} min"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +14,7 @@ from cloze.interop.model import PortableHead, PortableModel
 from cloze.reading import Reading
 
 #: Our activation → the name in config.json. Several of their names map to one of ours: see `ACTIVATIONS_BACK`.
-ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_new", "relu": "relu"}
+ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_new", "relu": "relu", "silu": "silu"}
 ACTIVATIONS_BACK = {
     "gelu": "gelu",
     "gelu_python": "gelu",
@@ -22,6 +22,8 @@ ACTIVATIONS_BACK = {
     "gelu_fast": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
     "relu": "relu",
+    "silu": "silu",
+    "swish": "silu",
 }
 
 #: Arguments that no line of a table or key of config.json has to mention: `Architecture.objections` looks at them itself.
@@ -108,12 +110,14 @@ NAMED_ROLES = frozenset({"classifier", "tagger"})
 
 @dataclass(frozen=True)
 class ModelClass:
-    """A class of transformers, the roles of its heads, the auto class that opens it, and the Hub's name of its pipeline."""
+    """A class of transformers, the roles of its heads, the auto class that opens it, and the Hub's name of its pipeline. `base`:
+    the prefix of the body in this class, where it is not that of the architecture."""
 
     name: str
     roles: frozenset[str]
     auto: str
     pipeline: str | None = None
+    base: str | None = None
 
 
 @dataclass(frozen=True)
@@ -150,6 +154,7 @@ class Architecture:
         blank: Buffers that must be zero because our network lacks them.
         shifted: Positions begin after the id of [PAD].
         pooled: The class without heads has a pooling layer.
+        framed: The tokenizer of a folder says which special tokens stand around a text, and `reading` holds if it says nothing.
         generates: transformers generates with it.
         until: The last version of transformers that has the classes; None: the newest has them.
     """
@@ -187,8 +192,23 @@ class Architecture:
     blank: tuple[str, ...] = ()
     shifted: bool = False
     pooled: bool = False
+    framed: bool = False
     generates: bool = False
     until: str | None = None
+
+    @property
+    def bases(self) -> list[str]:
+        """Every prefix of the body."""
+        return list(dict.fromkeys([self.base, *(cls.base for cls in self.classes if cls.base is not None)]))
+
+    def base_of(self, cls: ModelClass) -> str:
+        """The prefix of the body in a class; empty in the one without heads."""
+        return (self.base if cls.base is None else cls.base) if cls.roles else ""
+
+    def base_in(self, names: Iterable[str]) -> str:
+        """The prefix that the tensors of these names have before the body; empty if there is none."""
+        names = list(names)
+        return next((base for base in self.bases if any(name.startswith(base) for name in names)), "")
 
     def setting(self, ours: str) -> Setting | None:
         """The setting of one of our arguments; None if `read` and `write` handle it."""

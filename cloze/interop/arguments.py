@@ -25,6 +25,13 @@ DERIVED: Mapping[str, Callable[[Flat], Any]] = MappingProxyType({
     "decoder_layers": lambda flat: flat["layers"],
 })
 
+#: Values that say no more than None does, in networks with attention.
+REDUNDANT: Mapping[str, Callable[[Flat], Any]] = MappingProxyType({
+    "attention.head_width": lambda flat: flat["width"] / flat["heads"],
+    "attention.key_value_heads": lambda flat: flat["heads"],
+    "attention.output_bias": lambda flat: flat["attention.biases"],
+})
+
 
 def complete(arguments: Mapping[str, Any], part: str = "transformer") -> dict[str, Any]:
     """A network's arguments with every default and every derived value filled in, parts and sections as data.
@@ -40,11 +47,14 @@ def flat(arguments: Mapping[str, Any], part: str = "transformer") -> dict[str, A
 
 
 def derived(arguments: Flat) -> dict[str, Any]:
-    """Flat arguments, with the values that follow from others filled in."""
+    """Flat arguments, with the values that follow from others filled in, and without those of `REDUNDANT`."""
     full = dict(arguments)
     for name, derive in DERIVED.items() if "heads" in full else ():
         if name in full and full[name] is None:
             full[name] = derive(full)
+    for name, plain in REDUNDANT.items():
+        if full.get(name) is not None and full[name] == plain(full):
+            full[name] = None
     if "embedding.project" in full:
         full["embedding.project"] = bool(full["embedding.project"]) or full["embedding.width"] != full["width"]
     return full

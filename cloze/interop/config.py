@@ -13,12 +13,14 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 
 from cloze.errors import CheckpointError, did_you_mean, nearest, propose
+from cloze.hub import is_name, local_folder
 from cloze.interop.architecture import ACTIVATIONS_BACK, ARCHITECTURES, Architecture, ModelClass
-from cloze.interop.files import names_of_weights, read_json
+from cloze.interop.files import names_of_weights, read_json, read_tensors
 from cloze.untrusted import require_ordinary
 
 CONFIG, OLD_CONFIG = "config.json", "bert_config.json"
 ADAPTER_CONFIG, ADAPTER_WEIGHTS, ADAPTER_LEAD = "adapter_config.json", "adapter_model.safetensors", "base_model.model."
+_ADAPTER_PICKLE = "adapter_model.bin"  # of peft before 0.5
 #: peft's types of tasks → the auto classes of transformers that they are for.
 ADAPTER_TASKS: Mapping[str, str] = {
     "SEQ_CLS": "AutoModelForSequenceClassification", "TOKEN_CLS": "AutoModelForTokenClassification",
@@ -88,15 +90,27 @@ def classes_of(architecture: Architecture, config: Mapping[str, Any]) -> list[Mo
 
 
 def base_of_adapter(folder: Path) -> Path:
-    """The folder with the network that peft trained; a `CheckpointError` if it is not here."""
-    name = str(read_json(folder / ADAPTER_CONFIG, "what peft trained").get("base_model_name_or_path") or "")
-    base = Path(name)
-    if not name or not base.is_dir():
+    """The folder with the network that peft trained, fetched if it is named by its name on the hub; a `CheckpointError` if
+    there is none."""
+    adapter = read_json(folder / ADAPTER_CONFIG, "what peft trained")
+    name, revision = str(adapter.get("base_model_name_or_path") or ""), adapter.get("revision")
+    if name and Path(name).is_dir():
+        return Path(name)
+    if not is_name(name):
         raise CheckpointError(
-            f"{folder / ADAPTER_CONFIG}: base_model_name_or_path is {name!r}, which is no folder here.\n"
-            "  Write the folder that holds the network there."
+            f"{folder / ADAPTER_CONFIG}: base_model_name_or_path is {name!r}, which is no folder here, and no name of a model on "
+            "the hub.\n  Write the folder that holds the network there, or ORG/NAME."
         )
-    return base
+    try:
+        return local_folder(f"{name}@{revision}" if revision else name)
+    except CheckpointError as problem:
+        raise CheckpointError(f"{folder / ADAPTER_CONFIG}: names the network {problem}") from None
+
+
+def adapter_weights(folder: Path) -> Path:
+    """The file with what peft trained: a pickle if it has no other."""
+    old = folder / _ADAPTER_PICKLE
+    return old if old.is_file() and not (folder / ADAPTER_WEIGHTS).exists() else folder / ADAPTER_WEIGHTS
 
 
 def adapter_class(architecture: Architecture, adapter: Mapping[str, Any]) -> ModelClass | None:
@@ -125,7 +139,10 @@ def _outputs_of_adapter(folder: Path, architecture: Architecture, cls: ModelClas
         for table in architecture.heads if table.role in cls.roles
         for line in table.lines if line.ours.startswith("head.output") and isinstance(line.theirs, str)
     }  # fmt: skip
-    path = folder / ADAPTER_WEIGHTS
+    path = adapter_weights(folder)
+    if path.name == _ADAPTER_PICKLE:
+        shapes = {name.removeprefix(ADAPTER_LEAD): tensor.shape for name, tensor in read_tensors(path).items()}
+        return next((int(shape[0]) for name, shape in shapes.items() if name in outputs), None)
     try:
         require_ordinary(path)
         with safe_open(path, "pt") as file:

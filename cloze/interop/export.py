@@ -18,14 +18,13 @@ from cloze.interop.arguments import complete
 from cloze.interop.card import Card, write_card
 from cloze.interop.choice import ArchitectureChoice, against_hint, choose, usual
 from cloze.interop.embeddings import OWN_EMBEDDINGS, added_up, plain_embeddings
-from cloze.interop.files import WEIGHTS, read_json, staged, write_json, write_tensors
+from cloze.interop.files import DESCRIPTION, WEIGHTS, read_json, staged, write_json, write_tensors
 from cloze.interop.mapping import MappingLine, to_theirs
 from cloze.interop.model import PROBLEMS, Annotating, PortableHead, PortableModel, as_classifier, is_of_texts
 from cloze.interop.sentences import drop_sentences, gives_sentences, sentence_head, write_sentences
 from cloze.reading import Reading
 from cloze.text.tokenizer import Tokenizer
 
-DESCRIPTION = "cloze/network.json"
 OWN_HEADS = "cloze/heads.safetensors"
 OWN_NETWORK = "cloze/network.safetensors"
 OWN_TABLES = "cloze/tables"
@@ -108,7 +107,7 @@ def export_folder(
     for name, tensors in tensor_files.items():
         if not tensors:
             (folder / name).unlink(missing_ok=True)  # files of an earlier model in the folder
-    drop_sentences(folder, pooled)
+    drop_sentences(folder, pooled, prompts=pooled and model.prompts.similarity is not None)
     return remarks
 
 
@@ -149,7 +148,7 @@ def _annotator(layer: str, annotator: Annotating) -> dict[str, Any]:
 def tensors_there(model: PortableModel, choice: ArchitectureChoice, *, vocab_size: int, pad: int | None) -> dict[str, Tensor]:
     """All tensors of model.safetensors under transformers' names."""
     architecture = choice.architecture
-    base = architecture.base if choice.cls.roles else ""
+    base = architecture.base_of(choice.cls)
     facts = architecture.facts(model.flat, vocab_size, base=base, pad=pad)
     result = to_theirs(architecture.rows(model.flat), model.network, facts)
     if architecture.segments is not None and not model.arguments.get("segments"):

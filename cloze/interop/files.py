@@ -14,25 +14,35 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from cloze.errors import CheckpointError
-from cloze.interop.pickled import read_state
+from cloze.interop.pickled import load_state, widened
 from cloze.untrusted import parse_json, read_small, require_ordinary
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 PICKLE = "pytorch_model.bin"
+DESCRIPTION = "cloze/network.json"
 #: The files that may hold a folder's weights: the first that is there counts. An index names its shards.
 _WEIGHT_FILES = (WEIGHTS, INDEX, PICKLE, f"{PICKLE}.index.json")
 _OTHERS = ("tf_model.h5", "flax_model.msgpack", "model.ckpt.index", "bert_model.ckpt.index")
 
+#: What wrappers of modules put in front of every name: torch's DataParallel, and torch.compile.
+_WRAPPERS = ("module.", "_orig_mod.")
+
 T = TypeVar("T")
+
+
+class StoredWeights(NamedTuple):
+    """The tensors of a folder as fp32, and the narrower types in which they are stored, such as `bfloat16`."""
+
+    tensors: dict[str, Tensor]
+    narrow: tuple[str, ...]
 
 
 @contextmanager
@@ -132,9 +142,19 @@ def weights_file(folder: Path) -> Path:
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:
-    """All tensors of a folder as fp32, from one file or from the files that the index names."""
+    """All tensors of a folder as fp32; see `read_stored`."""
+    return read_stored(folder).tensors
+
+
+def read_stored(folder: Path) -> StoredWeights:
+    """All tensors of a folder, from one file or from the files that the index names, without the prefix of a wrapper."""
     path = weights_file(folder)
-    return _read_shards(path) if path.suffix == ".json" else read_tensors(path)
+    stored = _read_shards(path) if path.suffix == ".json" else _stored(path)
+    for wrapper in _WRAPPERS:
+        if all(name.startswith(wrapper) for name in stored):
+            stored = {name.removeprefix(wrapper): tensor for name, tensor in stored.items()}
+    types = {str(tensor.dtype).removeprefix("torch.") for tensor in stored.values() if tensor.is_floating_point()}
+    return StoredWeights(widened(stored), tuple(sorted(types - {"float32", "float64"})))
 
 
 def names_of_weights(folder: Path) -> list[str]:
@@ -147,10 +167,12 @@ def names_of_weights(folder: Path) -> list[str]:
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """One file of safetensors, or of a pickle by its ending, floating-point tensors as fp32."""
-    if path.suffix == ".bin":
-        return read_state(path)
-    loaded = _opened(path, lambda: load_file(path))
-    return {name: t.to(torch.float32) if t.is_floating_point() else t for name, t in loaded.items()}
+    return widened(_stored(path))
+
+
+def _stored(path: Path) -> dict[str, Tensor]:
+    """The same as they are in the file."""
+    return load_state(path) if path.suffix == ".bin" else _opened(path, lambda: load_file(path))
 
 
 def _opened(path: Path, read: Callable[[], T]) -> T:
@@ -181,7 +203,7 @@ def _read_shards(path: Path) -> dict[str, Tensor]:
                 f"{folder / name}: there is no such file; {path.name} places {count} tensors in it.\n"
                 "  Copy the whole folder again."
             )
-        result.update(read_tensors(folder / name))
+        result.update(_stored(folder / name))
     absent = sorted(set(places) - set(result))
     if absent:
         raise CheckpointError(

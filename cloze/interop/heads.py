@@ -14,8 +14,8 @@ from torch import Tensor
 from cloze.errors import CheckpointError
 from cloze.interop.architecture import Architecture, HeadTable
 from cloze.interop.config import classes_of
-from cloze.interop.export import DESCRIPTION, OWN_HEADS
-from cloze.interop.files import WEIGHTS, read_tensors
+from cloze.interop.export import OWN_HEADS
+from cloze.interop.files import DESCRIPTION, WEIGHTS, read_tensors
 from cloze.interop.mapping import TableSizes, to_ours
 from cloze.interop.model import PortableHead, defaults
 from cloze.interop.purpose import as_meant, purpose_of

@@ -16,6 +16,7 @@ from typing import Any
 from torch import Tensor
 
 from cloze.interop.arguments import flat
+from cloze.interop.prompts import NO_PROMPTS, Prompts
 from cloze.objectives.objective import Kind
 from cloze.objectives.transforms import Transform
 from cloze.registry import lookup, made_by, mark_of, parameters
@@ -106,7 +107,7 @@ class PortableModel:
     without an objective), under their names there, so that writing the folder again loses nothing. `input_edits` are the edits
     that compute further inputs from the tokens or from labelled layers, each a registered part and its arguments; `tables` are
     their look-up tables, `annotators` make the layers.
-    `languages` are the names of the ids of the further input `language`.
+    `languages` are the names of the ids of the further input `language`. `prompts` are those of sentence-transformers.
 
     Of a changed network (`change:` in a recipe), `network` is the plain form, which any program reads. `changes` are the lasting
     changes, each a registered part and its arguments, and `changed` holds the tensors that are new or different in the changed
@@ -126,6 +127,7 @@ class PortableModel:
     changes: tuple[tuple[str, Mapping[str, Any]], ...] = ()
     changed: Mapping[str, Tensor] = field(default_factory=dict)
     no_plain_form: str = ""
+    prompts: Prompts = NO_PROMPTS
 
     @property
     def network_type(self) -> Any:

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cloze.errors import CheckpointError
-from cloze.interop.export import DESCRIPTION
-from cloze.interop.files import read_json
+from cloze.interop.files import DESCRIPTION, read_json
 from cloze.reading import Reading
 
 

@@ -15,8 +15,17 @@ from cloze.untrusted import require_ordinary
 
 
 def read_state(path: Path) -> dict[str, Tensor]:
-    """The tensors of a state dictionary that torch saved, on the CPU, floating-point ones as fp32; {'model': …} around it is
-    taken off.
+    """The tensors of `load_state`, floating-point ones as fp32."""
+    return widened(load_state(path))
+
+
+def widened(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors with floating-point ones as fp32."""
+    return {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
+
+
+def load_state(path: Path) -> dict[str, Tensor]:
+    """The tensors of a state dictionary that torch saved, on the CPU, as they are; {'model': …} around it is taken off.
 
     It is read with `weights_only`. What that refuses, and what holds no tensors, is a `CheckpointError`.
     """
@@ -40,10 +49,7 @@ def read_state(path: Path) -> dict[str, Tensor]:
     odd = next((str(name) for name, value in state.items() if isinstance(value, Tensor) and not _is_plain(value)), None)
     if odd is not None:
         raise CheckpointError(f"{path}: {odd} is no plain array of real numbers (sparse, quantised, complex or without data).")
-    tensors = {
-        str(name): tensor.float() if tensor.is_floating_point() else tensor
-        for name, tensor in state.items() if isinstance(tensor, Tensor)
-    }  # fmt: skip
+    tensors = {str(name): tensor for name, tensor in state.items() if isinstance(tensor, Tensor)}
     if not tensors:
         raise CheckpointError(f"{path}: holds no tensor; expected a state dictionary.")
     return tensors

@@ -26,18 +26,20 @@ from cloze.interop.architectures.tower import has_tower, tower_arguments, whole_
 from cloze.interop.arguments import derived, flat, nested
 from cloze.interop.config import architecture_of, classes_of, config_file, read_config
 from cloze.interop.embeddings import own_embeddings
-from cloze.interop.export import DESCRIPTION, OWN_ANNOTATORS, OWN_CHANGED, OWN_NETWORK, OWN_TABLES
-from cloze.interop.files import WEIGHTS, read_tensors, read_weights
+from cloze.interop.export import OWN_ANNOTATORS, OWN_CHANGED, OWN_NETWORK, OWN_TABLES
+from cloze.interop.files import DESCRIPTION, WEIGHTS, read_stored, read_tensors, read_weights, weights_file
 from cloze.interop.heads import names_of, own_names, read_heads
 from cloze.interop.mapping import to_ours
 from cloze.interop.model import Annotating, PortableHead, PortableModel, PortableTable, defaults
 from cloze.interop.own import own_description
+from cloze.interop.prompts import prompts_of
 from cloze.interop.purpose import labels_of
 from cloze.interop.sentences import NAME as SENTENCES
 from cloze.interop.sentences import read_sentences
 from cloze.interop.tokenizer_settings import gives_segments, longest_row
 from cloze.missing import require_checkpoint
 from cloze.reading import Reading
+from cloze.text.layout import saved_frame
 from cloze.text.tokenizer import Tokenizer
 
 
@@ -83,14 +85,14 @@ def import_folder(folder: Path | str) -> Imported:
     config = read_config(folder)
     architecture = architecture_of(folder, config)
     model, labels, remarks = _model(folder, config, architecture, description)
-    tokenizer = Tokenizer.load(folder)
-    _check_vocabulary(folder, tokenizer, model)
+    tokenizer, about_tokens = _fitting(folder, Tokenizer.load(folder), model)
+    remarks += about_tokens
     return Imported(
         folder=folder,
         architecture=architecture.name if model.part == architecture.part else None,
         model=model,
         tokenizer=tokenizer,
-        reading=Reading.of(description["reading"]) if description else _reading(folder, architecture, model),
+        reading=Reading.of(description["reading"]) if description else _reading(folder, architecture, model, tokenizer),
         labels=labels,
         step=int(description.get("step") or 0) if description else 0,
         remarks=tuple(remarks),
@@ -106,13 +108,14 @@ def import_heads(
     `further` are tensors of the heads under transformers' names, which come before those of the folder.
     """
     architecture = architecture_of(folder, config)
-    arguments, tensors = _arguments(folder, config, architecture), {_modern(n): t for n, t in read_weights(folder).items()}
-    base = architecture.base if any(name.startswith(architecture.base) for name in tensors) else ""
-    lead = architecture.base
-    upstream_names = {base + name.removeprefix(lead) if name.startswith(lead) else name: name for name in further}
+    arguments = _arguments(folder, config, architecture)
+    tensors = {_modern(name): tensor for name, tensor in read_weights(folder).items()}
+    base = architecture.base_in(tensors)
+    lead = architecture.base_in(further)
+    upstream_names = {base + name.removeprefix(lead) if lead and name.startswith(lead) else name: name for name in further}
     tensors |= {name: further[upstream] for name, upstream in upstream_names.items()}
     pad = config.get("pad_token_id", 1 if architecture.shifted else 0)
-    facts, source = architecture.facts(arguments, config.get("vocab_size", 30522), base=base, pad=pad), str(folder / WEIGHTS)
+    facts, source = architecture.facts(arguments, config.get("vocab_size", 30522), base=base, pad=pad), str(weights_file(folder))
     _fold_segments(tensors, architecture, config, arguments, base, source)
     _drop_copies(architecture, tensors, base, source)
     network = to_ours(architecture.rows(arguments), tensors, facts, source)
@@ -136,11 +139,14 @@ def _model(
         description = None
         described = None
     arguments = described or arguments
-    tensors = {_modern(name): tensor for name, tensor in read_weights(folder).items()}
-    base = architecture.base if any(name.startswith(architecture.base) for name in tensors) else ""
+    weights = read_stored(folder)
+    tensors = {_modern(name): tensor for name, tensor in weights.tensors.items()}
+    if weights.narrow:
+        remarks.append(f"the weights are stored in {' and '.join(weights.narrow)}; cloze computes and writes in float32.")
+    base = architecture.base_in(tensors)
     pad = config.get("pad_token_id", 1 if architecture.shifted else 0)
     facts = architecture.facts(arguments, config.get("vocab_size", 30522), base=base, pad=pad)
-    source = str(folder / WEIGHTS)
+    source = str(weights_file(folder))
     _fold_segments(tensors, architecture, config, arguments, base, source)
     _drop_copies(architecture, tensors, base, source)
     network = to_ours(architecture.rows(arguments), tensors, facts, source)
@@ -165,7 +171,7 @@ def _model(
     changes, changed = ((), {}) if description is None else _changes(folder, description)
     model = PortableModel(
         nested(arguments, architecture.part), order, network, heads, architecture.part, spare, input_edits, tables,
-        {} if description is None else _annotators(folder, description), languages, changes, changed,
+        {} if description is None else _annotators(folder, description), languages, changes, changed, prompts=prompts_of(folder),
     )
     if description is not None and tower:
         model = whole_of(model, folder, description["part"], description["arguments"])
@@ -202,11 +208,13 @@ def _check_own_arguments(arguments: Mapping[str, Any], architecture: Architectur
             raise CheckpointError(f"{path}: {setting.ours} is {value!r}; expected a number. Copy the file again.")
 
 
-def _reading(folder: Path, architecture: Architecture, model: PortableModel) -> Reading:
+def _reading(folder: Path, architecture: Architecture, model: PortableModel, tokenizer: Tokenizer) -> Reading:
     """How a folder of others reads text; rows end where transformers cuts them, if that is before the network's last position."""
     positions, longest = model.flat.get("positions.max_length"), longest_row(folder)
     limited = positions is not None and longest is not None and longest < positions and not architecture.generates
-    return replace(architecture.reading, max_length=longest) if limited else architecture.reading
+    reading = architecture.reading
+    reading = replace(reading, single=saved_frame(tokenizer, folder)) if architecture.framed else reading
+    return replace(reading, max_length=longest) if limited else reading
 
 
 def _order(config: Mapping[str, Any], architecture: Architecture) -> str:
@@ -243,7 +251,8 @@ def _arguments(folder: Path, config: Mapping[str, Any], architecture: Architectu
         arguments["positions.max_length"] -= pad + 1
     if architecture.segments is not None and arguments.get("segments") and not gives_segments(folder, architecture):
         arguments["segments"] = 0
-    if not arguments.get("head_width") and arguments["width"] % arguments.get("heads", 1):
+    own_width = arguments.get("head_width") or arguments.get("attention.head_width")
+    if not own_width and arguments["width"] % arguments.get("heads", 1):
         raise CheckpointError(
             f"{path}: {arguments['heads']} attention heads do not divide the width {arguments['width']}. Copy the file again."
         )
@@ -402,27 +411,32 @@ def _read_own(folder: Path, description: Mapping[str, Any]) -> Imported:
         changed=changed,
         no_plain_form=str(description.get("no_plain_form", "")),
     )
-    tokenizer = Tokenizer.load(folder)
-    _check_vocabulary(folder, tokenizer, model)
+    tokenizer, _ = _fitting(folder, Tokenizer.load(folder), model)
     return Imported(
         folder=folder, architecture=None, model=model, tokenizer=tokenizer, reading=Reading.of(description["reading"]),
         labels=tuple(description.get("labels") or ()), step=int(description.get("step") or 0),
     )
 
 
-def _check_vocabulary(folder: Path, tokenizer: Tokenizer, model: PortableModel) -> None:
-    """Every id needs a vector. Further vectors are padding that some trainers add, up to the next multiple of 256; mDeBERTa
-    has 251,000 for 250,102 ids, so one in a hundred is padding, too."""
+def _fitting(folder: Path, tokenizer: Tokenizer, model: PortableModel) -> tuple[Tokenizer, list[str]]:
+    """The tokenizer without last special tokens that have no vector, and a remark on them (BART for summaries has no vector for
+    the mask). Every other id needs a vector; up to the next multiple of 256, or a hundredth more (Qwen2, mDeBERTa), further
+    vectors are padding that some trainers add."""
     if "embeddings.tokens.weight" not in model.network:
-        return
+        return tokenizer, []
     rows = int(model.network["embeddings.tokens.weight"].shape[0])
-    if not tokenizer.size <= rows <= max(-(-tokenizer.size // 256) * 256, tokenizer.size + tokenizer.size // 100):
+    if tokenizer.size <= rows <= max(-(-tokenizer.size // 256) * 256, tokenizer.size + tokenizer.size // 100):
+        return tokenizer, []
+    fitting = tokenizer.without_last(rows) if rows < tokenizer.size else None
+    if fitting is None:
         raise CheckpointError(
             f"{folder}: the tokenizer has {tokenizer.size} ids and the network has vectors for {rows}.\n"
             "  They belong to different models: put the tokenizer files of this checkpoint into the folder."
             + (f" If no text uses the further vectors, save it without: model.resize_token_embeddings({tokenizer.size})"
                if rows > tokenizer.size else "")
         )
+    lost = ", ".join(tokenizer.piece(id) for id in range(rows, tokenizer.size))
+    return fitting, [f"the network has no vector for {lost}: the tokenizer is read without."]
 
 
 def _roles(

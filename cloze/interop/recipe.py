@@ -10,6 +10,7 @@ from cloze.errors import CheckpointError
 from cloze.interop.architecture import ARCHITECTURES
 from cloze.interop.model import PortableHead, class_of, defaults
 from cloze.interop.read import Imported
+from cloze.registry import names
 from cloze.text.tokenizer import Tokenizer
 
 
@@ -60,8 +61,11 @@ def adapted_recipe(imported: Imported, base: Mapping[str, Any], name: str) -> di
 
 def _text(tokenizer: Tokenizer) -> dict[str, Any]:
     arguments: dict[str, Any] = {"size": tokenizer.size}
+    if tokenizer.kind not in names("tokenizer"):  # one that cloze reads and does not train
+        return {"tokenizer": {"unigram": arguments}}
     if tokenizer.kind == "byte_bpe":
-        arguments["special"] = dict(tokenizer.literals)
+        spare = {} if "[UNK]" in tokenizer.literals else {"[UNK]": next(iter(tokenizer.literals.values()), "<unk>")}
+        arguments["special"] = {**tokenizer.literals, **spare}
         arguments["special_last"] = int(tokenizer.special_ids.min()) > 0
     text: dict[str, Any] = {"tokenizer": {tokenizer.kind: arguments}}
     return {"normalise": {"lower": True}, **text} if tokenizer.lower else text

@@ -14,18 +14,22 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from cloze.errors import CheckpointError
-from cloze.interop.files import parse_modules, read_json, read_tensors, write_json, write_tensors
+from cloze.interop.files import parse_modules, read_json, read_tensors, weights_file, write_json, write_tensors
 from cloze.interop.model import PortableHead, PortableModel
+from cloze.interop.prompts import MODULES, PROMPTS, write_prompts
 from cloze.interop.tokenizer_settings import as_length, longest_row
 from cloze.reading import Reading
 
 if TYPE_CHECKING:
     from cloze.interop.choice import ArchitectureChoice
 
-MODULES = "modules.json"
 NAME = PART = "embedding"  # of the head, and of the objective
 _POOLING, _DENSE, _NORM = "1_Pooling", "2_Dense", "3_Normalize"
-_LENGTH, _PROMPTS = "sentence_bert_config.json", "config_sentence_transformers.json"
+_LENGTH = "sentence_bert_config.json"
+#: Where sentence-transformers wrote it before 2021, by the network.
+_LENGTHS = (_LENGTH, *(
+    f"sentence_{name}_config.json" for name in ("roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+))  # fmt: skip
 _FILES = (f"{_DENSE}/config.json", f"{_DENSE}/model.safetensors")  # that a later model in the folder may not have
 _MODES = {
     "cls": "pooling_mode_cls_token", "max": "pooling_mode_max_tokens", "mean": "pooling_mode_mean_tokens",
@@ -83,10 +87,15 @@ def write_sentences(stage: Path, model: PortableModel, reading: Reading) -> None
     write_json(stage / MODULES, listed)
     length = settings["length"] or model.flat.get("positions.max_length")
     write_json(stage / _LENGTH, {"max_seq_length": length, "do_lower_case": False})
+    if model.prompts.similarity is not None:
+        write_prompts(stage, model.prompts)
 
 
-def drop_sentences(folder: Path, stays: bool) -> None:
-    """Remove what modules.json of an earlier model in the folder listed and that of this one does not."""
+def drop_sentences(folder: Path, stays: bool, *, prompts: bool) -> None:
+    """Remove what modules.json of an earlier model in the folder listed and that of this one does not, and its prompts unless
+    this one has `prompts`."""
+    if not prompts:
+        (folder / PROMPTS).unlink(missing_ok=True)
     listed = (folder / MODULES).read_text(encoding="utf-8") if stays and (folder / MODULES).exists() else ""
     for name in _FILES:
         if name.partition("/")[0] not in listed:
@@ -114,7 +123,6 @@ def read_sentences(folder: Path, arguments: Mapping[str, Any], reading: Reading)
     if "Dense" in places:
         dense_settings, state = _dense(folder / places["Dense"], width)
         settings |= dense_settings
-    _require_no_prompt(folder / _PROMPTS)
     _require_capitals(folder)
     length, longest = _length(folder), arguments.get("positions.max_length")
     if settings == _PLAIN and (length is None or (longest is not None and length >= longest)):
@@ -131,6 +139,8 @@ def _pooling(path: Path, width: int, reading: Reading) -> str:
     size = config.get("word_embedding_dimension", config.get("embedding_dimension", width))
     if size != width:
         raise CheckpointError(f"{path}: pools vectors of {size!r} numbers, the network gives {width}. Copy the folder again.")
+    if config.get("include_prompt") is False:
+        raise _refused(path, "a pooling that leaves out the prompt (include_prompt)", "the pooling of whole texts")
     if modes in (["mean"], ["max"]):
         return str(modes[0])
     if modes == [_SUMMARY[reading.summary]]:
@@ -148,13 +158,7 @@ def _dense(folder: Path, width: int) -> tuple[dict[str, Any], Mapping[str, Tenso
     if activation not in _ACTIVATIONS or config.get("use_residual") or further:
         problem = f"a dense map with {activation}, a residual or other inputs"
         raise _refused(folder / "config.json", problem, "Tanh or Identity alone")
-    if not (folder / "model.safetensors").is_file() and (folder / "pytorch_model.bin").is_file():
-        raise CheckpointError(
-            f"{folder}: the weights are in pytorch_model.bin, a pickle, which can run any code when it is opened; expected "
-            "model.safetensors.\n  If you trust it, save the folder again with sentence-transformers: "
-            "SentenceTransformer(FOLDER).save(NEW_FOLDER)"
-        )
-    tensors = read_tensors(folder / "model.safetensors")
+    tensors = read_tensors(weights_file(folder))
     shapes = {"linear.weight": (outputs, inputs), **({"linear.bias": (outputs,)} if bias else {})}
     if inputs != width or {name: tuple(tensor.shape) for name, tensor in tensors.items()} != shapes:
         raise CheckpointError(f"{folder}: a map from {inputs!r} to {outputs!r} numbers whose weights do not fit. Copy it again.")
@@ -165,26 +169,23 @@ def _dense(folder: Path, width: int) -> tuple[dict[str, Any], Mapping[str, Tenso
 def _length(folder: Path) -> int | None:
     """How many tokens of a text are read; None: as many as the network can. Today's sentence-transformers leaves it to the
     tokenizer."""
-    path = folder / _LENGTH
-    length = as_length(read_json(path, "the length of texts").get("max_seq_length")) if path.is_file() else None
-    return length or longest_row(folder)
+    return as_length(_length_file(folder)[1].get("max_seq_length")) or longest_row(folder)
 
 
-def _require_no_prompt(path: Path) -> None:
-    """Refuse a folder that puts words in front of every text."""
-    config = read_json(path, "the prompts of the model") if path.is_file() else {}
-    prompts, name = config.get("prompts"), config.get("default_prompt_name")
-    if isinstance(prompts, Mapping) and prompts.get(name):
-        raise _refused(path, f"every text begins with the prompt {prompts[name]!r}", "texts as they are")
+def _length_file(folder: Path) -> tuple[Path, Mapping[str, Any]]:
+    """The file about the length of texts, and what it says; nothing if there is none."""
+    path = next((folder / name for name in _LENGTHS if (folder / name).is_file()), folder / _LENGTH)
+    return path, read_json(path, "the length of texts") if path.is_file() else {}
 
 
 def _require_capitals(folder: Path) -> None:
     """Refuse a folder that lower-cases texts in front of a tokenizer that does not."""
-    if (folder / _LENGTH).is_file() and read_json(folder / _LENGTH, "the length of texts").get("do_lower_case") is True:
+    length_path, settings = _length_file(folder)
+    if settings.get("do_lower_case") is True:
         path = folder / "tokenizer.json"
         rules = json.dumps(read_json(path, "the tokenizer").get("normalizer")) if path.is_file() else "Lowercase"
         if '"lowercase": true' not in rules and "Lowercase" not in rules:
-            raise _refused(folder / _LENGTH, "every text is lower-cased for a tokenizer that keeps capitals", "texts as they are")
+            raise _refused(length_path, "every text is lower-cased for a tokenizer that keeps capitals", "texts as they are")
 
 
 def _refused(path: Path, problem: str, expected: str) -> CheckpointError:

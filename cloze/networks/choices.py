@@ -13,9 +13,10 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from cloze.bounds import BelowOne, Count, Natural, NonNegative, Positive, Width
 from cloze.errors import RecipeError
+from cloze.networks.blocks.positions.scaling import LinearScaling, LlamaScaling
 from cloze.registry import Given, PartMark, register
 
-Activation = Literal["gelu", "gelu_tanh", "relu"]
+Activation = Literal["gelu", "gelu_tanh", "relu", "silu"]
 #: Layer norm, layer norm without offsets, without gains and offsets, and the norm by root mean square, which has no offsets.
 Norm = Literal["layer", "layer_without_biases", "layer_without_weights", "rms"]
 
@@ -73,12 +74,15 @@ class Sinusoid:
 class Rotary:
     """Queries and keys are rotated by angles proportional to the position (Su et al., 2021, §3.2).
 
-    `local_base` is the base of layers with banded attention (ModernBERT; Warner et al., 2024), `base` if not given.
-    `max_length` is the longest text that the network is meant to read.
+    `local_base` is the base of layers with banded attention (ModernBERT; Warner et al., 2024), `base` if not given. `scaling`
+    slows the angles for longer texts. With `skip_every: n`, every nth layer rotates nothing (SmolLM3). `max_length` is the
+    longest text that the network is meant to read.
     """
 
     base: Positive = 10000.0
     local_base: Positive | None = None
+    scaling: Annotated[LinearScaling | LlamaScaling | None, PartMark("scaling")] = None
+    skip_every: Count | None = None
     max_length: Count = 512
 
 
@@ -218,7 +222,21 @@ class PreNorm:
     depth_means: bool = False
 
 
-Norms = Annotated[PostNorm | PreNorm, PartMark("norm")]
+@register("norm", "branch")
+@dataclass(frozen=True, kw_only=True)
+class BranchNorm:
+    """A norm at the end of each residual branch, before the sum, and one after the last layer (Swin Transformer V2; Liu et al.,
+    2022, §3.2; OLMo 2)."""
+
+    kind: Norm = "rms"
+    epsilon: Positive = 1e-6
+    embedding: bool = False
+    final: bool = True
+    first: ClassVar[bool] = True
+    depth_means: ClassVar[bool] = False
+
+
+Norms = Annotated[PostNorm | PreNorm | BranchNorm, PartMark("norm")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -274,10 +292,12 @@ FeedForwards = Annotated[PlainFeedForward | GatedFeedForward, PartMark("feed_for
 
 @dataclass(frozen=True, kw_only=True)
 class Band:
-    """Attention that sees `width` tokens. With `dense_every: n`, every nth layer sees all tokens, starting with layer 0."""
+    """Attention that sees `width` tokens. With `dense_every: n`, every nth layer sees all tokens, starting with layer 0; with
+    `dense_first: n`, the first n layers do (Qwen2)."""
 
     width: Count
     dense_every: Count | None = None
+    dense_first: Count | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -287,12 +307,22 @@ class BandedAttention:
 
     With `gate`, the heads' outputs are multiplied by GELU of a further map of what the layer reads (ltgoslo/gpt-bert). With
     `norm`, a layer norm without weights stands before the map back (NormFormer; Shleifer et al., 2021, §2; ltgoslo/ltg-bert).
+
+    `head_width` is the width of the heads, that of the layers divided by their number if not given. With `key_value_heads`, there
+    are fewer heads of keys and values than of queries, and equally many heads of queries share each of them (Ainslie et al.,
+    2023, §2.2). `output_bias`: whether the map back has a bias, as the others if not given (Qwen2 has biases of queries, keys and
+    values only). With `query_key_norm`, queries and keys pass a norm, of the kind and epsilon of the network's others, before
+    they are rotated: each `head` by itself (Qwen3), or `all` heads together (OLMo 2).
     """
 
     biases: bool | Literal["not_keys"] = True
     band: Band | None = None
     gate: bool = False
     norm: bool = False
+    head_width: Width | None = None
+    key_value_heads: Width | None = None
+    output_bias: bool | None = None
+    query_key_norm: Literal["head", "all"] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -334,13 +364,15 @@ class TokenTable:
     """A vector for each token, as wide as the layers, or `width` wide with a map to theirs (ELECTRA, ALBERT).
 
     With `project` there is a map even if the widths are equal (ALBERT's code). `inputs` names further tables of ids and gives
-    their sizes: `{language: 15}` reads the field `inputs/language` (XLM). A `convolution` of the embeddings joins the output of
-    the first layer; it needs the open order.
+    their sizes: `{language: 15}` reads the field `inputs/language` (XLM). `scaled` multiplies the vectors of tokens by the square
+    root of their width (Vaswani et al., 2017, §3.4; Gemma). A `convolution` of the embeddings joins the output of the first
+    layer; it needs the open order.
     """
 
     width: Width | None = None
     project: bool = False
     inputs: Mapping[str, int] | None = None
+    scaled: bool = False
     convolution: Convolution | None = None
 
 

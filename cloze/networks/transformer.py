@@ -29,7 +29,7 @@ from cloze.networks.blocks.inputs.senses import sense_vectors
 from cloze.networks.blocks.layer import Layer
 from cloze.networks.blocks.layer_inputs import LayerInputs
 from cloze.networks.blocks.mask_decoder import MaskDecoder
-from cloze.networks.blocks.norm import make_norm
+from cloze.networks.blocks.norm import QueryKeyNorm, make_norm
 from cloze.networks.blocks.positions.disentangled import DistanceVectors, distance_maps
 from cloze.networks.blocks.positions.distances import StepDropout
 from cloze.networks.blocks.selected import Selected
@@ -62,6 +62,9 @@ class Transformer(Network):
 
     `norm: post` with learned positions and segments is BERT (Devlin et al., 2019, §3), without the norm of the embeddings GPT
     (Radford et al., 2018, §4.1); `norm: pre` is GPT-2 (Radford et al., 2019, §2.3).
+
+    With `attention: {key_value_heads: …}`, maps gated by SiLU, `norm: {pre: {kind: rms}}` and rotary positions it is Llama 2
+    (Touvron et al., 2023, §2.2).
 
     `embedding`: a table of tokens, or a module that reads words by their characters (CharacterBERT). `segments` is the number of
     segments. `positions` are added to the embeddings or act in attention.
@@ -109,10 +112,13 @@ class Transformer(Network):
         self.rates = rates = choices.dropouts(dropout)
         table = embedding if isinstance(embedding, choices.TokenTable) else choices.TokenTable()
         self.embedding_width, self.inputs = table.width or width, table.inputs or {}
-        self.layer_inputs = LayerInputs(layers=layers, head_width=width // heads, positions=positions, band=attention.band)
+        check_attention(attention, heads=heads, positions=positions, initial=initial)
+        head_width = attention.head_width or width // heads
+        self.layer_inputs = LayerInputs(layers=layers, head_width=head_width, positions=positions, band=attention.band)
         self.embeddings = Embeddings(
             vocab_size=vocab_size, width=self.embedding_width, positions=positions, segments=segments, norm=norm,
             inputs=self.inputs, untrained_id=0 if isinstance(table, choices.TableWithLabels) else None,
+            scale=self.embedding_width**0.5 if table.scaled else 1.0,
             characters=embedding if isinstance(embedding, Characters) else None,
             senses=sense_vectors(table, vocab_size, self.embedding_width) if isinstance(table, choices.TableWithSenses) else None,
         )
@@ -126,11 +132,13 @@ class Transformer(Network):
             if far is not None:
                 rate = rates.hidden if far.drop_as == "hidden" else rates.of_attention
                 learned = {"distance_dropout": StepDropout(rate, clock)}
-                learned |= distance_maps(far, width=width, inside=width // heads * heads, biases=attention.biases)
+                learned |= distance_maps(far, width=width, inside=head_width * heads, biases=attention.biases)
             return Attention(
-                width=width, heads=heads, dropout=Dropout(rates.of_attention, clock), bias=attention.biases,
-                gated=attention.gate, norm_epsilon=norm.epsilon if attention.norm else None, learned=learned,
-                scale=None if far is None else ((1 + far.as_keys + far.as_queries) * (width // heads)) ** -0.5,
+                width=width, heads=heads, head_width=attention.head_width, dropout=Dropout(rates.of_attention, clock),
+                bias=attention.biases, output_bias=attention.output_bias, key_value_heads=attention.key_value_heads,
+                gated=attention.gate, norm_epsilon=norm.epsilon if attention.norm else None,
+                query_key_norm=query_key_norm(attention, norm), learned=learned,
+                scale=None if far is None else ((1 + far.as_keys + far.as_queries) * head_width) ** -0.5,
             )
 
         self.layers: Sequence[Layer] = nn.ModuleList(  # type: ignore[assignment]
@@ -274,8 +282,33 @@ class Transformer(Network):
             counted.add_frozen_products(size.tokens * 2 * self.width * (2 * where.limit + 1))
 
 
-#: What layers that share attention have in common, where attention has it.
-_LENT = ("projections", "out", "query_value_bias", "distance_keys", "distance_queries")
+def query_key_norm(attention: choices.BandedAttention, norm: choices.Norms) -> QueryKeyNorm | None:
+    """The norms of queries and keys that a recipe chose, of the kind of the network's others."""
+    which = attention.query_key_norm
+    return None if which is None else QueryKeyNorm(norm.kind, norm.epsilon, whole=which == "all")
+
+
+def check_attention(attention: choices.BandedAttention, *, heads: int, positions: Any, initial: choices.Initials) -> None:
+    """A `RecipeError` if fewer heads of keys and values do not fit the heads, the positions or the initial weights."""
+    fewer = attention.key_value_heads
+    if fewer is None:
+        return
+    if attention.biases == "not_keys":
+        raise RecipeError("transformer.attention: biases: not_keys needs as many heads of keys as of queries.")
+    if heads % fewer:
+        raise RecipeError(
+            f"transformer.attention: {fewer} heads of keys and values cannot be shared evenly by {heads} heads of queries. "
+            "Give key_value_heads a divisor of heads."
+        )
+    if fewer < heads and isinstance(positions, choices.Disentangled):
+        raise RecipeError(
+            "transformer.attention: disentangled positions pass the maps of queries and of keys, which must be of one size. "
+            "Leave key_value_heads out."
+        )
+    if fewer < heads and not isinstance(initial, choices.Uniform) and initial.offsets:
+        raise RecipeError(
+            "transformer.initial: offsets need as many heads of keys as of queries. Leave offsets or key_value_heads out."
+        )
 
 
 def share_weights(layers: Sequence[Layer], share: choices.Share) -> None:
@@ -294,8 +327,7 @@ def share_weights(layers: Sequence[Layer], share: choices.Share) -> None:
             continue
         first.lends = True
         if share.weights in ("attention", "all"):
-            parts = dict([*layer.attention.named_children(), *layer.attention.named_parameters(recurse=False)])
-            _borrow(layer.attention, first.attention, *(name for name in _LENT if name in parts))
+            _borrow(layer.attention, first.attention, *layer.attention.lent)
             _borrow(layer, first, "attention_norm")
         if share.weights in ("feed_forward", "all"):
             _borrow(layer, first, *layer.feed_forward.names, "inner_norm")

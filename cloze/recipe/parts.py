@@ -25,6 +25,7 @@ MODULES: dict[str, str] = {
     "network": "cloze.networks",
     "embedding": "cloze.networks",
     "positions": "cloze.networks",
+    "scaling": "cloze.networks",
     "norm": "cloze.networks",
     "feed_forward": "cloze.networks",
     "initial": "cloze.networks",

@@ -1,8 +1,8 @@
 """`--size tiny|mini|small|medium|base|large`: rescale a recipe's networks and nothing else.
 
 The exported network takes the numbers of the size from its builder's `sizes`. `inner` and the width of the embeddings keep their
-ratio to the width, with a minimum for the embeddings. Every other network keeps its ratios to the exported network; its width is
-a multiple of the head width, and it has at least one head.
+ratio to the width, with a minimum for the embeddings; heads of keys and values about theirs to the heads. Every other network
+keeps its ratios to the exported network; its width is a multiple of the head width, and it has at least one head.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ HEAD_WIDTH = 64
 WITH_WIDTH = ("inner", "feed_forward.inner", "embedding_width", "embedding.width")
 #: In a narrower table, tokens can hardly be distinguished: ALBERT-xxlarge's ratio would leave four numbers at width 128.
 NARROWEST = 32
+KEY_VALUE_HEADS = "attention.key_value_heads"
 _NARROW = frozenset({"embedding_width", "embedding.width"})
 
 
@@ -80,7 +81,16 @@ def exported_numbers(arguments: Mapping[str, Any], size: Mapping[str, int]) -> d
             numbers[key] = max(1, round(values[key] * numbers["width"] / values["width"]))
     for key in _NARROW & numbers.keys():
         numbers[key] = max(numbers[key], min(NARROWEST, values[key]))
-    return numbers
+    return {**numbers, **_shared_heads(values, numbers)}
+
+
+def _shared_heads(values: Mapping[str, Any], numbers: Mapping[str, int]) -> dict[str, int]:
+    """The heads of keys and values for another number of heads: the largest divisor of it that is not above the old ratio."""
+    fewer, heads = values.get(KEY_VALUE_HEADS), numbers.get("heads")
+    if fewer is None or heads is None:
+        return {}
+    most = max(1, heads * fewer // values["heads"])
+    return {KEY_VALUE_HEADS: next(number for number in range(most, 0, -1) if heads % number == 0)}
 
 
 def other_numbers(arguments: Mapping[str, Any], exported: Mapping[str, Any], size: Mapping[str, int]) -> dict[str, int]:
@@ -98,4 +108,4 @@ def other_numbers(arguments: Mapping[str, Any], exported: Mapping[str, Any], siz
     for key in WITH_WIDTH:
         if values.get(key) is not None:
             numbers[key] = max(1, round(values[key] * (ratio if key in _NARROW else numbers["width"] / values["width"])))
-    return numbers
+    return {**numbers, **_shared_heads(values, numbers)}

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from cloze.corpus.readers.not_text import STORE_FILE
+from cloze.display import duration
 from cloze.errors import BudgetError
 from cloze.reports.about_checkpoint import (
     NETWORK,
@@ -23,7 +24,6 @@ from cloze.reports.fact import About, Fact, command
 from cloze.reports.run import LOG, in_order, number, read_log, read_recipe, worth_of
 from cloze.training.baselines import baselines_from
 from cloze.training.checkpoints.lock import is_held
-from cloze.training.log import duration
 from cloze.training.schedule.budget import Budget, in_words
 from cloze.training.schedule.untrained import is_untrained
 

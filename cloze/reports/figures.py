@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -27,6 +27,27 @@ class PlotLine:
     dashed: bool = False
     dots: bool = False
     labelled: bool = False  # with its name at its end
+
+
+class Drawing(Markup):
+    """An SVG element.
+
+    Attributes:
+        width: Pixels; a drawing without a width of its own is designed for these.
+        height: Pixels.
+        legend: The curves that need a name next to the drawing.
+    """
+
+    width: int
+    height: int
+    legend: tuple[PlotLine, ...]
+
+    @classmethod
+    def of(cls, parts: Iterable[str], width: int, height: int, legend: Iterable[PlotLine] = ()) -> Drawing:
+        """The drawing that consists of these parts."""
+        drawing = cls("".join(parts))
+        drawing.width, drawing.height, drawing.legend = width, height, tuple(legend)
+        return drawing
 
 
 @dataclass(frozen=True)
@@ -134,7 +155,7 @@ def chart(
     y: str = "",
     width: int = 520,
     height: int = 300,
-) -> Markup:
+) -> Drawing:
     """An SVG line chart. `x` names the horizontal axis, which begins at zero unless `x_zero` is off; with the format `power` its
     values are common logarithms. `y` names the vertical axis, which `zero` makes begin at zero. Layers begin with the
     `input`."""
@@ -164,7 +185,7 @@ def chart(
         parts.append(f'<text class="label" x="{left + 6}" y="{top + 6}">{escape(y)}</text>')
     parts += [_curve(line, across, up) for line in lines]
     parts.append(f'<line class="cursor" y1="{top}" y2="{height - bottom}" visibility="hidden"/></svg>')
-    return Markup("".join(parts))
+    return Drawing.of(parts, width, height, (line for line in lines if not line.faint and not line.labelled))
 
 
 def _curve(line: PlotLine, across: Scale, up: Scale) -> str:

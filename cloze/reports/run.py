@@ -10,6 +10,7 @@ from typing import Any
 
 from cloze.document import read_yaml
 from cloze.errors import CheckpointError, RecipeError
+from cloze.tasks.evaluation_text import simple_answers
 from cloze.training.baselines import Baseline, baselines_from, with_measured
 from cloze.untrusted import parse_json, read_small
 
@@ -45,6 +46,7 @@ class RecordedRun:
     baselines: dict[str, Baseline] = field(default_factory=dict)
     dev: list[Record] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)  # of a fine-tuned folder: what to know about its figures
+    simple_answers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # their metrics on dev, by their names
 
     def series(self, x: str, y: str) -> list[Point]:
         """Points of two logged numbers; `y` may be a path such as `objectives.main`. Gaps are left out."""
@@ -78,6 +80,19 @@ class RecordedRun:
             entries = record.get(group)
             names.update(dict.fromkeys(entries if isinstance(entries, dict) else ()))
         return list(names)
+
+
+def read_losses(folder: Path) -> dict[str, tuple[float, Baseline | None]]:
+    """The last held-out loss of each objective of a run; nothing where no run has been logged. See `worth_of`."""
+    if not (folder / LOG).is_file():
+        return {}
+    events, _ = read_log(folder / LOG)
+    held_out = in_order(record for record in events if record.get("event") == "held_out")
+    return worth_of(held_out, _baselines(events)) if held_out else {}
+
+
+def _baselines(events: Sequence[Record]) -> dict[str, Baseline]:
+    return baselines_from(next((record["baselines"] for record in reversed(events) if record.get("baselines")), None))
 
 
 def worth_of(held_out: Sequence[Record], baselines: Mapping[str, Baseline]) -> dict[str, tuple[float, Baseline | None]]:
@@ -163,6 +178,7 @@ def read_run(folder: Path, name: str | None = None) -> RecordedRun:
             f"{folder / LOG}: no training step is logged yet.\n  Wait for the run's first log event."
         )
     text, recipe = read_recipe(folder / "cloze" / "recipe.yaml")
+    task = read_object(folder / _TASK)
     return RecordedRun(
         name=name or folder.resolve().name,
         folder=folder,
@@ -176,8 +192,9 @@ def read_run(folder: Path, name: str | None = None) -> RecordedRun:
         environment=read_object(folder / "cloze" / "environment.json"),
         unreadable_lines=unreadable,
         budget=next((str(record["budget"]) for record in reversed(events) if record.get("budget")), ""),
-        remarks=[str(remark) for remark in read_object(folder / _TASK).get("remarks") or ()],
-        baselines=baselines_from(next((r["baselines"] for r in reversed(events) if r.get("baselines")), None)),
+        remarks=[str(remark) for remark in task.get("remarks") or ()],
+        simple_answers=simple_answers(task.get("baseline"), (task.get("ngrams") or {}).get("dev")),
+        baselines=_baselines(events),
     )
 
 

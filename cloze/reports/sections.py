@@ -6,9 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from markupsafe import Markup
-
-from cloze.reports.figures import PlotLine, chart, duration, plain, smooth
+from cloze.reports.figures import Drawing, PlotLine, chart, duration, plain, smooth
 from cloze.reports.run import Point, Record, RecordedRun, number, points_of
 from cloze.training.schedule.budget import in_words
 
@@ -21,7 +19,7 @@ class Figure(NamedTuple):
     """A chart and the sentence above it."""
 
     title: str
-    svg: Markup
+    svg: Drawing
     wide: bool = False
 
 
@@ -206,12 +204,7 @@ def detail_figures(runs: Sequence[RecordedRun]) -> list[Figure]:
     for name in dict.fromkeys(name for run in runs for name in run.names("metrics")):
         title = name.replace(".", ", ")  # token_prediction.correct
         figures.append(_small(title, curves(runs, "tokens", f"metrics.{name}"), "tokens seen", "plain"))
-    for name in dict.fromkeys(name for run in runs for name in run.names("metrics", run.dev)):
-        lines = [
-            PlotLine(run.name, points_of(run.dev, "tokens", f"metrics.{name}"), colour, marks=True)
-            for colour, run in enumerate(runs)
-        ]
-        figures.append(_small(f"{name} on the dev examples", lines, "tokens seen", "plain"))
+    figures += dev_figures(runs)
     figures.append(
         _small("Tokens per second", curves(runs, "seconds", "tokens_per_second"), "time", "duration", zero=True)
     )
@@ -223,6 +216,24 @@ def detail_figures(runs: Sequence[RecordedRun]) -> list[Figure]:
             _small("Share of the matrix rate", curves(runs, "seconds", "mfu"), "time", "duration", zero=True)
         )
     return [figure for figure in figures if "<polyline" in figure.svg]
+
+
+def dev_figures(runs: Sequence[RecordedRun]) -> list[Figure]:
+    """One small chart per metric on the dev examples. A single run has those of simple answers as level lines."""
+    figures = []
+    for name in dict.fromkeys(name for run in runs for name in run.names("metrics", run.dev)):
+        lines = [
+            PlotLine(run.name, points_of(run.dev, "tokens", f"metrics.{name}"), colour, marks=True)
+            for colour, run in enumerate(runs)
+        ]
+        ends = [x for line in lines for x, _ in line.points]
+        for colour, (answer, metrics) in enumerate(runs[0].simple_answers.items() if len(runs) == 1 and ends else (), 1):
+            level = number(dict(metrics), name)
+            if level is not None:
+                points = [(min(ends), level), (max(ends), level)]
+                lines.append(PlotLine(answer, points, colour, dashed=True, labelled=True))
+        figures.append(_small(f"{name} on the dev examples", lines, "tokens seen", "plain"))
+    return figures
 
 
 def _small(title: str, lines: list[PlotLine], x: str, form: str, *, zero: bool = False) -> Figure:

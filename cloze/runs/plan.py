@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from cloze import html_parts
 from cloze.budget.baselines import label_of
 from cloze.budget.expected import STARTED, Expected, RunKind, exercise_of, expected_of, fresh, run_kind_of
 from cloze.budget.fit import SHORT, can_be_fitted, fit_vocabulary, per_update, short, worth
@@ -136,19 +137,48 @@ class Plan:
             ]
         return lines
 
+    def _repr_html_(self) -> str:
+        """The same for notebooks, with the expected losses as a table."""
+        rows = [
+            {
+                "objective": prospect.name, "expected held-out loss": "" if prospect.expected is None else str(prospect.expected),
+                "single tokens or constant prediction": f"{prospect.baseline.single:.2f}",
+                "pairs": "" if prospect.baseline.pairs is None else f"{prospect.baseline.pairs:.2f}",
+                "chance": f"{prospect.baseline.chance:.2f}",
+            }
+            for prospect in self.prospects
+        ]  # fmt: skip
+        outlook = self.outlook()
+        rest = [*(outlook[len(rows) :] if outlook else _no_outlook(self.recipe)), *self.distance]
+        opening, closing = "\n".join(self._opening()), "\n".join(rest)
+        return html_parts.preformatted(opening) + html_parts.table(rows) + html_parts.preformatted(closing)
+
     def __str__(self) -> str:
+        return "\n".join([*self._opening(), *(self.outlook() or _no_outlook(self.recipe)), *self.distance])
+
+    def _opening(self) -> list[str]:
+        """What comes before the losses: the fit, the cost, the text."""
         whose = self.recipe.name if self.stage is None else f"{self.recipe.name}, stage {self.stage},"
         head = f"plan of {whose} for {self.budget.typed}: nothing is trained or written."
         fit = [f"{self.recipe.name} is trained as written."]
         if self.fitted is not None and self.fitted.changed_values:
             fit = [self.fitted.table(self.budget.typed, self.stage)]
         text = f"text: {short(self.text_tokens)} tokens"
-        outlook = [*(self.outlook() or _no_outlook(self.recipe)), *self.distance]
         if self.forecast is None:
-            return "\n".join([head, *fit, f"no forecast of {self.why_no_forecast}", text, *self.starts, *outlook])
-        forecast = self.forecast
-        read = "" if forecast.epochs is None else f", read {forecast.epochs:.3g} times"
-        return "\n".join([head, *fit, str(forecast), text + read, *self.starts, *outlook])
+            return [head, *fit, f"no forecast of {self.why_no_forecast}", text, *self.starts]
+        read = "" if self.forecast.epochs is None else f", read {self.forecast.epochs:.3g} times"
+        return [head, *fit, str(self.forecast), text + read, *self.starts]
+
+
+class Plans(list[Plan]):
+    """The plans of the stages of a recipe; one of a recipe without stages."""
+
+    def __repr__(self) -> str:
+        """What `cloze pretrain --plan` prints."""
+        return "\n\n".join(map(str, self))
+
+    def _repr_html_(self) -> str:
+        return "".join(plan._repr_html_() for plan in self)
 
 
 def _no_outlook(recipe: Recipe) -> tuple[str]:

@@ -24,7 +24,7 @@ from cloze.recipe.load import pretraining_recipe_names
 from cloze.recipe.parts import engines
 from cloze.recipe.recipe import Recipe
 from cloze.runs.options import PretrainOptions, quiet
-from cloze.runs.plan import Plan
+from cloze.runs.plan import Plan, Plans
 from cloze.runs.preparing import plan_of, prepare
 from cloze.runs.request import Request, bound_to, choose_budget, load_request, run_origins
 from cloze.runs.run import end_after_epochs, fit_to_budget
@@ -42,7 +42,7 @@ _WORDS, _DOCUMENTS, _KNOWN = 60_000, 150, 4000  # size of the random text for ti
 @checked
 def plan(
     recipe: str | Path, *, corpus: Sequence[str | Path] | str | Path, out: Path | str = "RUN", **options: Any
-) -> list[Plan]:
+) -> Plans:
     """What `pretrain` with these arguments would buy. Nothing is trained or written. `options` are further `PretrainOptions`.
 
     Text is encoded into a temporary folder. A stage that starts from the weights of another is timed with random weights, and no
@@ -54,7 +54,7 @@ def plan(
     Raises:
         ClozeError: As `pretrain`.
     """
-    return plan_request(*load_request(PretrainOptions(recipe, corpus, out, **options)))
+    return Plans(plan_request(*load_request(PretrainOptions(recipe, corpus, out, **options))))
 
 
 def plan_request(recipe: Recipe, request: Request) -> list[Plan]:

@@ -43,6 +43,7 @@ from cloze.runs.request import Request, tokenizer_for
 from cloze.runs.samples import sampler
 from cloze.runs.table_start import described_starts, start_tables
 from cloze.runs.task_selection import selection_of, task_json_entries, with_example_facts
+from cloze.runs.unanswered import without_unanswered
 from cloze.text import Tokenizer
 from cloze.training.checkpoints.checkpoint import Checkpoints
 from cloze.training.engine import choose
@@ -88,6 +89,8 @@ def _build_run(
     device = choose_device(options.device)
     compiled = recipe.training.compile is True or (recipe.training.compile == "auto" and device.type == "cuda")
     stores, dev_stores, tokenizer, record = open_inputs(recipe, request, out, origins, old)
+    if request.fit:
+        recipe = without_unanswered(recipe, stores, (lambda line: None) if dry_run else say)
     recipe = with_data_facts(recipe, stores)
     description = None if recipe.task is None else task_json_entries(recipe, stores)
     tables = make_tables(recipe, stores, origins)

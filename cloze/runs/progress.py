@@ -1,12 +1,12 @@
-"""A progress line for work other than training: redrawn in a terminal, silent elsewhere."""
+"""A progress line for work other than training: redrawn in a terminal or a notebook, silent elsewhere."""
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from cloze.display import choose_display
 from cloze.errors import Say
 
 Progress = Callable[[int, "int | None"], None]
@@ -19,35 +19,27 @@ def reading_corpus(say: Say) -> Iterator[tuple[Say, Progress]]:
 
     The line shows how much of the corpus has been read, at most ten times a second; whole lines replace it.
     """
-    live, started, last, visible = sys.stderr.isatty(), time.perf_counter(), 0.0, False
-
-    def clear() -> None:
-        nonlocal visible
-        if visible:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
-            visible = False
+    display, started, last = choose_display(), time.perf_counter(), 0.0
 
     def tell(line: str) -> None:
-        clear()
+        display.clear()
         say(line)
 
     def progress(done: int, total: int | None) -> None:
-        nonlocal last, visible
+        nonlocal last
         now = time.perf_counter()
-        if not live or now - last < 0.1:
+        if not display.live or now - last < 0.1:
             return
-        last, visible = now, True
+        last = now
         speed = done / max(now - started, 1e-3)
         left = f", {max(total - done, 0) / max(speed, 1.0):,.0f} s left" if total else ""
         of = f" of {_size(total)}" if total else ""
-        sys.stderr.write(f"\r\x1b[Kreading the corpus: {_size(done)}{of}, {_size(speed)}/s{left}")
-        sys.stderr.flush()
+        display.show(f"reading the corpus: {_size(done)}{of}, {_size(speed)}/s{left}", done / total if total else None)
 
     try:
         yield tell, progress
     finally:
-        clear()
+        display.clear()
 
 
 def _size(count: float) -> str:

@@ -6,7 +6,6 @@ Each run goes through `train_recipe`: fit the recipe to the budget, `prepare` a 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from cloze.budget.fit_words import learns_words
 from cloze.budget.fitted import Fitted, fit_on_corpus
 from cloze.checkpoint.share import share
 from cloze.corpus.readers.not_text import require_apart
+from cloze.display import choose_display
 from cloze.errors import RecipeError, Say
 from cloze.interop.files import read_json
 from cloze.processes import processes, rank
@@ -151,8 +151,8 @@ def train_recipe(
         texts = HeldTexts.due(request.measure, out, text_format=request.options.text_format, extend=request.options.extend)
         run, _ = prepare(recipe, request, out, end_after_epochs(fit, request, spend), origins, fitted=fit, trials=trials)
         before = texts.figures(origins.get(recipe.export), device=request.options.device)
-        if sys.stderr.isatty():
-            request.say("Ctrl-C stops the run and writes a checkpoint; the same command resumes it.")
+        if hint := choose_display().interrupting:
+            request.say(hint)
         try:
             outcome = train(run, engines())
         finally:

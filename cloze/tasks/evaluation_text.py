@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from html import escape
 from typing import TYPE_CHECKING, Any
+
+from cloze import html_parts
+from cloze.html_parts import cell_text
 
 if TYPE_CHECKING:
     from cloze.tasks.measures.class_report import BinaryRanking, Confusion
@@ -108,39 +110,27 @@ def confusion_lines(confusion: Confusion) -> list[str]:
 def evaluation_html(evaluation: Any) -> str:
     """The tables of an evaluation, for notebooks."""
     simple = simple_answers(evaluation.baseline, evaluation.ngrams)
+    intervals = {name: {"95 % interval": "{:.4f} to {:.4f}".format(*ends)} for name, ends in evaluation.intervals.items()}
     metrics = [
-        {"metric": name, "value": value, **{head: metrics.get(name, "") for head, metrics in simple.items()}}
+        {"metric": name, "value": value, **intervals.get(name, {}), **{head: row.get(name, "") for head, row in simple.items()}}
         for name, value in evaluation.metrics.items()
     ]
-    parts = [html_table(metrics), html_table([*most_supported(evaluation.by_class)[0], *evaluation.averages])]
-    text = [line for lines in _further_lines(evaluation) for line in lines]
-    notes = [f"note: {remark}" for remark in evaluation.remarks]
-    return (
-        f"<p>{evaluation.examples:,} examples</p>{''.join(parts)}<pre>{escape(chr(10).join([*text, *notes]))}</pre>"
-    )
+    by_class = [*most_supported(evaluation.by_class)[0], *evaluation.averages]
+    further = "\n\n".join("\n".join(lines) for lines in _further_lines(evaluation) if lines)
+    return "".join([
+        html_parts.table(metrics, caption=f"{evaluation.examples:,} examples"), html_parts.table(by_class),
+        html_parts.preformatted(further), html_parts.paragraphs(f"note: {remark}" for remark in evaluation.remarks),
+    ])  # fmt: skip
 
 
 def table(rows: Sequence[Row]) -> list[str]:
     """Rows with the same keys as lines: names to the left, numbers to the right."""
-    cells = [list(rows[0]), *([_cell(value) for value in row.values()] for row in rows)] if rows else []
+    cells = [list(rows[0]), *([cell_text(value) for value in row.values()] for row in rows)] if rows else []
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return [
         "  ".join([row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))])
         for row in cells
     ]
-
-
-def html_table(rows: Sequence[Row]) -> str:
-    """Rows with the same keys as an HTML table."""
-    if not rows:
-        return ""
-    head = "".join(f"<th>{escape(str(name))}</th>" for name in rows[0])
-    body = "".join(f"<tr>{''.join(f'<td>{escape(_cell(value))}</td>' for value in row.values())}</tr>" for row in rows)
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-
-
-def _cell(value: object) -> str:
-    return f"{value:.4f}" if isinstance(value, float) else str(value)
 
 
 def _width(cells: Iterable[str], least: int) -> int:

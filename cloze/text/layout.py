@@ -9,22 +9,19 @@ PreTrainedTokenizerFast, which uses the file unchanged.
 from __future__ import annotations
 
 import json
-import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
 import tokenizers
-from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 from cloze.errors import CheckpointError, ClozeError, RecipeError
 from cloze.text.apart import read_segmenter, write_segmenter
 from cloze.text.joins import PHRASES, Joins, read_joins
-from cloze.text.roles import CONFIG_KEYS, XLM_LITERALS, guess_literals
+from cloze.text.old_layouts import OLD_FILES, read_json_object, read_old_layout, read_settings, unreadable, with_added
+from cloze.text.roles import CONFIG_KEYS, guess_literals
 from cloze.text.segment import Segmenter
-from cloze.text.sentencepiece import from_pieces
-from cloze.untrusted import parse_json, read_small
 
 T = TypeVar("T", bound="Described")
 
@@ -52,6 +49,7 @@ FILE_AS_IT_IS = "PreTrainedTokenizerFast"
 _USUAL = {"wordpiece": "BertTokenizer", "byte_bpe": "RobertaTokenizer", "bpe": "OpenAIGPTTokenizer"}
 _OUR_ROLES = "cloze_roles"  # roles without a name in Hugging Face's files
 _BERT_FRAMES = ("[CLS] {A} [SEP]", "[CLS] {A} [SEP] {B} [SEP]")
+_BEGINS, _ENDS = ("[BOS]", "[CLS]", "[EOS]", "[SEP]"), ("[EOS]", "[SEP]", "[BOS]", "[CLS]")
 _ROBERTA_FRAMES = ("[CLS] {A} [SEP]", "[CLS] {A} [SEP] [SEP] {B} [SEP]")
 
 
@@ -101,24 +99,15 @@ def write_folder(
         tokenizer.joins.write(folder)
 
 
-#: In the first layouts, the tokens that a user added to the vocabulary, with their ids.
-ADDED = "added_tokens.json"
-#: DeBERTa's pieces, in the format of sentencepiece.
-PIECES = "spm.model"
 #: Every file from which a tokenizer is read.
-_FILES = (
-    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", ADDED, "vocab.txt", "vocab.json", "merges.txt",
-    "segmenter.json", "segmenter.txt", PHRASES, PIECES,
-)  # fmt: skip
-#: Files of sentencepiece, from which transformers makes tokenizer.json.
-_OTHERS = ("sentencepiece.bpe.model", "spiece.model", "tokenizer.model")
+_FILES = ("tokenizer.json", "tokenizer_config.json", *OLD_FILES, "segmenter.json", "segmenter.txt", PHRASES)
 _in_use: WeakValueDictionary[tuple[Any, ...], Any] = WeakValueDictionary()
 
 
 def read_folder(folder: Path, make: Callable[[str, Mapping[str, str], Segmenter | None, Joins | None], T]) -> T:
-    """The tokenizer of a folder, from its description, literals, segmenter and phrases: tokenizer.json, else BERT's vocab.txt,
-    else vocab.json with merges.txt, else DeBERTa's spm.model. A tokenizer of the same unchanged files that is in use is shared,
-    because tokenizers never change.
+    """The tokenizer of a folder, from its description, literals, segmenter and phrases: tokenizer.json, else an old layout (see
+    `old_layouts`). A tokenizer of the same unchanged files that is in use is shared, because tokenizers never
+    change.
     """
     if not folder.is_dir():
         raise CheckpointError(f"{folder}: no such folder; expected a folder with tokenizer.json or vocab.txt.")
@@ -131,42 +120,35 @@ def read_folder(folder: Path, make: Callable[[str, Mapping[str, str], Segmenter 
 
 
 def _read(folder: Path, make: Callable[[str, Mapping[str, str], Segmenter | None, Joins | None], T]) -> T:
-    config = _read_json(folder / "tokenizer_config.json")
+    settings = read_settings(folder)
     if (folder / "tokenizer.json").is_file():
-        data = _read_json(folder / "tokenizer.json")
-    elif (folder / "vocab.txt").is_file():
-        data = _built(folder / "vocab.txt", lambda: _from_vocabulary(folder / "vocab.txt", config))
-        data = _with_added(folder, data, config)
-    elif (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
-        data = _built(folder / "vocab.json", lambda: _from_merges(folder, config))
-        data = _with_added(folder, data, config)
-    elif (folder / PIECES).is_file():
-        data = _built(folder / PIECES, lambda: from_pieces(folder / PIECES, config))
+        data = _whole(folder, settings)
+    elif (old := read_old_layout(folder, settings)) is not None:
+        data, usual = old
+        settings = {**{CONFIG_KEYS[role]: literal for role, literal in usual.items() if role in CONFIG_KEYS}, **settings}
     else:
-        files = [name for name in _OTHERS if (folder / name).exists()]
-        only = f", only {files[0]}" if files else ""
         raise CheckpointError(
-            f"{folder}: no tokenizer here{only}; expected tokenizer.json, vocab.txt, vocab.json and merges.txt, or spm.model."
+            f"{folder}: no tokenizer here; expected tokenizer.json, vocab.txt, vocab.json and merges.txt, or a model of "
+            "sentencepiece such as spiece.model."
         )
     try:
-        literals = _literals(data, {**_read_json(folder / "special_tokens_map.json"), **config})
+        literals = _literals(data, settings)
         return make(json.dumps(data), literals, read_segmenter(folder), read_joins(folder))
     except ClozeError:
         raise
     except Exception as problem:  # `tokenizers` raises bare Exception for a damaged file
-        raise _unreadable(folder / "tokenizer.json", problem) from None
+        raise unreadable(folder / "tokenizer.json", problem) from None
 
 
-def _built(path: Path, build: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """The description of a tokenizer that is built from the file of its vocabulary."""
+def _whole(folder: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The tokenizer.json of a folder, with tokens that a user added after it was written."""
+    data = read_json_object(folder / "tokenizer.json")
     try:
-        return build()
-    except Exception as problem:  # as above
-        raise _unreadable(path, problem) from None
-
-
-def _unreadable(path: Path, problem: Exception) -> CheckpointError:
-    return CheckpointError(f"{path}: cannot be read as a tokenizer ({problem}); copy it again.")
+        return with_added(folder, data, settings)
+    except ClozeError:
+        raise
+    except Exception as problem:  # a damaged file, in one of many ways
+        raise unreadable(folder / "tokenizer.json", problem) from None
 
 
 def frame_parts(tokenizer: Described, frame: str) -> list[str]:
@@ -181,6 +163,35 @@ def frame_parts(tokenizer: Described, frame: str) -> list[str]:
                 )
             tokenizer.role(part)
     return parts
+
+
+def saved_frame(tokenizer: Described, folder: Path) -> str:
+    """The frame that transformers' tokenizer of a folder of others puts around a single text, as a template of roles.
+
+    tokenizer_config.json decides where it says `add_bos_token` or `add_eos_token`, else the post-processor of tokenizer.json. Its
+    special tokens need roles: any other is a `CheckpointError`.
+    """
+    config, file = read_json_object(folder / "tokenizer_config.json"), folder / "tokenizer.json"
+    switches = {"[BOS]": config.get("add_bos_token"), "[EOS]": config.get("add_eos_token")}
+    if any(isinstance(switch, bool) for switch in switches.values()):
+        begin, end = ([role] if switch and role in tokenizer.roles else [] for role, switch in switches.items())
+        return " ".join([*begin, "{A}", *end])
+    post_processor = read_json_object(file).get("post_processor")
+    if not post_processor:
+        return "{A}"
+    whole = tokenizers.Tokenizer.from_file(str(file))
+    text, framed = (whole.encode(".", add_special_tokens=special).ids for special in (False, True))
+    first = next((place for place in range(len(framed)) if framed[place : place + len(text)] == text), 0)
+    roles = [
+        [next((role for role in kinds if tokenizer.roles.get(role) == number), None) for number in numbers]
+        for numbers, kinds in ((framed[:first], _BEGINS), (framed[first + len(text) :], _ENDS))
+    ]
+    if None in [*roles[0], *roles[1]]:
+        raise CheckpointError(
+            f"{file}: the post-processor puts {', '.join(map(str, framed[:first] + framed[first + len(text) :]))} around a text; "
+            "expected ids of the tokens that tokenizer_config.json names, such as bos_token. Copy the folder again."
+        )
+    return " ".join([*map(str, roles[0]), "{A}", *map(str, roles[1])])
 
 
 def _post_processor(tokenizer: Described, single: str, pair: str | None, segments: bool) -> dict[str, Any]:
@@ -272,115 +283,9 @@ def _literals(data: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, s
     # GPT-2's own files name three roles; its only literal also serves as padding.
     if len(set(literals.values())) == 1:
         return {**guessed, **literals}
-    return literals
-
-
-def _from_vocabulary(path: Path, config: Mapping[str, Any]) -> dict[str, Any]:
-    """BERT's first layout: one piece per line, the line number is the id; lower-casing by default."""
-    with path.open(encoding="utf-8") as lines:  # str.splitlines also cuts at U+2028, which is a piece of Chinese vocabularies
-        pieces = {line.removesuffix("\n"): number for number, line in enumerate(lines)}
-    if "do_lower_case" not in config and (cased := [piece for piece in pieces if _is_cased(piece)]):
-        warnings.warn(
-            f"{path}: pieces have capitals ({', '.join(cased[:3])}), but texts are lower-cased, because tokenizer_config.json "
-            'does not say otherwise. For a cased model, write {"do_lower_case": false} into that file.',
-            stacklevel=1,
-        )
-    unknown = config.get("unk_token", "[UNK]")
-    built = tokenizers.Tokenizer(models.WordPiece(pieces, unk_token=unknown))
-    built.normalizer = normalizers.BertNormalizer(
-        clean_text=True,
-        handle_chinese_chars=bool(config.get("tokenize_chinese_chars", True)),
-        strip_accents=config.get("strip_accents"),
-        lowercase=bool(config.get("do_lower_case", True)),
-    )
-    built.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    built.decoder = decoders.WordPiece(prefix="##")
-    built.add_special_tokens(list(guess_literals(pieces).values()))
-    return dict(json.loads(built.to_str()))
-
-
-def _with_added(folder: Path, data: dict[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
-    """The description with the tokens that a user added: those of `added_tokens_decoder`, or of added_tokens.json."""
-    source = folder / ("tokenizer_config.json" if isinstance(config.get("added_tokens_decoder"), dict) else ADDED)
-    contents = _read_json(source)
-    special = {**_read_json(folder / "special_tokens_map.json"), **config}.get("additional_special_tokens") or ()
-    try:
-        added = _added_tokens(contents, special)
-    except (AttributeError, KeyError, TypeError, ValueError) as problem:  # damaged in one of many ways
-        raise _unreadable(source, problem) from None
-    vocabulary = data["model"]["vocab"]
-    tokens: list[dict[str, Any]] = []
-    for id, token in added:
-        if token["content"] in vocabulary:
-            continue
-        expected = len(vocabulary) + len(tokens)
-        if id != expected:
-            raise CheckpointError(
-                f"{source}: the added token {token['content']!r} has the id {id}; expected {expected}, the next one.\n"
-                "  Save the tokenizer again in the present layout: AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)"
-            )
-        tokens.append({**token, "id": id})
-    return {**data, "added_tokens": [*data["added_tokens"], *tokens]}
-
-
-def _added_tokens(contents: Mapping[str, Any], special: Iterable[Any]) -> list[tuple[int, dict[str, Any]]]:
-    """The added tokens in the order of their ids, from the contents of tokenizer_config.json or added_tokens.json. `special`: the
-    special ones of the latter, which says nothing but their ids."""
-    decoder = contents.get("added_tokens_decoder")
-    if decoder is None:
-        marked = {token["content"] if isinstance(token, dict) else token for token in special}
-        decoder = {
-            id: {"content": token, "normalized": token not in marked, "special": token in marked}
-            for token, id in contents.items()
-        }
-    switches = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": False}
-    added = [
-        (int(id), {"content": str(token["content"]), **{name: bool(token.get(name, switches[name])) for name in switches}})
-        for id, token in decoder.items()
-    ]
-    return sorted(added, key=lambda item: item[0])
-
-
-def _is_cased(piece: str) -> bool:
-    """Whether a piece has a capital, and is not a special token such as `[CLS]`."""
-    return piece != piece.lower() and piece.isalpha()
-
-
-def _from_merges(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
-    """GPT-2's and RoBERTa's first layout: vocab.json with merges.txt."""
-    built = tokenizers.Tokenizer(models.BPE.from_file(str(folder / "vocab.json"), str(folder / "merges.txt")))
-    if any(piece.endswith("</w>") for piece in built.get_vocab()):
-        return _from_word_merges(folder, config)
-    built.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=bool(config.get("add_prefix_space", False)))
-    built.decoder = decoders.ByteLevel()
-    built.add_special_tokens(list(dict.fromkeys(guess_literals(built.get_vocab()).values())))
-    return dict(json.loads(built.to_str()))
-
-
-def _from_word_merges(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
-    """GPT's and XLM's first layout: pieces that end a word end in `</w>`."""
-    files = str(folder / "vocab.json"), str(folder / "merges.txt")
-    unknown = str(config.get("unk_token", "<unk>"))
-    built = tokenizers.Tokenizer(models.BPE.from_file(*files, unk_token=unknown, end_of_word_suffix="</w>"))
-    built.normalizer = normalizers.BertNormalizer(lowercase=True)
-    built.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    built.decoder = decoders.BPEDecoder(suffix="</w>")
-    vocabulary = built.get_vocab()
-    literals = dict.fromkeys([*guess_literals(vocabulary).values(), *XLM_LITERALS.values()])
-    built.add_special_tokens([literal for literal in literals if literal in vocabulary])
-    return dict(json.loads(built.to_str()))
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
-    try:
-        data = parse_json(read_small(path))
-    except ValueError as problem:
-        raise CheckpointError(f"{path}: not valid JSON ({problem}); the file is damaged or was copied only in part.") from None
-    if not isinstance(data, dict):
-        raise CheckpointError(f"{path}: expected a JSON object, found {type(data).__name__}.")
-    return data
+    # Llama's files name nothing to pad with; rows are padded with a token that no text has.
+    spare = literals.get("[EOS]", literals.get("[UNK]"))
+    return literals if spare is None or "[PAD]" in literals else {**literals, "[PAD]": spare}
 
 
 def _write_json(path: Path, data: Mapping[str, Any]) -> None:

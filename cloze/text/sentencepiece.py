@@ -1,99 +1,202 @@
-"""Files of sentencepiece: the pieces of a unigram model, as the description of a tokenizer.
+"""Models of sentencepiece, such as `spiece.model`, as the tokenizers that classes of transformers make of them.
 
-The file is a protocol buffer (google/sentencepiece, `sentencepiece_model.proto`): numbers and bytes, each after its key.
+A file holds pieces with scores, their types, and a table of characters that are replaced first (Kudo and Richardson, 2018). It
+does not say which special tokens a network has, nor what happens to a text before sentencepiece gets it: a `PieceFamily` does.
+The families are those of transformers' `convert_slow_tokenizer.py`, whose tables most published tokenizer.json have.
 """
 
 from __future__ import annotations
 
 import json
-import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import tokenizers
-from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
+from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 
-from cloze.untrusted import require_ordinary
+from cloze.errors import CheckpointError
+from cloze.text.protobuf import Message
+from cloze.text.roles import CONFIG_KEYS, ROBERTA_LITERALS
 
-#: Numbers of fields: pieces, training and normalisation of a model; the text, the score and the type of a piece.
-_PIECES, _TRAINER, _NORMALISER, _TEXT, _SCORE, _TYPE = 1, 2, 3, 1, 2, 3
-#: Of the training: the type of model. Of normalisation: the table of characters, and whether spaces are added and removed.
-_MODEL, _TABLE, _PREFIX, _TRIM = 3, 2, 3, 4
-_UNIGRAM, _UNKNOWN, _CONTROL, _OWN, _BYTE = 1, 2, 3, 4, 6
+UNIGRAM = 1
+_CONTROL = 3
 
 
-def from_pieces(path: Path, config: Mapping[str, Any]) -> dict[str, Any]:
-    """The description of DeBERTa's tokenizer, from the file of its pieces: normalised as sentencepiece does it, with [MASK]
-    behind all pieces. `config` are the contents of tokenizer_config.json.
+@dataclass(frozen=True)
+class PieceModel:
+    """What a file of sentencepiece says: pieces with their scores, and their types, in the order of ids.
 
-    Differs: transformers 5 leaves out the file's table of characters (full-width letters, ligatures) and only composes accents;
-    sentencepiece, which the authors call, uses the table.
-
-    Raises `ValueError` for a file that is no unigram model of sentencepiece.
+    `algorithm` is 1 for a unigram model and 2 for byte-pair merges; `charsmap` is the table of characters, which may be empty;
+    `odd` names the options that no class of transformers obeys.
     """
-    require_ordinary(path)
-    fields = list(_fields(path.read_bytes()))
-    messages = {number: dict(_fields(value)) for number, value in fields if number in (_TRAINER, _NORMALISER)}
-    kind = messages.get(_TRAINER, {}).get(_MODEL, _UNIGRAM)
-    if kind != _UNIGRAM:
-        raise ValueError(f"a sentencepiece model of type {kind}; expected a unigram model")
-    pieces = [_piece(value) for number, value in fields if number == _PIECES]
-    unknown = next((number for number, (_, _, kind) in enumerate(pieces) if kind == _UNKNOWN), None)
-    built = tokenizers.Tokenizer(models.Unigram(
-        [(text, score) for text, score, _ in pieces], unknown, any(kind == _BYTE for _, _, kind in pieces)
-    ))  # fmt: skip
-    rules = messages.get(_NORMALISER, {})
-    steps: list[Any] = [normalizers.Lowercase()] if config.get("do_lower_case") else []
-    if rules.get(_TABLE):
-        steps.append(normalizers.Precompiled(rules[_TABLE]))
-    if rules.get(_TRIM, 1):
-        steps += [normalizers.Strip(), normalizers.Replace(Regex(" {2,}"), " ")]
-    built.normalizer = normalizers.Sequence(steps)
-    scheme: Any = "always" if rules.get(_PREFIX, 1) else "never"
-    before: list[Any] = [pre_tokenizers.Punctuation("isolated")] if config.get("split_by_punct") else []
-    built.pre_tokenizer = pre_tokenizers.Sequence([*before, pre_tokenizers.Metaspace(prepend_scheme=scheme)])
-    built.decoder = decoders.Metaspace(prepend_scheme=scheme)
-    special = [text for text, _, kind in pieces if kind in (_UNKNOWN, _CONTROL)]
-    built.add_special_tokens([AddedToken(text, normalized=False) for text in dict.fromkeys([*special, "[MASK]"])])
-    built.add_tokens([AddedToken(text, normalized=False) for text, _, kind in pieces if kind == _OWN])
+
+    pieces: list[tuple[str, float]]
+    types: list[int]
+    algorithm: int
+    unknown: int
+    byte_fallback: bool
+    charsmap: bytes
+    odd: tuple[str, ...]
+
+
+def read_pieces(path: Path) -> PieceModel:
+    """Read a file of sentencepiece (`ModelProto` of its sentencepiece_model.proto); a `ValueError` if it is none."""
+    model = Message(path.read_bytes())
+    pieces = [Message(piece) for piece in model.each(1)]
+    if not pieces:
+        raise ValueError("it holds no pieces")
+    trainer, normaliser = Message(model.data(2)), Message(model.data(3))
+    usual = (
+        ("treat_whitespace_as_suffix", trainer.whole(24, 0) == 0),
+        ("add_dummy_prefix", normaliser.whole(3, 1) == 1),
+        ("remove_extra_whitespaces", normaliser.whole(4, 1) == 1),
+        ("escape_whitespaces", normaliser.whole(5, 1) == 1),
+    )
+    return PieceModel(
+        pieces=[(piece.text(1), piece.real(2)) for piece in pieces],
+        types=[piece.whole(3, 1) for piece in pieces],
+        algorithm=trainer.whole(3, UNIGRAM),
+        unknown=trainer.whole(40, 0),
+        byte_fallback=bool(trainer.whole(35, 0)),
+        charsmap=normaliser.data(2),
+        odd=tuple(name for name, is_usual in usual if not is_usual),
+    )
+
+
+@dataclass(frozen=True)
+class PieceFamily:
+    """What a class of transformers adds to a file of sentencepiece.
+
+    file: the name of the file.
+    literals: how the special tokens are spelled, by role, unless the folder says otherwise.
+    first: tokens that come before the pieces: roles, or spellings as they are. `dropped` pieces of the file give way to them.
+    last: tokens that follow the pieces.
+    sentinels: the sentinels that follow the pieces unless the folder says otherwise.
+    cleans: whether quotes, accents and capitals are changed first, and a comma never follows a digit inside a piece; `lowers`
+      whether it lower-cases if the folder does not say.
+    refused: switches of the folder that cloze does not obey.
+    """
+
+    file: str
+    literals: Mapping[str, str]
+    first: tuple[str, ...] = ()
+    dropped: int = 0
+    last: tuple[str, ...] = ()
+    sentinels: int = 0
+    cleans: bool = False
+    lowers: bool = False
+    special: tuple[str, ...] = field(default=())
+    refused: tuple[str, ...] = field(default=())
+
+
+_SPECIAL = {"[PAD]": "<pad>", "[UNK]": "<unk>"}
+_BRACKETED = {role: role for role in ("[CLS]", "[SEP]", "[MASK]")}
+_XLNET = {"[CLS]": "<cls>", "[SEP]": "<sep>", "[MASK]": "<mask>", "[BOS]": "<s>", "[EOS]": "</s>"}
+#: fairseq puts its own special tokens before the pieces, so every id of the file moves.
+FAMILIES: Mapping[str, PieceFamily] = {
+    "T5Tokenizer": PieceFamily("spiece.model", {**_SPECIAL, "[EOS]": "</s>"}, sentinels=100),
+    "AlbertTokenizer": PieceFamily(
+        "spiece.model", {**_SPECIAL, **_BRACKETED, "[BOS]": "[CLS]", "[EOS]": "[SEP]"}, cleans=True, lowers=True
+    ),
+    "DebertaV2Tokenizer": PieceFamily(
+        "spm.model", {"[PAD]": "[PAD]", "[UNK]": "[UNK]", **_BRACKETED, "[BOS]": "[CLS]", "[EOS]": "[SEP]"}, last=("[MASK]",),
+        refused=("do_lower_case", "split_by_punct"),
+    ),
+    "XLNetTokenizer": PieceFamily("spiece.model", {**_SPECIAL, **_XLNET}, cleans=True, special=("<eop>", "<eod>")),
+    "XLMRobertaTokenizer": PieceFamily(
+        "sentencepiece.bpe.model", ROBERTA_LITERALS, ("[BOS]", "[PAD]", "[EOS]", "[UNK]"), dropped=3, last=("[MASK]",)
+    ),
+    "CamembertTokenizer": PieceFamily(
+        "sentencepiece.bpe.model", ROBERTA_LITERALS,
+        ("<s>NOTUSED", "[PAD]", "</s>NOTUSED", "[UNK]", "<unk>NOTUSED"), dropped=1, last=("[MASK]",),
+    ),
+}  # fmt: skip
+#: The class of a folder that names none, by the `model_type` of its config.json.
+CLASS_OF: Mapping[str, str] = {
+    "t5": "T5Tokenizer", "mt5": "T5Tokenizer", "albert": "AlbertTokenizer",
+    "deberta-v2": "DebertaV2Tokenizer", "xlnet": "XLNetTokenizer",
+    "xlm-roberta": "XLMRobertaTokenizer", "camembert": "CamembertTokenizer",
+}  # fmt: skip
+FILES = tuple(dict.fromkeys(family.file for family in FAMILIES.values()))
+
+
+def describe(path: Path, family: PieceFamily, config: Mapping[str, Any]) -> dict[str, Any]:
+    """The tokenizer.json of a file of sentencepiece; `config` holds what the folder says of special tokens and switches.
+
+    Raises:
+        CheckpointError: The file has an option that a tokenizer.json of this family cannot hold.
+        ValueError: It is no file of sentencepiece.
+    """
+    model = read_pieces(path)
+    odd = model.odd if model.algorithm == UNIGRAM else ("model_type",)
+    odd += tuple(switch for switch in family.refused if config.get(switch))
+    if odd:
+        raise CheckpointError(
+            f"{path}: its option {odd[0]} is not the usual one of {family.file}; cloze would cut texts in another way.\n"
+            "  If another library reads the folder, save its tokenizer there as tokenizer.json."
+        )
+    literals = {role: _literal(config.get(CONFIG_KEYS[role]), usual) for role, usual in family.literals.items()}
+    vocabulary, unknown = _vocabulary(model, family, literals, config)
+    built = tokenizers.Tokenizer(models.Unigram(vocabulary, unk_id=unknown, byte_fallback=model.byte_fallback))
+    steps = _cleaning(family, config) if family.cleans else []
+    steps += [normalizers.Precompiled(model.charsmap)] if model.charsmap else []
+    if steps:
+        built.normalizer = normalizers.Sequence(steps) if family.cleans else steps[0]
+    built.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
+    built.decoder = decoders.Metaspace()
+    built.add_tokens(_added(model, family, literals, {piece for piece, _ in vocabulary}, config))
     return dict(json.loads(built.to_str()))
 
 
-def _piece(message: bytes) -> tuple[str, float, int]:
-    """The text of a piece, its score, and its type; 1 is an ordinary one."""
-    fields = dict(_fields(message))
-    score: float = struct.unpack("<f", fields.get(_SCORE, bytes(4)))[0]
-    return fields[_TEXT].decode("utf-8"), score, fields.get(_TYPE, 1)
+def _literal(value: Any, usual: str) -> str:
+    literal = value.get("content") if isinstance(value, Mapping) else value
+    return literal if isinstance(literal, str) else usual
 
 
-def _fields(message: Any) -> Iterator[tuple[int, Any]]:
-    """The fields of a message in order: their numbers, and whole numbers, or bytes."""
-    at = 0
-    while at < len(message):
-        key, at = _number(message, at)
-        kind = key & 7
-        if kind == 0:
-            value, at = _number(message, at)
-            yield key >> 3, value
-            continue
-        if kind not in (1, 2, 5):
-            raise ValueError("no file of sentencepiece")
-        size, at = _number(message, at) if kind == 2 else (8 if kind == 1 else 4, at)
-        if at + size > len(message):
-            raise ValueError("the file ends in the middle of a piece")
-        yield key >> 3, message[at : at + size]
-        at += size
+def _vocabulary(
+    model: PieceModel, family: PieceFamily, literals: Mapping[str, str], config: Mapping[str, Any]
+) -> tuple[list[tuple[str, float]], int]:
+    """The pieces with their scores in the order of ids, and the id of the unknown piece."""
+    pieces = [(piece, score - 100 if family.cleans and _ends_number(piece) else score) for piece, score in model.pieces]
+    if not family.first:
+        behind = [*_sentinels(family, config), *(literals.get(token, token) for token in family.last)]
+        return [*pieces, *((token, 0.0) for token in behind if (token, 0.0) not in pieces)], model.unknown
+    # No text may become the unused <unk> of the file.
+    first = [(literals.get(token, token), -100.0 if token == "<unk>NOTUSED" else 0.0) for token in family.first]
+    last = [(literals.get(token, token), 0.0) for token in family.last]
+    return [*first, *pieces[family.dropped :], *last], family.first.index("[UNK]")
 
 
-def _number(message: bytes, at: int) -> tuple[int, int]:
-    """A whole number of seven bits per byte, the lowest first, and the place behind it."""
-    number, shift = 0, 0
-    while shift < 64:
-        if at >= len(message):
-            raise ValueError("the file ends in the middle of a piece")
-        byte = message[at]
-        at, number, shift = at + 1, number | (byte & 127) << shift, shift + 7
-        if byte < 128:
-            return number, at
-    raise ValueError("no file of sentencepiece")
+def _ends_number(piece: str) -> bool:
+    """Whether a piece is digits with a comma behind them, which XLNet's and ALBERT's authors cut again."""
+    return len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit()
+
+
+def _sentinels(family: PieceFamily, config: Mapping[str, Any]) -> list[str]:
+    count = config.get("extra_ids", family.sentinels)
+    if not isinstance(count, int) or not 0 <= count <= 10_000:
+        raise ValueError(f"extra_ids is {count!r}; expected a number of sentinels")
+    return [f"<extra_id_{number}>" for number in reversed(range(count if family.sentinels else 0))]
+
+
+def _cleaning(family: PieceFamily, config: Mapping[str, Any]) -> list[Any]:
+    """What XLNet's authors do to a text before sentencepiece gets it (`preprocess_text` in their prepro_utils.py)."""
+    accents = [] if config.get("keep_accents", False) else [normalizers.NFKD(), normalizers.StripAccents()]
+    capitals = [normalizers.Lowercase()] if config.get("do_lower_case", family.lowers) else []
+    return [normalizers.Replace("``", '"'), normalizers.Replace("''", '"'), *accents, *capitals]
+
+
+def _added(
+    model: PieceModel, family: PieceFamily, literals: Mapping[str, str], vocabulary: set[str], config: Mapping[str, Any]
+) -> list[AddedToken]:
+    """The special tokens, which are no pieces of a text. The mask takes the space before it.
+
+    Differs: pieces that the trainer of the model defined (XLNet's marks) remain pieces, which sentencepiece prefers by their
+    score. transformers 5 makes added tokens of them, behind which a word begins.
+    """
+    special = [*literals.values(), *family.special, *_sentinels(family, config)]
+    special += [piece for (piece, _), kind in zip(model.pieces, model.types, strict=True) if kind == _CONTROL]
+    tokens = dict.fromkeys(token for token in special if token in vocabulary)
+    return [AddedToken(token, lstrip=token == literals.get("[MASK]"), normalized=False, special=True) for token in tokens]

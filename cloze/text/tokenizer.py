@@ -23,6 +23,8 @@ from cloze.text.layout import read_folder, write_folder
 from cloze.text.segment import Segmenter
 
 KINDS = {"WordPiece": "wordpiece", "BPE": "byte_bpe", "Unigram": "unigram", "WordLevel": "words"}
+#: What BPE with byte fallback and Unigram write for a space, and the bytes behind which a word begins.
+SPACE, _BREAKS = "▁", frozenset({"<0x09>", "<0x0A>", "<0x0D>"})
 _SENTINEL = re.compile(r"<extra_id_(\d+)>")
 
 
@@ -50,19 +52,21 @@ class Tokenizer:
     """A trained tokenizer with its table of roles.
 
     A word is a unit of the pre-tokenizer: a run of letters, a punctuation mark, an ideograph (WordPiece); a piece of the GPT-2
-    pattern with its leading space (byte-level BPE); a run between spaces (Unigram); a word as in WordPiece (BPE); a token
-    (words).
+    pattern, or of another one, with its leading space (byte-level BPE); a run between spaces (Unigram); a word as in WordPiece
+    (BPE); a token (words). BPE with bytes for characters that the vocabulary lacks marks spaces by ▁, and has words between
+    spaces (Llama).
 
     Plain text never yields a special id: `encode("[MASK]")` gives the pieces of a bracket, a word and a bracket, while
     `encode_template` reads roles and literals. Plain text can only yield [UNK], for an unknown character.
 
-    kind: wordpiece, byte_bpe, bpe, unigram or words.
+    kind: wordpiece, byte_bpe, bpe, fallback_bpe, unigram or words.
     roles, literals: role → id, and role → how the vocabulary spells it.
     size: how many ids there are: 0 … size - 1.
     special_ids, ordinary_ids: sorted, together all ids.
     sentinels: the ids of `<extra_id_0>`, `<extra_id_1>`, …; empty if there are none.
     hash: of everything that decides ids.
     lower: whether it lower-cases.
+    adds_pieces: whether it has added tokens that texts yield, which are no special tokens, or have no role.
     segmenter: sets the words of a script without spaces apart first. It belongs to the tokenizer and is saved in its folder
       (`segmenter.json`, with its list in `segmenter.txt`), and so with every store and checkpoint: everything in cloze cuts a
       text the same way. Other libraries read tokenizer.json alone and need text that is segmented already.
@@ -77,9 +81,7 @@ class Tokenizer:
             token["special"] = token["special"] or token["content"] in literals.values()
         _check_ids(data)
         self._json = json.dumps(data, ensure_ascii=False, sort_keys=True)
-        self.kind: str = KINDS.get(data["model"].get("type", ""), "other")
-        if self.kind == "byte_bpe" and data["model"].get("end_of_word_suffix"):
-            self.kind = "bpe"
+        self.kind: str = _kind(data)
         self.literals: Mapping[str, str] = MappingProxyType(dict(literals))
         added = {token["id"] for token in data.get("added_tokens", []) if token["special"]}
         self.sentinels: NDArray[np.int32] = _sentinels(data)
@@ -88,6 +90,7 @@ class Tokenizer:
         plain_tokens = [t for t in data.get("added_tokens", []) if t["special"] and not _has_role(t, literals)]
         for token in plain_tokens:
             token["special"] = False
+        self.adds_pieces: bool = any(not token["special"] for token in data.get("added_tokens", []))
         self._plain = tokenizers.Tokenizer.from_str(json.dumps(data, ensure_ascii=False) if plain_tokens else self._json)
         del data  # a large vocabulary is in memory once at a time
         self._plain.encode_special_tokens = True
@@ -150,6 +153,20 @@ class Tokenizer:
         """A tokenizer of another tokenizer.json with the literals, the segmenter and the phrases of this one."""
         return Tokenizer(description, self.literals, self.segmenter, self.joins)
 
+    def without_last(self, size: int) -> Tokenizer | None:
+        """The same tokenizer with the first `size` ids, without the roles of the others; None if an ordinary token or [UNK] is
+        among the others, which texts yield."""
+        yielded = {*self.ordinary_ids.tolist(), self.roles.get("[UNK]", -1)}
+        if not yielded.isdisjoint(range(size, self.size)):
+            return None
+        data = json.loads(self._json)
+        pieces = data["model"]["vocab"]
+        as_mapping = isinstance(pieces, dict)
+        data["model"]["vocab"] = {piece: id for piece, id in pieces.items() if id < size} if as_mapping else pieces[:size]
+        data["added_tokens"] = [token for token in data["added_tokens"] if token["id"] < size]
+        literals = {role: literal for role, literal in self.literals.items() if self.roles[role] < size}
+        return Tokenizer(json.dumps(data, ensure_ascii=False), literals, self.segmenter, self.joins)
+
     def with_words(self, words: Sequence[str]) -> Tokenizer:
         """The same tokenizer of whole words with further words, whose ids follow the others."""
         data = json.loads(self._json)
@@ -207,7 +224,7 @@ class Tokenizer:
             apart = [set_apart(self.segmenter, text) for text in texts]
             texts, put = [spaced.text for spaced in apart], [spaced.put for spaced in apart]
         encodings = self._plain.encode_batch(texts, add_special_tokens=False)
-        ids, starts, offsets = self._flattened(encodings)
+        ids, starts, offsets = self._plainly(encodings, texts)
         every = chain.from_iterable(chain.from_iterable(e.offsets for e in encodings))
         bounds = np.fromiter(every, dtype=np.int64, count=2 * len(ids)).reshape(-1, 2)
         for begin, end, spaces in zip(offsets[:-1].tolist(), offsets[1:].tolist(), put, strict=False):  # none without segmenter
@@ -289,10 +306,44 @@ class Tokenizer:
     def _flat(
         self, engine: tokenizers.Tokenizer, texts: Sequence[str]
     ) -> tuple[NDArray[np.int32], NDArray[np.bool_], NDArray[np.int64]]:
-        # Only pieces of WordPiece, and whole words, show where words begin; the fast call does not return words.
-        by_piece = self.kind in ("wordpiece", "words")
+        # Only pieces of WordPiece and those with ▁, and whole words, show where words begin; the fast call does not return words.
+        by_piece = self.kind in ("wordpiece", "fallback_bpe", "words")
         call = engine.encode_batch_fast if by_piece else engine.encode_batch
-        return self.joined(*self._flattened(call(readable(texts), add_special_tokens=False)))
+        texts = readable(texts)
+        encodings = call(texts, add_special_tokens=False)
+        return self.joined(*(self._plainly(encodings, texts) if engine is self._plain else self._flattened(encodings)))
+
+    def _plainly(
+        self, encodings: list[Any], texts: Sequence[str]
+    ) -> tuple[NDArray[np.int32], NDArray[np.bool_], NDArray[np.int64]]:
+        """Encodings of plain texts in one array. Those in which a Unigram model took a literal for a piece are made again."""
+        ids, starts, offsets = self._flattened(encodings)
+        if self.kind != "unigram":
+            return ids, starts, offsets
+        unknown = self.roles.get("[UNK]", -1)
+        special = np.zeros(self.size, dtype=np.bool_)
+        special[self.special_ids] = True
+        tokens = np.flatnonzero(special[ids])
+        numbers = np.searchsorted(offsets, tokens, side="right") - 1
+        literals = [
+            number for number in np.unique(numbers[ids[tokens] == unknown]).tolist() if self.literals["[UNK]"] in texts[number]
+        ]
+        again = {*np.unique(numbers[ids[tokens] != unknown]).tolist(), *literals}
+        for number in again:
+            encodings[number] = self._no_literal.encode(texts[number], add_special_tokens=False)
+        return self._flattened(encodings) if again else (ids, starts, offsets)
+
+    @cached_property
+    def _no_literal(self) -> tokenizers.Tokenizer:
+        """The same Unigram model with its special pieces renamed, so that no text contains one; ids are places in its list."""
+        data = json.loads(self._json)
+        special = {str(self._plain.id_to_token(id)) for id in self.special_ids.tolist()}
+        data["model"]["vocab"] = [
+            [f"\uffff{piece}" if piece in special else piece, score] for piece, score in data["model"]["vocab"]
+        ]
+        held = {piece.removeprefix("\uffff") for piece, _ in data["model"]["vocab"] if piece.startswith("\uffff")}
+        data["added_tokens"] = [token for token in data["added_tokens"] if token["content"] not in held]
+        return tokenizers.Tokenizer.from_str(json.dumps(data, ensure_ascii=False))
 
     def _flattened(self, encodings: list[Any]) -> tuple[NDArray[np.int32], NDArray[np.bool_], NDArray[np.int64]]:
         offsets = np.zeros(len(encodings) + 1, dtype=np.int64)
@@ -303,6 +354,11 @@ class Tokenizer:
             return ids, self._begins[ids], offsets
         if self.kind == "words":
             return ids, np.ones(total, dtype=np.bool_), offsets
+        if self.kind == "fallback_bpe":
+            starts = self._begins[ids]
+            starts[1:] |= self._breaks[ids[:-1]]
+            starts[offsets[:-1][offsets[:-1] < total]] = True
+            return ids, starts, offsets
         every = chain.from_iterable([e.word_ids for e in encodings])
         # A special token belongs to no word: it starts one, and so does what follows it.
         words = np.fromiter((-1 if w is None else w for w in every), dtype=np.int64, count=total)
@@ -313,12 +369,23 @@ class Tokenizer:
 
     @cached_property
     def _begins(self) -> NDArray[np.bool_]:
-        """For each id of a WordPiece vocabulary, whether it begins a word."""
+        """For each id of a vocabulary of WordPiece, or of BPE with ▁, whether it begins a word."""
+        if self.kind == "fallback_bpe":
+            begins = np.array([piece.startswith(SPACE) for piece in self.spellings], dtype=np.bool_)
+            begins[self.special_ids] = True
+            return begins
         prefix = json.loads(self._json)["model"].get("continuing_subword_prefix", "##")
         begins = np.ones(self.size, dtype=np.bool_)
         begins[[i for piece, i in self._plain.get_vocab().items() if piece.startswith(prefix)]] = False
         begins[self.special_ids] = True
         return begins
+
+    @cached_property
+    def _breaks(self) -> NDArray[np.bool_]:
+        """For each id of a vocabulary of BPE with ▁, whether a word begins behind it: line ends, tabs and special tokens."""
+        breaks = np.array([piece.isspace() or piece in _BREAKS for piece in self.spellings], dtype=np.bool_)
+        breaks[self.special_ids] = True
+        return breaks
 
     @cached_property
     def _special(self) -> tokenizers.Tokenizer:
@@ -329,6 +396,19 @@ class Tokenizer:
         if number is None:
             raise RecipeError(f"tokenizer: the literal {literal!r} of {role} is not in the vocabulary.")
         return number
+
+
+def _kind(data: Mapping[str, Any]) -> str:
+    """The kind of a tokenizer.json. BPE is over bytes if its pre-tokenizer makes bytes of a text, else over characters: of words
+    with a mark at their ends, or of a text in which ▁ stands for spaces."""
+    kind = KINDS.get(data["model"].get("type", ""), "other")
+    if kind != "byte_bpe":
+        return kind
+    if data["model"].get("end_of_word_suffix"):
+        return "bpe"
+    before = data.get("pre_tokenizer") or {}
+    steps = [before, *before.get("pretokenizers", [])]
+    return kind if any(step.get("type") == "ByteLevel" for step in steps) else "fallback_bpe"
 
 
 def _has_role(token: Mapping[str, Any], literals: Mapping[str, str]) -> bool:

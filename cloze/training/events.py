@@ -18,7 +18,6 @@ class Events:
     def __init__(self, run: Run, *, first: bool) -> None:
         self.run, self.first = run, first
         self.line = ProgressLine(verbose=run.verbose)
-        self.say = (run.say or self.line.say) if first else (lambda text: None)
         self.log: Log | None = None
 
     def open(self, run_progress: RunProgress, machine: Mapping[str, Any], *, resumed: bool) -> None:
@@ -39,6 +38,12 @@ class Events:
             baselines={name: baseline.to_json() for name, baseline in run.baselines.items()}, **run_progress.spent_now(),
         )
 
+    def say(self, text: str) -> None:
+        """Tell the user something, below the progress line."""
+        if self.first:
+            self.line.display.keep()
+            (self.run.say or self.line.display.say)(text)
+
     def write(self, event: str, step: int, **values: Any) -> dict[str, Any] | None:
         """Append an event to the log and return it; None on ranks that have no log."""
         return None if self.log is None else self.log.write(event, step, **values)
@@ -56,7 +61,7 @@ class Events:
             self.say(f"{run.folder}: continues from step {step} ({share:.1%} of {run.budget.words} spent).")
 
     def close(self) -> None:
-        """Close the log, and keep the progress line."""
+        """Close the log, and end the progress line."""
         self.line.close()
         if self.log is not None:
             self.log.close()

@@ -17,7 +17,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from cloze.errors import RunError
+from cloze.display import PlainDisplay, choose_display, duration
+from cloze.errors import RunError, Say
 from cloze.training.baselines import Baseline
 from cloze.training.checkpoints.plain import open_plain
 from cloze.training.trackers import Tracker
@@ -98,19 +99,18 @@ def _flat(record: Mapping[str, Any], prefix: str = "") -> list[tuple[str, float]
 
 
 class ProgressLine:
-    """Loss, tokens (or another `unit`) per second and time left: one line that rewrites itself, or a line from time to time if
-    the output is not a terminal."""
+    """Loss, tokens (or another `unit`) per second and time left, on the display of this process or on a `stream`; with `verbose`,
+    as lines that stay."""
 
     def __init__(
         self, stream: TextIO | None = None, now: Callable[[], float] = time.monotonic, *, verbose: bool = False
     ) -> None:
-        self.stream = stream or sys.stderr
-        self.live = self.stream.isatty() and not verbose
+        self.display = PlainDisplay(stream or sys.stderr) if verbose else choose_display(stream)
         self.verbose = verbose
         self.unit = ("tokens", 1.0)  # what is counted per second, and how many tokens of the log one of them is
         self.now = now
         self.shown = -float("inf")
-        self.width = 0
+        self.last: tuple[str, float] | None = None  # what was shown last, and the share of the budget spent
         self.first: tuple[float, float] | None = None  # seconds and share of the first event, which may be that of a resumed run
 
     def set_unit(self, name: str, tokens: float) -> None:
@@ -125,7 +125,7 @@ class ProgressLine:
         """
         share, seconds = record["share"], record["seconds"]
         self.first = self.first or (seconds, share)
-        if not self.verbose and self.now() - self.shown < (0.1 if self.live else _QUIET_SECONDS):
+        if not self.verbose and self.now() - self.shown < (0.1 if self.display.live else _QUIET_SECONDS):
             return
         self.shown = self.now()
         since, before = self.first if self.first[1] < share else (0.0, 0.0)
@@ -133,29 +133,27 @@ class ProgressLine:
         unit, tokens = self.unit
         line = (
             f"step {record['step']:,}  {min(share, 1):4.0%}  {losses(record, baselines or {})}  "
-            f"{record['tokens_per_second'] / tokens:,.0f} {unit}/s  {left} left"
+            f"{record['tokens_per_second'] / tokens:,.0f} {unit}/s"
         )
+        self.last = line, share
+        line += f"  {left} left"
         if self.verbose:
             norm = record.get("grad_norm")
             line += f"  rate {record['learning_rate']:.3g}" + ("" if norm is None else f"  gradient {norm:.3g}")
-        if self.live:
-            self.stream.write("\r" + line.ljust(self.width))
-            self.width = len(line)
-        else:
-            self.stream.write(line + "\n")
-        self.stream.flush()
-
-    def say(self, text: str) -> None:
-        """Print a line of its own."""
-        self.close()
-        self.stream.write(text + "\n")
-        self.stream.flush()
+        self.display.show(line, share)
 
     def close(self) -> None:
-        """End the rewritten line and keep it."""
-        if self.live and self.width:
-            self.stream.write("\n")
-            self.width = 0
+        """Show the last event without a time that is left."""
+        if self.last is not None:
+            self.display.end(*self.last)
+
+    def show_dev(self, record: Mapping[str, Any], say: Say) -> None:
+        """Show a `dev` event: a row of the display's table, or a line for `say`."""
+        step, metrics = record["step"], {name: f"{value:.4f}" for name, value in record["metrics"].items()}
+        epoch = f"{record['epochs']:.2f}" if step else "frozen start"
+        when = f"step {step:,}  epoch {epoch}" if step else "frozen start, network untouched"
+        line = f"{when}  dev: {'  '.join(f'{name} {value}' for name, value in metrics.items())}"
+        self.display.add_row({"epoch": epoch, **metrics}, line, say)
 
 
 def losses(record: Mapping[str, Any], baselines: Mapping[str, Baseline]) -> str:
@@ -185,17 +183,3 @@ def _worth(baseline: Baseline | None) -> str:
     if baseline.pairs is None:
         return f" (constant prediction {baseline.single:.2f})"
     return f" (single tokens {baseline.single:.2f}, pairs {baseline.pairs:.2f})"
-
-
-def duration(seconds: float) -> str:
-    """Seconds in words.
-
-    >>> duration(75), duration(7260)
-    ('1 min 15 s', '2 h 01 min')
-    """
-    total = max(0, round(seconds))
-    if total < 60:
-        return f"{total} s"
-    if total < 3600:
-        return f"{total // 60} min {total % 60:02d} s"
-    return f"{total // 3600} h {total % 3600 // 60:02d} min"

@@ -10,6 +10,7 @@ A page in git has only what people wrote. `build_page` adds the rest:
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
@@ -59,6 +60,19 @@ def _with_mark(text: str) -> str:
     """A page with the mark below its title."""
     title, _, rest = text.partition("\n")
     return f"{title}\n\n{MARK}\n{rest}"
+
+
+def notebook_page(file: str, text: str) -> str:
+    """The page of a notebook: its text and its code. What the cells show comes when they are run."""
+    first, *cells = (_cell(cell) for cell in json.loads(text)["cells"])
+    title, _, rest = first.partition("\n")
+    run = f"Run it yourself: [the notebook]({file}). What its cells show is left out here."
+    return _with_mark("\n\n".join([title, run, rest.strip(), *cells]) + "\n")
+
+
+def _cell(cell: Mapping[str, Any]) -> str:
+    source = "".join(cell["source"])
+    return source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```"
 
 
 # ---- systems -----------------------------------------------------------------------------------------------------------------

@@ -15,15 +15,15 @@ import sys
 from functools import cache
 from pathlib import Path
 
-from pages import build_page
+from pages import build_page, notebook_page
 
 ROOT = Path(__file__).resolve().parents[2]
 STAGED = ROOT / "build" / "docs"
 
 #: The pages and figures of the site and the files that pages link to, as patterns from the root.
 PATTERNS = (
-    "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/**/*.md", "docs/figures/*", "docs/site/*.css", "docs/site/*.js",
-    "benchmarks/*.md", "reproductions/*.md", "reproductions/results/*.jsonl",
+    "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/**/*.md", "docs/tutorials/*.ipynb", "docs/figures/*",
+    "docs/site/*.css", "docs/site/*.js", "benchmarks/*.md", "reproductions/*.md", "reproductions/results/*.jsonl",
 )  # fmt: skip
 
 #: The figures that scripts draw from results in the repository, and how; `docs/figures` has only what README and the tour show.
@@ -56,7 +56,7 @@ API: dict[str, tuple[str, str, tuple[str, ...]]] = {
         (
             "cloze.decoding.filling.Filled", "cloze.decoding.filling.Candidate", "cloze.decoding.generating.generation.Generated",
             "cloze.decoding.scores.scoring.Score", "cloze.tasks.kinds.classification.PredictedClass",
-            "cloze.tasks.task.Evaluation", "cloze.tasks.search.Hit",
+            "cloze.tasks.task.Evaluation", "cloze.tasks.search.Hit", "cloze.reports.plot.Figures",
             "cloze.decoding.vectors.neighbours.Neighbour", "cloze.interop.vectors.vectors.Vectors", "cloze.training.run.Outcome",
         ),
     ),
@@ -95,7 +95,12 @@ def api_pages() -> dict[str, str]:
 def site_pages() -> dict[str, str]:
     """Every page of the site: path → text."""
     written = {name: (ROOT / name).read_text(encoding="utf-8") for name in sources() if name.endswith(".md")}
-    return {name: build_page(name, text) for name, text in written.items()} | api_pages()
+    notebooks = {
+        str(Path(name).with_suffix(".md")): notebook_page(Path(name).name, (ROOT / name).read_text(encoding="utf-8"))
+        for name in sources() if name.endswith(".ipynb")
+    }  # fmt: skip
+    built = {name: build_page(name, text).replace(".ipynb)", ".md)") for name, text in written.items()}  # links to notebooks
+    return built | notebooks | api_pages()
 
 
 def draw(folder: Path) -> None:

@@ -22,7 +22,7 @@ from cloze.recipe.load import load_recipe
 from cloze.runs import planning
 from cloze.runs.corpora import trainable
 from cloze.runs.options import PretrainOptions
-from cloze.runs.plan import Plan, ways_out
+from cloze.runs.plan import Plan, Plans, ways_out
 from cloze.runs.planning import fitted_recipe, plan
 from cloze.runs.run import pretrain
 from cloze.training.forecasting.forecast import SHARE, Forecast
@@ -62,6 +62,15 @@ def test_a_plan_tells_the_fit_the_forecast_and_the_losses_to_expect(planned: Pla
     assert masked.name == "token_prediction" and masked.kind == RunKind("masked", "offsets") and masked.expected is not None
     assert any(line.startswith("  token_prediction: single tokens ") and "expected held-out loss " in line for line in told)
     assert any(line.startswith("  relation_prediction: constant prediction ") for line in told)
+
+
+def test_a_notebook_shows_a_plan_with_the_losses_as_a_table(planned: Plan) -> None:
+    html, repeated = Plans([planned])._repr_html_(), repr(Plans([planned, planned]))
+    assert repeated == f"{planned}\n\n{planned}"
+    assert html.startswith("<pre") and ">plan of bert for 40000tokens" in html
+    assert html.count("<tr>") == 1 + len(planned.prospects) == 3
+    assert f"<td>token_prediction</td><td>{planned.prospects[0].expected}</td>" in html
+    assert html.count("token_prediction") == 1, "the text leaves out what the table has"
 
 
 def test_a_plan_reads_as_many_rows_at_once_as_fit_into_memory(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:

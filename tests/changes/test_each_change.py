@@ -100,8 +100,10 @@ BANDED = {"attention": {"band": {"width": 4, "dense_every": 3}}}
 
 
 @pytest.mark.parametrize(("layers", "band"), [
-    ((0, 1, 4), {"width": 4, "dense_every": 3}), ((0, 3), None), ((1, 2), {"width": 4, "dense_every": None}),
-    ((0, 1, 3, 4), {"width": 4, "dense_every": 2}),
+    ((0, 1, 4), {"width": 4, "dense_every": 3, "dense_first": None}), ((0, 3), None),
+    ((1, 2), {"width": 4, "dense_every": None, "dense_first": None}),
+    ((0, 1, 3, 4), {"width": 4, "dense_every": 2, "dense_first": None}),
+    ((0, 3, 4), {"width": 4, "dense_every": None, "dense_first": 2}),
 ])  # fmt: skip
 def test_kept_layers_see_the_band_or_all_tokens_as_before(layers: tuple[int, ...], band: dict[str, Any] | None) -> None:
     made = KeepLayers(layers).shape(Shape("FOLDER", "transformer", {**SHAPE, "layers": 5, **BANDED}))

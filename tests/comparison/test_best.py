@@ -332,4 +332,7 @@ def test_python_gives_the_same_verdict(
     )
     assert found.data() == as_data(verdict) and started.started == []
     assert found.sentences[0] in repr(found) and found.page.name == "best.html"
+    assert found._repr_html_().count("<tr>") == 1 + len(verdict.standings) and found.sentences[0] in found._repr_html_()
+    titles = [figure.title for figure in found.plot().figures]
+    assert titles == ["accuracy on labelled rows that the system had not seen", "Score by the number of labelled rows"]
     assert found.model.predict(["boat quay tide"])[0].label == "sea"

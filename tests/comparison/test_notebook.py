@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,14 @@ def test_its_table_becomes_a_data_frame_and_its_page_is_there(found: cloze.Compa
     pytest.importorskip("pandas")
     made = cloze.frame(found.table())
     assert list(made.columns) == list(row) and len(made) == 16
+
+
+def test_a_notebook_shows_the_table_the_sentence_and_the_figures_of_the_page(found: cloze.Comparison) -> None:
+    html = found._repr_html_()
+    assert html.count("<tr>") == len(found.answer.systems) + 3 and found.sentence in unescape(html) and "Page: " in html
+    titles = [figure.title for figure in found.plot().figures]
+    assert titles[0].startswith("mean accuracy over 2 tasks") and titles[1].startswith("mood: accuracy")
+    assert 'class="spreads"' in found.plot()._repr_svg_()
 
 
 def test_a_task_with_too_few_files_is_refused(tmp_path: Path) -> None:

@@ -158,6 +158,8 @@ def test_python_finds_what_the_command_finds(
     assert repr(found) == capsys.readouterr().out.rstrip("\n") + f"\n\nPage: {tmp_path / 'out' / 'sweep.html'}"
     assert found.best == {"training.batch": "4", "training.rate.peak": "0.001"} and found.run is not None and found.failures == []
     assert found.sentence in repr(found) and len(found.table()) == 4 + 2
+    titles = [figure.title for figure in found.plot().figures]
+    assert titles == ["Held-out loss against tokens", "training.rate.peak"] and found._repr_html_().count("<tr>") == 1 + 4
 
 
 @pytest.mark.parametrize("search", ["grid", "random", "optuna"])

@@ -33,6 +33,7 @@ from cloze.training.step import StepModule
 SYSTEMS = [
     "bert", "t5-small", "transformer-xl", "xlnet-base", "lstm", "skip-thought", "nnlm", "elmo", "context2vec", "cove", "zen",
     "ernie-thu", "knowbert", "word2vec-cbow", "ib-bert", "uniter", "vilbert", "lxmert", "cbt", "speechbert", "mamba",
+    "smollm2-135m",
 ]  # fmt: skip
 #: A table next to a network, one that reads triples and no text, and two that a task or a text trains without a checkpoint.
 HELPERS = {"pair_attention", "graph_vectors", "bag_of_ngrams", "paragraph_vectors"}
@@ -72,7 +73,7 @@ REFUSED = (
     ("adapters pfeiffer_adapters", "nnlm context2vec cove word2vec-cbow", r"\w+ has no layers that adapters can follow"),
     (
         "fuse", "bert transformer-xl xlnet-base lstm mamba skip-thought nnlm elmo context2vec cove zen word2vec-cbow ib-bert "
-        "ernie-thu knowbert uniter vilbert lxmert cbt speechbert",
+        "ernie-thu knowbert uniter vilbert lxmert cbt speechbert smollm2-135m",
         r"fuse: \w+ is not an encoder-decoder of Transformer layers",
     ),
     (
@@ -81,6 +82,7 @@ REFUSED = (
         "ib-bert mamba uniter vilbert lxmert cbt speechbert",
         r"mean_layer: \w+ is not a plain Transformer encoder",
     ),
+    ("mean_layer", "smollm2-135m", "its norms stand before attention"),
     (
         "knowledge_adapter",
         "t5-small transformer-xl xlnet-base lstm mamba skip-thought nnlm elmo context2vec cove word2vec-cbow ib-bert",
@@ -138,8 +140,8 @@ ROUGH = {"quantise_activations": 0.01}
 UNREAD = {
     "features": "t5-small xlnet-base skip-thought nnlm elmo context2vec cove word2vec-cbow cbt",
     "knowledge_adapter": "cbt",
-    "read_vector": "bert",  # no pass of it takes a vector
-    "replace_layers": "bert zen ernie-thu knowbert uniter vilbert lxmert cbt speechbert",  # outside of training
+    "read_vector": "bert smollm2-135m",  # no pass of it takes a vector
+    "replace_layers": "bert smollm2-135m zen ernie-thu knowbert uniter vilbert lxmert cbt speechbert",  # outside of training
 }
 ALL = [(change, name) for change in CHANGES for name in SYSTEMS]
 

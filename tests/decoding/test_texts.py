@@ -11,8 +11,9 @@ from types import SimpleNamespace
 import pytest
 
 from cloze.corpus.readers.text_files import lines, read_all
-from cloze.decoding.progress import DecodingProgress, duration
+from cloze.decoding.progress import DecodingProgress
 from cloze.decoding.texts import gather
+from cloze.display import duration
 from cloze.errors import TaskError
 
 

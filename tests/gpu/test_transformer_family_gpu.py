@@ -20,6 +20,9 @@ KINDS: dict[str, dict[str, Any]] = {
             "norm.kind": "layer_without_biases", "feed_forward": "gated"},
     "functional": {"positions": "functional", "positions.limit": 8},
     "shared": {"repeat": "all"},
+    "llama": {"norm": "pre", "norm.kind": "rms", "positions": "rotary", "positions.scaling": "llama3", "feed_forward": "gated",
+        "feed_forward.activation": "silu", "attention.key_value_heads": 1, "attention.head_width": 32,
+            "attention.query_key_norm": "head", "attention.band.width": 24, "attention.band.dense_first": 2},
 }  # fmt: skip
 
 

@@ -281,7 +281,7 @@ def test_half_precision_and_old_names_are_read(folder: Path) -> None:
     old["cls.predictions.decoder.weight"] = old["bert.embeddings.word_embeddings.weight"].clone()
     save_file(old, folder / "model.safetensors")
     back = import_folder(folder)
-    assert back.remarks == ()
+    assert back.remarks == ("the weights are stored in bfloat16; cloze computes and writes in float32.",)
     norm = back.model.network["embeddings.norm.weight"]
     assert norm.dtype == torch.float32
     assert torch.equal(norm, tensors["bert.embeddings.LayerNorm.weight"].bfloat16().float())

@@ -31,7 +31,7 @@ def both(network: Transformer, **fields: Any) -> list[tuple[Tensor, dict[str, Te
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
 @pytest.mark.parametrize("dropout", [0.0, 0.2])
-@pytest.mark.parametrize("activation", ["gelu", "gelu_tanh", "relu"])
+@pytest.mark.parametrize("activation", ["gelu", "gelu_tanh", "relu", "silu"])
 @pytest.mark.parametrize("order", ["open", "left_to_right", "packed"])
 @pytest.mark.parametrize("positions", [None, [1, 9, 5, 5, 0, 20]])
 def test_fast_and_plain_layers_agree(norm: str, dropout: float, activation: str, order: str, positions: Any) -> None:

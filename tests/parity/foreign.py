@@ -23,6 +23,8 @@ _DISTIL = {"dim": 64, "n_layers": 2, "n_heads": 1, "hidden_dim": 24, "max_positi
 _MOBILE = {**_ENCODER, "intra_bottleneck_size": 16, "true_hidden_size": 16, "embedding_size": 8, "num_feedforward_networks": 2,
            "classifier_activation": False}  # fmt: skip
 _XLM = {"emb_dim": 64, "n_layers": 2, "n_heads": 2, "max_position_embeddings": 30, "n_langs": 3}
+_LLAMA = {"hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 24,
+          "max_position_embeddings": 30}  # fmt: skip
 _GPT = {"n_embd": 64, "n_layer": 2, "n_head": 2, "n_positions": 30}
 _BART = {"d_model": 64, "encoder_layers": 2, "decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 2,
          "encoder_ffn_dim": 24, "decoder_ffn_dim": 24, "max_position_embeddings": 30}  # fmt: skip
@@ -75,6 +77,16 @@ KINDS = {
                                "ModernBertDecoderForSequenceClassification"),
     "openai-gpt": Kind("openai-gpt", "OpenAIGPTLMHeadModel", "gpt2", _GPT, "OpenAIGPTForSequenceClassification"),
     "gpt2": Kind("gpt2", "GPT2LMHeadModel", "gpt2", _GPT, "GPT2ForSequenceClassification"),
+    "llama": Kind("llama", "LlamaForCausalLM", "gpt2", _LLAMA, "LlamaForSequenceClassification"),
+    "mistral": Kind("mistral", "MistralForCausalLM", "gpt2", {**_LLAMA, "head_dim": 8, "sliding_window": 4},
+                    "MistralForSequenceClassification"),
+    "qwen2": Kind("qwen2", "Qwen2ForCausalLM", "gpt2", {**_LLAMA, "tie_word_embeddings": True, "use_sliding_window": True,
+                  "sliding_window": 4, "max_window_layers": 1}, "Qwen2ForSequenceClassification"),
+    "qwen3": Kind("qwen3", "Qwen3ForCausalLM", "gpt2", {**_LLAMA, "head_dim": 8}, "Qwen3ForSequenceClassification"),
+    "smollm3": Kind("smollm3", "SmolLM3ForCausalLM", "gpt2", {**_LLAMA, "no_rope_layer_interval": 2},
+                    "SmolLM3ForSequenceClassification"),
+    "olmo2": Kind("olmo2", "Olmo2ForCausalLM", "gpt2", _LLAMA, "Olmo2ForSequenceClassification"),
+    "gemma": Kind("gemma", "GemmaForCausalLM", "gpt2", {**_LLAMA, "head_dim": 8}, "GemmaForSequenceClassification"),
     "mamba": Kind("mamba", "MambaForCausalLM", "gpt2", {"hidden_size": 64, "num_hidden_layers": 2}),
     "t5": Kind("t5", "T5ForConditionalGeneration", "t5", _T5),
     "mt5": Kind("mt5", "MT5ForConditionalGeneration", "t5", _T5),
@@ -91,7 +103,8 @@ def model_of(kind: Kind, pieces: Any, *, cls: str | None = None, seed: int = 0, 
         ids["decoder_start_token_id"] = end if kind.model_type == "bart" else roles["[PAD]"]
     if kind.model_type.startswith("modernbert"):
         ids |= {"cls_token_id": begin, "sep_token_id": end}
-    config = transformers.AutoConfig.for_model(kind.model_type, vocab_size=pieces.size, **{**kind.sizes, **ids, **changes})
+    sizes = {"vocab_size": pieces.size, **kind.sizes, **ids, **changes}
+    config = transformers.AutoConfig.for_model(kind.model_type, **sizes)
     torch.manual_seed(seed)
     model = getattr(transformers, cls or kind.cls)(config).eval()
     generator = torch.Generator().manual_seed(seed)

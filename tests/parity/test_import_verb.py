@@ -16,13 +16,14 @@ pytestmark = pytest.mark.parity
 KNOWN = (
     "bert", "distilbert", "mobilebert", "roberta", "xlm-roberta", "camembert", "albert", "electra", "xlm", "flaubert", "xlnet",
     "modernbert", "openai-gpt", "gpt2", "t5", "mt5", "bart", "ernie", "modernbert-decoder", "mamba",
-    "deberta", "deberta-v2",
+    "llama", "mistral", "qwen2", "qwen3", "smollm3", "olmo2", "gemma", "deberta", "deberta-v2",
 )
 FILL = (
     "bert", "distilbert", "mobilebert", "roberta", "xlm-roberta", "camembert", "albert", "xlm", "flaubert", "xlnet", "modernbert",
     "ernie", "deberta", "deberta-v2",
 )
-WRITE = ("openai-gpt", "gpt2", "modernbert-decoder", "mamba", "t5", "mt5", "bart")
+LLAMAS = ("llama", "mistral", "qwen2", "qwen3", "smollm3", "olmo2", "gemma")
+WRITE = ("openai-gpt", "gpt2", "modernbert-decoder", "mamba", "t5", "mt5", "bart", *LLAMAS)
 ANSWER = ("t5", "mt5", "bart")
 RECIPES = {
     "bert": "BERT:", "distilbert": "BERT:", "mobilebert": "MobileBERT:", "roberta": "RoBERTa:", "albert": "ALBERT:",
@@ -32,6 +33,7 @@ RECIPES = {
     "xlm-roberta": "RoBERTa:", "camembert": "CamemBERT:", "mt5": "Exploring the Limits",
     "bart": "BART:", "ernie": "BERT:", "modernbert-decoder": "cloze's own", "mamba": "Mamba:",
     "deberta": "DeBERTa:", "deberta-v2": "DeBERTa:",
+    **dict.fromkeys(LLAMAS, "SmolLM2:"),
 }  # fmt: skip
 
 
@@ -83,7 +85,7 @@ def test_an_imported_classifier_is_one_again_in_transformers(
     foreign.assert_equal(again, source, **languages)
 
 
-@pytest.mark.parametrize("name", ["albert", "xlnet", "modernbert", "modernbert-decoder", "t5"])
+@pytest.mark.parametrize("name", ["albert", "xlnet", "modernbert", "modernbert-decoder", "t5", "qwen3"])
 def test_an_imported_folder_is_fine_tuned(systems: ModuleType, foreign: ModuleType, tmp_path: Path, name: str) -> None:
     kind = foreign.KINDS[name]
     pieces = systems.tokenizer(kind.tokenizer)

@@ -23,6 +23,7 @@ pytestmark = [pytest.mark.parity, pytest.mark.filterwarnings("ignore::FutureWarn
 CASES = [
     ("bert", "wordpiece", "BertForNextSentencePrediction", ["query", "value"]),
     ("bert", "wordpiece", "BertForNextSentencePrediction", None),
+    ("smollm2-135m", "gpt2", "LlamaModel", ["query", "value", "inner"]),
     ("gpt2", "gpt2", "GPT2Model", ["query", "value", "outer"]), ("t5-small", "t5", "T5Model", ["query", "value"]),
 ]  # fmt: skip
 
@@ -89,13 +90,14 @@ def test_a_folder_of_peft_that_cloze_cannot_compute_is_refused(systems: ModuleTy
     ("bert", "wordpiece", "BertForSequenceClassification", "SEQ_CLS"),
     ("bert", "wordpiece", "BertForTokenClassification", "TOKEN_CLS"),
     ("gpt2", "gpt2", "GPT2ForSequenceClassification", "SEQ_CLS"),
+    ("smollm2-135m", "gpt2", "LlamaForSequenceClassification", "SEQ_CLS"),
 ])  # fmt: skip
 def test_the_head_that_peft_saved_opens_with_its_updates(
     systems: ModuleType, tmp_path: Path, name: str, kind: str, cls: str, task: str, peft: ModuleType
 ) -> None:
     start = publish_start(tmp_path / "base", name, systems.tokenizer(kind))
     base = getattr(transformers, cls).from_pretrained(start, num_labels=3, pad_token_id=0)
-    maps = ["c_attn"] if name == "gpt2" else ["query", "value"]
+    maps = {"gpt2": ["c_attn"], "smollm2-135m": ["q_proj", "up_proj"]}.get(name, ["query", "value"])
     config = peft.LoraConfig(r=2, target_modules=maps, task_type=task, fan_in_fan_out=name == "gpt2")
     opened = peft.get_peft_model(base, config).eval()
     torch.manual_seed(0)
@@ -109,7 +111,7 @@ def test_the_head_that_peft_saved_opens_with_its_updates(
     heads: list[Any] = [one for one in loaded.heads.values() if len(one.state_dict().get("head.output.weight", ())) == 3]
     with torch.no_grad():
         states = loaded.network(want=frozenset({"hidden"}), order=loaded.order, tokens=TOKENS)["hidden"]
-        pooled = states[:, -1 if name == "gpt2" else 0]
+        pooled = states[:, 0 if name == "bert" else -1]
         found = heads[0].head.output(states) if task == "TOKEN_CLS" else heads[0].head(pooled)
         theirs = opened(input_ids=TOKENS).logits
     torch.testing.assert_close(found, theirs, atol=1e-4, rtol=0)

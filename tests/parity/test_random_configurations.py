@@ -37,6 +37,14 @@ DEBERTA = {
     "pos_att_type": ["p2c|c2p", "c2p|p2c", "p2c", "c2p", None], "position_biased_input": [False, False, True],
     "legacy": [True, False], "pooler_hidden_act": ["gelu", "tanh"],
 }  # fmt: skip
+LLAMA = {"hidden_size": [16, 32], "num_attention_heads": [4], "num_key_value_heads": [1, 2, 4], "num_hidden_layers": [1, 3],
+         "intermediate_size": [24], "hidden_act": ["silu", "silu", "gelu"], "rms_norm_eps": [1e-6, 0.1],
+         "tie_word_embeddings": [True, False], "rope_parameters": [
+             {"rope_type": "default", "rope_theta": 1e4}, {"rope_type": "linear", "factor": 3.0, "rope_theta": 500.0},
+             {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "rope_theta": 50.0,
+              "original_max_position_embeddings": 16},
+             {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4}]}  # fmt: skip
+WINDOW = {"use_sliding_window": [False, True], "sliding_window": [3], "max_window_layers": [0, 1, 2]}
 DRAWN: dict[str, dict[str, list[Any]]] = {
     "bert": ENCODER,
     "distilbert": {"dim": [16, 32], "n_heads": [1, 4], "n_layers": [1, 3], "hidden_dim": [24], "activation": ["gelu", "relu"],
@@ -71,6 +79,15 @@ DRAWN: dict[str, dict[str, list[Any]]] = {
     "openai-gpt": {**GPT, "afn": ["gelu", "gelu", "relu"]},
     "gpt2": {**GPT, "n_inner": [None, 24], "activation_function": ["gelu_new", "gelu", "relu"],
              "scale_attn_weights": [True, True, False], "scale_attn_by_inverse_layer_idx": [False, False, True]},
+    "llama": {**LLAMA, "head_dim": [None, 4, 12], "attention_bias": [False, True], "mlp_bias": [False, True]},
+    "mistral": {**LLAMA, "head_dim": [None, 4, 12], "sliding_window": [None, 3, 64]},
+    "qwen2": {**LLAMA, **WINDOW},
+    "qwen3": {**LLAMA, **WINDOW, "head_dim": [4, 16], "attention_bias": [False, True]},
+    "smollm3": {**LLAMA, "attention_bias": [False, True], "mlp_bias": [False, True], "no_rope_layer_interval": [1, 2, 4, 9],
+                "no_rope_layers": [None, None, [1, 0, 0, 1]], "use_sliding_window": [False, False, True], "sliding_window": [3]},
+    "olmo2": {**LLAMA, "attention_bias": [False, True]},
+    "gemma": {**LLAMA, "head_dim": [4, 12], "attention_bias": [False, True], "hidden_act": ["gelu_pytorch_tanh", "silu"],
+              "use_bidirectional_attention": [None, None, True]},
     "mamba": {"hidden_size": [16, 24], "num_hidden_layers": [1, 3], "state_size": [3, 16], "expand": [1, 2],
               "conv_kernel": [2, 4], "time_step_rank": ["auto", 5], "use_bias": [False, True], "use_conv_bias": [True, False],
               "hidden_act": ["silu", "silu", "gelu"], "layer_norm_epsilon": [1e-5, 0.1], "tie_word_embeddings": [True, False]},
@@ -118,6 +135,7 @@ def judge(systems: ModuleType, foreign: ModuleType, folder: Path, drawn: tuple[s
     ("bert", "distilbert", "mobilebert", "roberta", "albert", "electra"),
     ("deberta", "deberta-v2"),
     ("xlm", "flaubert", "xlnet", "modernbert"), ("modernbert-decoder",), ("openai-gpt", "gpt2", "t5", "bart"), ("mamba",),
+    ("llama", "mistral"), ("qwen2", "qwen3", "smollm3"), ("olmo2", "gemma"),
 ])  # fmt: skip
 def test_models_of_random_configurations_are_read_equal_or_refused_in_words(
     systems: ModuleType, foreign: ModuleType, tmp_path: Path, names: tuple[str, ...]

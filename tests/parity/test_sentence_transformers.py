@@ -168,7 +168,9 @@ def test_a_mean_over_fewer_tokens_than_the_network_reads_is_a_head(
     (lambda folder: edit(folder / "2_Dense" / "config.json", out_features=6), "whose weights do not fit"),
     (lambda folder: (folder / "modules.json").write_text("{}"), "the modules "),
     (lambda folder: (folder / "config_sentence_transformers.json").write_text(
-        '{"prompts": {"query": "query: "}, "default_prompt_name": "query"}'), "begins with the prompt 'query: '"),
+        '{"prompts": {"query": "query: "}, "default_prompt_name": "none"}'), "default_prompt_name is 'none'"),
+    (lambda folder: (folder / "config_sentence_transformers.json").write_text('{"prompts": ["query: "]}'), "no texts by name"),
+    (lambda folder: edit(folder / "1_Pooling" / "config.json", include_prompt=False), "a pooling that leaves out the prompt"),
     (lambda folder: edit(folder / "sentence_bert_config.json", do_lower_case=True),
      "every text is lower-cased for a tokenizer that keeps capitals"),
     (lambda folder: (folder / "modules.json").write_text('[{"type": "a.Transformer", "path": "../x"}]'), "the folder '../x'"),
@@ -180,7 +182,7 @@ def test_modules_that_cloze_does_not_compute_are_refused_in_words(
     folder = with_head(systems, tmp_path, "map")
     shutil.rmtree(folder / "cloze")
     change(folder)
-    with pytest.raises(CheckpointError, match="cloze computes|Copy|same model") as refused:
+    with pytest.raises(CheckpointError, match="cloze computes|Copy|same model|expected one of") as refused:
         import_folder(folder)
     assert message.replace("expected", "cloze computes") in str(refused.value)
 

@@ -21,6 +21,8 @@ from cloze.interop.export import tensors_there
 from cloze.networks import Cache, Clock
 from tests.making import completed, data, network_of
 
+from .llamas import HINTS, LLAMAS
+
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.parity
 
@@ -101,12 +103,13 @@ SYSTEMS: dict[str, tuple[dict[str, Any], str, dict[str, Any], str, Reading, str,
         {"lm": MODERN_HEAD}, "gpt2", CAUSAL, "AutoModelForCausalLM", "ModernBertDecoderForCausalLM"),
     "modernbert-decoder-classifier": (MODERN, "left_to_right", {"class": MODERN_LAST}, "gpt2", CAUSAL,
         "AutoModelForSequenceClassification", "ModernBertDecoderForSequenceClassification"),
+    **{name: (arguments, "left_to_right", heads, "gpt2", CAUSAL, *rest) for name, (arguments, heads, *rest) in LLAMAS.items()},
 }  # fmt: skip
 
 
 def made(systems: ModuleType, name: str) -> Any:
     arguments, order, parts, kind, reading, *_ = SYSTEMS[name]
-    hint = "flaubert" if name.startswith("flaubert") else None  # in its shape an XLM
+    hint = {"flaubert": "flaubert", **HINTS}.get(name.partition("-")[0])  # in their shape others
     return replace(systems.build(arguments, order, parts, systems.tokenizer(kind), reading, hint), name=name)
 
 

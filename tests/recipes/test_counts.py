@@ -149,6 +149,7 @@ Counted = Callable[[Checked], int]
         ("nnlm", None, with_heads, 11_904_264),  # the paper's formula at |V| = 17,964, n = 6, h = 60, m = 100
         ("awd-lstm", None, with_heads, 24_221_600),
         ("mamba", None, padded_rows, 129_135_360),  # mamba-130m
+        ("smollm2-135m", None, with_heads, 134_515_008),
         ("elmo", None, network, 93_600_864),
         ("xlnet-base", None, network, 116_718_336),
         ("xlnet-base", None, with_heads, 116_718_336 + 32_000),

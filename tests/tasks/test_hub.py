@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 import cloze
 from cloze.checkpoint.build import load_checkpoint
@@ -149,6 +151,32 @@ def test_a_name_is_fine_tuned_as_the_folder_is_and_the_run_records_the_commit(
     assert "base_model" not in (tmp_path / "by_folder" / "README.md").read_text()
     assert main(["finetune", "org/nobody", *rows, "--out", "none"]) == 2
     assert "no such model on the Hugging Face Hub" in capsys.readouterr().err and not Path("none").exists()
+
+
+def test_a_folder_of_peft_opens_on_the_network_that_it_names_on_the_hub(
+    hub: Hub, folder: Folder, tables: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = ["--train", str(tables / "train.tsv"), "--dev", str(tables / "dev.tsv"), *TINY]
+    assert main(["finetune", str(folder("bert")), *rows, "--change", "lora=2", "--out", "tuned"]) == 0, capsys.readouterr().err
+    assert main(["export", "tuned", "adapter", "--to", "peft"]) == 0
+    adapter, settings = tmp_path / "adapter", json.loads(Path("adapter/adapter_config.json").read_text())
+    shutil.rmtree(adapter / "cloze")  # peft's own files remain
+    expected = load_checkpoint(adapter).network.state_dict()
+
+    def opens_on(base: str, **changes: Any) -> bool:
+        (adapter / "adapter_config.json").write_text(json.dumps({**settings, "base_model_name_or_path": base, **changes}))
+        state = load_checkpoint(local_folder("me/adapter")).network.state_dict()
+        return state.keys() == expected.keys() and all(torch.equal(state[name], expected[name]) for name in state)
+
+    hub.repositories["me/adapter"] = adapter
+    assert opens_on("org/bert") and opens_on("org/bert", revision="main")
+    with pytest.raises(CheckpointError, match="adapter_config.json: names the network org/nobody: there is no such folder, and"):
+        opens_on("org/nobody")
+    with pytest.raises(CheckpointError, match="is no folder here, and no name of a model on the hub.\n  Write the folder"):
+        opens_on("/gone/bert")
+    torch.save(load_file(adapter / "adapter_model.safetensors"), adapter / "adapter_model.bin")  # as peft did before 0.5
+    (adapter / "adapter_model.safetensors").unlink()
+    assert opens_on("org/bert")
 
 
 def test_python_opens_a_name_and_pretraining_starts_from_one(hub: Hub, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -53,6 +54,26 @@ def test_a_model_says_what_it_is_and_what_it_can(folder: Folder, name: str, can:
     parameters = model.checkpoint.parameters
     assert repr(model).startswith(f"<cloze.Model {name!r}: transformer, layers 2, width 16, {parameters:,} parameters, ")
     assert repr(model).endswith(f"; can {', '.join(can)}>") and "\n" not in repr(model)
+
+
+def test_a_notebook_shows_a_model_with_what_its_losses_and_metrics_are_worth(small: cloze.Model, tuned: Tuned) -> None:
+    html = small._repr_html_()
+    head, relation, tokens = re.findall("<tr>(.*?)</tr>", html.partition("held-out losses")[2])
+    assert re.findall("<th>(.*?)</th>", head) == ["objective", "loss", "single tokens", "pairs", "constant prediction"]
+    loss = sum(float(re.findall("<td>(.*?)</td>", row)[1]) for row in (relation, tokens))
+    assert small.outcome is not None and loss == pytest.approx(small.outcome.held_out, abs=2e-4)
+    assert "fill, embed, score, neighbours, analogy" in html and "metrics on" not in html and "<script" not in html
+    assert [figure.title for figure in small.plot().figures] == ["Loss against tokens"]
+    html = cloze.load(tuned())._repr_html_()
+    assert "metrics on dev" in html and "<td>accuracy</td><td>0.7500</td>" in html and "held-out losses" not in html
+    assert "sentence_classification among animal, weather" in html
+
+
+def test_candidates_for_a_mask_show_as_a_table(folder: Folder) -> None:
+    filled = cloze.load(folder("bert")).fill("<b> the [MASK]", top=2)
+    html = filled._repr_html_()
+    first = filled.masks[0][0]
+    assert "&lt;b&gt; the [MASK]" in html and f"{100 * first.probability:.1f} %" in html and html.count("<th>") == 3
 
 
 def test_what_a_model_can_is_what_its_methods_do(folder: Folder, tuned: Tuned, writer: Folder) -> None:

@@ -10,10 +10,11 @@ import pytest
 
 from cloze.text import ChunkEncoder, Normalise, TextSpec, Tokenizer, WordPiece, train
 from cloze.text.roles import CONFIG_KEYS
+from tests.parity.odd_texts import ODD_TEXTS
 from tests.text.conftest import CHINESE, ENGLISH
 
 pytestmark = pytest.mark.parity
-TEXTS = [*ENGLISH, *CHINESE, "", "  two  spaces\tand\ttabs ", "Naïve ﬁne ＡＢＣ 🐈 é!", "x" * 120]
+TEXTS = [*ODD_TEXTS, *ENGLISH, *CHINESE, "", "  two  spaces\tand\ttabs ", "Naïve ﬁne ＡＢＣ 🐈 é!", "x" * 120]
 BERT = ("[CLS] {A} [SEP]", "[CLS] {A} [SEP] {B} [SEP]")
 CASES = {
     "bert": ("bert", "BertTokenizer", *BERT),

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 import cloze
+from cloze.display import duration
 from cloze.training import log as module
 from cloze.training.baselines import Baseline
 from cloze.training.hardware import allocator, environment, matrix_rate
-from cloze.training.log import Log, ProgressLine, cut_log, duration
+from cloze.training.log import Log, ProgressLine, cut_log
 from cloze.training.precision import choose_device, choose_precision
 
 RECORD = {"step": 50, "share": 0.25, "seconds": 30.0, "loss": 5.4321, "tokens_per_second": 12345.6}

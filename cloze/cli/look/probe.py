@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import inspect
 import shlex
-import sys
 from collections.abc import Mapping
 from functools import wraps
 from itertools import pairwise
@@ -144,8 +143,9 @@ def probe(
 
     def load(subject: Subject) -> Checkpoint:
         from cloze.checkpoint.build import load_checkpoint
+        from cloze.display import choose_display
 
-        if len(selected) > 1 and sys.stderr.isatty():
+        if len(selected) > 1 and choose_display().live:
             typer.echo(f"{subject.name} …", err=True)
         return load_checkpoint(subject.folder, device)
 

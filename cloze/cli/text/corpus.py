@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -479,20 +478,19 @@ def _trainable(recipe: str) -> Any:
 
 
 def _progress(started: float) -> Callable[[int, int | None], None]:
-    """A line that rewrites itself on a terminal; silent elsewhere."""
-    if not sys.stderr.isatty():
-        return lambda done, total: None
-    last = started
+    """A line that rewrites itself; silent where lines stay."""
+    from cloze.display import choose_display
+
+    display, last = choose_display(), started
 
     def show(done: int, total: int | None) -> None:
         nonlocal last
         now = time.perf_counter()
-        if now - last < 0.2:
+        if not display.live or now - last < 0.2:
             return
         last = now
         share = f" of about {total / 1e6:,.0f} MB" if total else ""
         speed = done / 1e6 / (now - started)
-        sys.stderr.write(f"\r\033[K{done / 1e6:,.0f} MB{share}, {speed:.1f} MB/s")
-        sys.stderr.flush()
+        display.show(f"{done / 1e6:,.0f} MB{share}, {speed:.1f} MB/s", done / total if total else None)
 
     return show

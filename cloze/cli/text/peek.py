@@ -34,10 +34,11 @@ def command(
     import tempfile
 
     from cloze.corpus.readers.formats import with_column
-    from cloze.recipe.load import load_recipe
+    from cloze.recipe.load import load_recipe, pretraining_recipe_names
     from cloze.recipe.origins import checkpoint_names
     from cloze.runs.binds import bound_paths, bound_tables, check_binds, make_tables, open_stores, parse_binds
     from cloze.runs.examples import examples
+    from cloze.runs.unanswered import without_unanswered
 
     bound = parse_binds(binds or [])
     tabled = bound_tables(load_recipe(recipe, overrides=overrides or []), bound)
@@ -50,6 +51,8 @@ def command(
             plan, paths, Path(folder), tokenizer=tokenizer, text_format=with_column(text_format, column), seed=seed,
             say=lambda text: None,
         )
+        if recipe in pretraining_recipe_names():
+            plan = without_unanswered(plan, stores, say=lambda text: None)
         tables = make_tables(plan, stores)
         records = examples(plan, stores, chosen, tables=tables, rows=rows, length=length, epoch=epoch, seed=seed)
         if html is not None:

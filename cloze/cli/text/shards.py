@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -12,7 +11,7 @@ from cloze.cli.options import WithFiles
 from cloze.errors import Say
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from cloze.corpus import Store
     from cloze.text import Tokenizer
@@ -84,7 +83,7 @@ class Sharded(NamedTuple):
         building = Building.begin(
             out, paths, tokenizer, tokens=self.tokens, format=text_format, say=say, **names
         )
-        building.run(processes, part, _progress)
+        building.run(processes, part, _progress())
         if self.part is not None:
             left = len(building.left())
             say(f"{out}: part {self.part} is done; {left:,} of {len(building.tasks):,} tasks are left")
@@ -173,8 +172,9 @@ def copy(
     copy_store(source, target, typer.echo)
 
 
-def _progress(done: int, total: int) -> None:
-    """A line that rewrites itself on a terminal; silent elsewhere."""
-    if sys.stderr.isatty():
-        sys.stderr.write(f"\r\033[K{done:,} of {total:,} tasks")
-        sys.stderr.flush()
+def _progress() -> Callable[[int, int], None]:
+    """A line that rewrites itself; silent where lines stay."""
+    from cloze.display import choose_display
+
+    display = choose_display()
+    return lambda done, total: display.show(f"{done:,} of {total:,} tasks", done / total) if display.live else None

@@ -27,6 +27,9 @@ def command(
     normalise: Annotated[bool, typer.Option("--normalise", help="Scale vectors to length 1: dot products are cosines.")] = False,
     length: Annotated[int | None, typer.Option(min=1, help="Cut texts to this many tokens.")] = None,
     batch: Annotated[int | None, typer.Option(min=1, help="Texts per batch; default: by their length.")] = None,
+    prompt: Annotated[
+        str | None, typer.Option(help="The name of one of the folder's prompts, which comes before each text, such as query.")
+    ] = None,
     language: Annotated[str | None, typer.Option(help="The language, if the network knows several; default: the first.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")] = "cpu",
     precision: Annotated[str, typer.Option(help="fp32, bf16 (faster, three digits) or auto.")] = "fp32",
@@ -57,11 +60,14 @@ def command(
     from cloze.decoding.unknown import vector_remarks
     from cloze.decoding.vectors.embedding import embed, length_of, save_vectors, sentence_head
     from cloze.decoding.vectors.features import save_features, token_features
+    from cloze.decoding.vectors.prompted import prompt_remark, prompted
     from cloze.training.precision import as_dtype
 
     loaded = load_checkpoint(checkpoint, device)
     reader = Reader.of(loaded, language=language, precision=as_dtype(precision, loaded.clock.seed.device))
-    framed = reader.encode(inputs, max_length=length or (length_of(loaded) if pooling is None else None))
+    as_trained = pooling is None and layer == -1 and layers is None
+    read_texts = prompted(loaded, inputs, prompt, usual=as_trained)
+    framed = reader.encode(read_texts, max_length=length or (length_of(loaded) if pooling is None else None))
     cut = sum(row.cut > 0 for row in framed)
     if cut:
         lost, most = sum(row.cut for row in framed), max(map(len, framed))
@@ -80,7 +86,7 @@ def command(
             reader, framed, layer=layer, pooling=pooling,  # type: ignore[arg-type]  # checked by embed
             normalise=normalise, rows=batch, head=head, report=progress,
         )
-    for remark in vector_remarks(reader, framed, vectors, head=head):
+    for remark in (*prompt_remark(loaded, prompt), *vector_remarks(reader, framed, vectors, head=head)):
         typer.echo(f"note: {remark}", err=True)
     if out is not None:
         path = save_vectors(out, vectors)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from datetime import datetime
 from pathlib import Path
 
-from markupsafe import Markup, escape
+from markupsafe import escape
 
 from cloze.atomic import whole_file
 from cloze.comparison.best.verdict import SystemStanding, Verdict, sentences, table
-from cloze.reports.figures import COLOURS, PlotLine, Scale, chart, ticks
+from cloze.reports.figures import COLOURS, Drawing, PlotLine, Scale, chart, ticks
 from cloze.reports.page import fill_page
 from cloze.reports.sections import Figure
 
-_ROW, _AXIS = 34, 26  # pixels
+_ROW, _AXIS, _WIDTH = 34, 26, 720  # pixels
 
 
 def write_page(verdict: Verdict, out: Path, *, command: str = "", timestamp: datetime | None = None) -> Path:
@@ -28,6 +28,11 @@ def write_page(verdict: Verdict, out: Path, *, command: str = "", timestamp: dat
     with whole_file(target) as fresh:
         fresh.write_text(text, encoding="utf-8")
     return target
+
+
+def figures(verdict: Verdict) -> list[Figure]:
+    """The figures of the page."""
+    return [figure for figure in (_systems(verdict), _curve(verdict)) if figure is not None]
 
 
 def _systems(verdict: Verdict) -> Figure | None:
@@ -48,7 +53,7 @@ def _systems(verdict: Verdict) -> Figure | None:
         _row(standing, at, _ROW * number, is_best=standing.name == verdict.kept)
         for number, standing in enumerate(verdict.standings)
     ]
-    return Figure(title, Markup("".join([*parts, "</svg>"])))
+    return Figure(title, Drawing.of([*parts, "</svg>"], _WIDTH, bottom + _AXIS))
 
 
 def _row(standing: SystemStanding, at: Scale, top: int, *, is_best: bool) -> str:

@@ -13,6 +13,7 @@ from cloze.checkpoint.build import Loaded
 from cloze.comparison.best.question import TEXTS_OF_TEACHER, QuestionRows
 from cloze.decoding.reader import Reader
 from cloze.decoding.vectors.embedding import embed, length_of, sentence_head
+from cloze.decoding.vectors.prompted import prompted
 from cloze.probes.words import joined, word_rows, word_states
 from cloze.tasks.kinds.multiple_choice import LinearChoice
 from cloze.tasks.linear.linear_task import LinearTask, LinearTexts
@@ -78,7 +79,8 @@ def _of_pairs(loaded: Loaded, texts: Sequence[str], second_texts: Sequence[str] 
     layers = [depth // 2, -1] if depth > 1 else [-1]
 
     def read(texts: Sequence[str], second_texts: Sequence[str] | None = None) -> Vectors:
-        framed = reader.encode(texts, second_texts, max_length=length_of(loaded))
+        read_texts = texts if second_texts is not None else prompted(loaded, texts)
+        framed = reader.encode(read_texts, second_texts, max_length=length_of(loaded))
         return np.concatenate([embed(reader, framed, layer=layer, head=head) for layer in layers], axis=1)
 
     if second_texts is None or not (head is not None or network.of_words):

@@ -321,8 +321,14 @@ def as_text(verdict: Verdict) -> str:
         "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])])
         for row in [columns, *rows]
     ]
+    return "\n".join([*lines, "", *remarks(verdict)])
+
+
+def remarks(verdict: Verdict) -> list[str]:
+    """The lines below the table: what an asterisk in it means, and the sentences."""
+    apart = any(standing.above is not None and standing.above.apart for standing in verdict.standings)
     note = "* the 95 % bootstrap interval of the difference from n-grams excludes zero"
-    return "\n".join([*lines, "", *([note, ""] if any("*" in row[3] for row in rows) else []), *sentences(verdict)])
+    return [*([note, ""] if apart else []), *sentences(verdict)]
 
 
 def as_data(verdict: Verdict) -> dict[str, Any]:

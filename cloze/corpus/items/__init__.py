@@ -9,6 +9,7 @@ Contract: tests/corpus/test_items.py.
 """
 
 from cloze.corpus.items.item_store import ItemArray, ItemSet, StoredItems
-from cloze.corpus.items.readers import Picture, read_pictures
+from cloze.corpus.items.picture import Picture
+from cloze.corpus.items.readers import read_pictures
 
 __all__ = ["ItemArray", "ItemSet", "StoredItems", "Picture", "read_pictures"]

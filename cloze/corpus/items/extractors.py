@@ -1,4 +1,5 @@
-"""Frozen extractors: the pixels of regions → features. They are not trained, so equal pictures give equal features everywhere.
+"""Frozen extractors: the pixels of regions → features. Those of this module are not trained, so equal pictures give equal
+features everywhere; `cloze.interop.backbones` has those that are.
 
 An extractor is called with a picture (H, W, 3) and boxes (R, 4) in pixels, and gives features (R, F).
 """
@@ -6,14 +7,15 @@ An extractor is called with a picture (H, W, 3) and boxes (R, 4) in pixels, and 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cloze.corpus.items.item_store import FEATURES
 from cloze.errors import CorpusError
 
 Pixels = NDArray[np.uint8]
@@ -23,8 +25,25 @@ _SIDE = 32  # of the crops that `random_conv` reads
 _FILTERS = 32
 
 
+class Extracted(NamedTuple):
+    """The regions of a picture: `boxes` (R, 4) in pixels, and arrays of (R,) or (R, width), of which `features` is one."""
+
+    boxes: Floats
+    arrays: Mapping[str, NDArray[Any]]
+
+
 class FeatureExtractor(ABC):
-    """Makes features of regions. `name` is written into the file of features, with all that they depend on."""
+    """Makes features of regions. `name` is written into the file of features, with all that they depend on.
+
+    Attributes:
+        together: How many pictures are read together.
+        divides: Whether it divides a picture into regions of its own where no boxes are given.
+        classes: The names of classes, for each array of classes that it makes.
+    """
+
+    together: int = 1
+    divides: bool = False
+    classes: Mapping[str, tuple[str, ...]] = {}
 
     @property
     @abstractmethod
@@ -32,12 +51,27 @@ class FeatureExtractor(ABC):
         """What the features depend on."""
 
     @abstractmethod
+    def extract(self, pictures: Sequence[Pixels], boxes: Sequence[Floats | None]) -> list[Extracted]:
+        """The regions of some pictures (H, W, 3). These are given by boxes (R, 4), x1, y1, x2, y2 in pixels; None: those of the
+        extractor."""
+
+
+class RegionFunction(FeatureExtractor):
+    """An extractor that is a function of one picture and its boxes."""
+
+    @abstractmethod
     def __call__(self, picture: Pixels, boxes: Floats) -> Floats:
         """Features (R, F) of the regions of a picture (H, W, 3), given by boxes (R, 4): x1, y1, x2, y2 in pixels."""
 
+    def extract(self, pictures: Sequence[Pixels], boxes: Sequence[Floats | None]) -> list[Extracted]:
+        return [
+            Extracted(regions, {FEATURES: self(picture, regions)})
+            for picture, regions in zip(pictures, boxes, strict=True) if regions is not None
+        ]
+
 
 @dataclass(frozen=True)
-class SmallPictures(FeatureExtractor):
+class SmallPictures(RegionFunction):
     """Each region as a picture of `side` x `side` pixels: F = 3 side² numbers from -1 to 1."""
 
     side: int = 8
@@ -51,7 +85,7 @@ class SmallPictures(FeatureExtractor):
 
 
 @dataclass(frozen=True)
-class RandomConvolution(FeatureExtractor):
+class RandomConvolution(RegionFunction):
     """Two convolutions with random weights and ReLU, then the maxima over four quarters of the region, mapped to `width` numbers
     at random. Filters of random weights see edges and colours without any training (Saxe et al., On Random Weights and
     Unsupervised Feature Learning, 2011)."""
@@ -83,7 +117,7 @@ class RandomConvolution(FeatureExtractor):
 
 
 @dataclass(frozen=True)
-class OwnFunction(FeatureExtractor):
+class OwnFunction(RegionFunction):
     """The function `features` of a user's file; `file` is its name, `digest` the sha256 of its contents."""
 
     function: Callable[[Pixels, Floats], Any]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.atomic import require_output, whole_file
-from cloze.corpus.items.extractors import FeatureExtractor, Pixels
-from cloze.corpus.items.item_store import BOXES, FEATURES
+from cloze.corpus.items.extractors import FeatureExtractor, Floats, Pixels
+from cloze.corpus.items.item_store import BOXES, CLASS, FEATURES, SCORE
 from cloze.corpus.items.item_writer import boxes as boxes_as_shares
 from cloze.errors import CorpusError, MissingExtra, propose
 from cloze.untrusted import parse_json
@@ -29,9 +29,10 @@ _COPIED = 1 << 24  # bytes
 
 
 class Regions(NamedTuple):
-    """The boxes (R, 4) of a picture, in pixels or as shares of it, and further arrays (R,) or (R, width)."""
+    """The boxes (R, 4) of a picture, in pixels or as shares of it, None for those of an extractor; and further arrays (R,) or
+    (R, width)."""
 
-    boxes: NDArray[Any]
+    boxes: NDArray[Any] | None
     others: Mapping[str, NDArray[Any]]
 
 
@@ -59,8 +60,8 @@ def count_pictures(folder: Path) -> int:
     return len(pictures_in(folder))
 
 
-def read_boxes(path: Path) -> BoxFile:
-    """The regions of a JSON file: `{"dog.jpg": [[x1, y1, x2, y2], …]}`, or
+def read_boxes(path: Path, keys: Sequence[str] = ()) -> BoxFile:
+    """The regions of a JSON file, which has the keys of their pictures: `{"dog.jpg": [[x1, y1, x2, y2], …]}`, or
     `{"dog.jpg": {"boxes": […], "class": ["dog", …], "score": […]}}` with further arrays of as many entries. Names become numbers.
 
     Raises `CorpusError` for anything else.
@@ -148,43 +149,72 @@ class FeatureCounts(NamedTuple):
 def write_features(
     images: Path, out: Path, extractor: FeatureExtractor, *, boxes: Path | None = None, cells: int | None = None,
     number: Number = "float16", overwrite: bool = False, report: Callable[[int], None] = lambda done: None,
+    read: Callable[[Path, Sequence[str]], BoxFile] = read_boxes,
 ) -> FeatureCounts:
     """Write the features of the regions of every picture in a folder to `out`, an `.npz` with the name of the extractor.
 
-    Regions are those of the file `boxes` (`read_boxes`), or `cells` x `cells` equal parts of each picture. Needs constant memory,
-    and continues what an interrupted call with the same arguments began. Raises `CorpusError` for pictures and boxes that cannot
-    be used.
+    Regions are those of the file `boxes`, which `read` reads with the keys of the pictures, or `cells` x `cells` equal parts of
+    each picture; without either, those into which the extractor divides it. Needs constant memory, and continues what an
+    interrupted call with the same arguments began. Raises `CorpusError` for pictures and boxes that cannot be used.
     """
-    if (boxes is None) == (cells is None):
+    if boxes is not None and cells is not None or boxes is cells is None and not extractor.divides:
         raise CorpusError("expected either a file with boxes (--boxes FILE.json) or a number of equal cells (--grid 3).")
     if out.suffix != ".npz":
         raise CorpusError(f"{out}: expected a name that ends in .npz.")
     require_output(out, overwrite=overwrite)
     files = pictures_in(images)
-    regions, names = _regions_of(files, boxes, cells, images)
+    regions, names = _regions_of(files, boxes, cells, images, read)
     work = _Partial(out, {
         "extractor": extractor.name, "number": number, "cells": cells, "keys": list(regions),
         "boxes": None if boxes is None else sha256(boxes.read_bytes()).hexdigest(),
     })  # fmt: skip
     report(len(work.lines))
-    for key in work.missing(regions):
-        work.add(files[key], key, regions[key], extractor)
-        report(1)
-    return work.finish(names)._replace(without=len(files) - len(regions))
+    keys = list(regions)
+    known = {array for entry in regions.values() for array in entry.others}  # those of the extractor are left out
+    known |= {CLASS, SCORE} if known & {CLASS, SCORE} else set()
+    for start in range(0, len(keys), extractor.together):
+        group = keys[start : start + extractor.together]  # always the same pictures together, so that rounding is the same
+        if all(key in work.done for key in group):
+            continue
+        pictures = [opened(files[key]) for key in group]
+        shares = [_shares(files[key], picture, regions[key]) for key, picture in zip(group, pictures, strict=True)]
+        pixels = [None if share is None else share * _sides(picture) for share, picture in zip(shares, pictures, strict=True)]
+        extracted = extractor.extract(pictures, pixels)
+        for key, picture, share, made in zip(group, pictures, shares, extracted, strict=True):
+            if key not in work.done:
+                share = made.boxes / _sides(picture) if share is None else share
+                own = {array: values for array, values in made.arrays.items() if array not in known}
+                work.add(files[key], key, picture, share, {**own, **regions[key].others})
+                report(1)
+    classes = {array: values for array, values in extractor.classes.items() if array not in known}
+    return work.finish({**classes, **names})._replace(without=len(files) - len(regions))
+
+
+def _sides(picture: Pixels) -> Floats:
+    """Width, height, width and height of a picture, by which boxes are multiplied."""
+    height, width = picture.shape[:2]
+    return np.array([width, height] * 2, np.float32)
+
+
+def _shares(path: Path, picture: Pixels, regions: Regions) -> Floats | None:
+    """The boxes of a picture as shares of it; None if the extractor divides it."""
+    height, width = picture.shape[:2]
+    return None if regions.boxes is None else boxes_as_shares(regions.boxes, (width, height), f"{path}: boxes")
 
 
 def _regions_of(
-    files: Mapping[str, Path], boxes: Path | None, cells: int | None, images: Path
+    files: Mapping[str, Path], boxes: Path | None, cells: int | None, images: Path,
+    read: Callable[[Path, Sequence[str]], BoxFile],
 ) -> tuple[dict[str, Regions], Mapping[str, tuple[str, ...]]]:
     """The regions of the pictures that have some, by key, and the names of classes."""
     if boxes is None:
-        shared = grid(cells or 1)
+        shared = Regions(None, {}) if cells is None else grid(cells)
         return dict.fromkeys(files, shared), {}
-    box_file = read_boxes(boxes)
+    box_file = read(boxes, list(files))
     unknown = next((key for key in box_file.regions if key not in files), None)
     if unknown is not None:
         raise CorpusError(f"{boxes}: {images} has no picture {unknown!r}. {propose(unknown, files)}")
-    if not any(len(regions.boxes) for regions in box_file.regions.values()):
+    if not any(regions.boxes is not None and len(regions.boxes) for regions in box_file.regions.values()):
         raise CorpusError(f"{boxes}: has no box in it.")
     return {key: box_file.regions[key] for key in files if key in box_file.regions}, box_file.names
 
@@ -202,6 +232,7 @@ class _Partial:
             self.folder.mkdir()
             path.write_text(text, encoding="utf-8")
         self.lines = self._kept()
+        self.done = {line["key"] for line in self.lines}
 
     @property
     def arrays(self) -> dict[str, list[Any]]:
@@ -221,25 +252,17 @@ class _Partial:
                 stream.truncate(rows * max(width, 1) * np.dtype(kind).itemsize)
         return lines
 
-    def missing(self, keys: Iterable[str]) -> Iterator[str]:
-        """The keys that are not finished."""
-        done = {line["key"] for line in self.lines}
-        return (key for key in keys if key not in done)
-
-    def add(self, path: Path, key: str, regions: Regions, extractor: FeatureExtractor) -> None:
-        """Make the features of a picture and keep them."""
-        picture = opened(path)
+    def add(self, path: Path, key: str, picture: Pixels, shares: Floats, extracted: Mapping[str, NDArray[Any]]) -> None:
+        """Keep the regions of a picture: their boxes (R, 4) as shares of it, and their arrays."""
         height, width = picture.shape[:2]
-        shares = boxes_as_shares(regions.boxes, (width, height), f"{path}: boxes")
-        vectors = extractor(picture, shares * np.array([width, height] * 2, np.float32))
         with np.errstate(over="ignore"):
-            features = vectors.astype(self.number)
+            features = extracted[FEATURES].astype(self.number)
         if not np.isfinite(features).all():
             raise CorpusError(
-                f"{path}: {extractor.name} gives a value that {self.number} cannot hold ({np.abs(vectors).max():g}).\n"
-                "  Add --number float32, or scale the features."
+                f"{path}: {self.about['extractor']} gives a value that {self.number} cannot hold "
+                f"({np.abs(extracted[FEATURES]).max():g}).\n  Add --number float32, or scale the features."
             )
-        arrays = {FEATURES: features, BOXES: shares, **regions.others}
+        arrays = {**extracted, FEATURES: features, BOXES: shares.astype(np.float32)}
         about = {name: [value.dtype.name, value.shape[1] if value.ndim > 1 else 0] for name, value in arrays.items()}
         if len(shares) and self.arrays not in ({}, about):
             raise CorpusError(f"{path}: has {about}; the pictures before it have {self.arrays}.")
@@ -250,6 +273,7 @@ class _Partial:
         with (self.folder / "pictures.jsonl").open("a", encoding="utf-8") as text:
             text.write(json.dumps(line, ensure_ascii=False) + "\n")
         self.lines.append(line)
+        self.done.add(key)
 
     def finish(self, names: Mapping[str, tuple[str, ...]]) -> FeatureCounts:
         """Join everything in the file, and remove the folder."""

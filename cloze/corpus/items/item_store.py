@@ -150,7 +150,9 @@ class StoredItems:
                     raise CorpusError(
                         f"{self.folder}: its items {name!r} have no {array!r}, which the recipe reads; they have "
                         f"{', '.join(self.sets[name].kinds)}. {propose(array, self.sets[name].kinds)}\n"
-                        f"  Put {array!r} into the file of the items and build the store again, or change corpus.items.{name}."
+                        f"  Put {array!r} into the file of the items and build the store again, or change corpus.items.{name}.\n"
+                        "  Of regions, a classifier tells class, score and probabilities: cloze features PICTURES --model MODEL "
+                        "--grid 4 --crops"
                     )
 
     def check(self, records: int) -> None:

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from cloze.corpus.items.item_store import BOXES, CLASS, FOLDER, KEYS, PICTURES, ItemArray
 from cloze.corpus.items.links import RecordLinks
-from cloze.corpus.items.readers import Picture, read_pictures
+from cloze.corpus.items.picture import Picture
+from cloze.corpus.items.readers import read_pictures
 from cloze.corpus.readers.labelled import Format, Quoting, read_rows
 from cloze.corpus.stores.writer import HashedFile
 from cloze.errors import CorpusError, Parameter, Say, counted, propose

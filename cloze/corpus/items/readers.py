@@ -1,56 +1,33 @@
-"""Files of items → pictures with their items: `.npz` of many pictures, tables as LXMERT publishes them, folders.
+"""Files of items → pictures with their items: `.npz` of many pictures, tables as LXMERT publishes them, folders, databases.
 
 Every reader yields the items of one picture after another, so memory does not depend on the size of the file.
 """
 
 from __future__ import annotations
 
-import base64
 import csv
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.corpus.items.item_store import BOXES, CLASS, FEATURES, SCORE
+from cloze.corpus.items.databases import HDF5, is_lmdb, read_hdf5, read_lmdb
+from cloze.corpus.items.item_store import FEATURES
+from cloze.corpus.items.picture import OTHER_NAMES, ItemFile, Picture, picture_of
 from cloze.corpus.readers.text_files import open_text
 from cloze.errors import CorpusError
 
-#: What the files of others call our arrays.
-OTHER_NAMES = {
-    "x": FEATURES, "bbox": BOXES, "norm_bb": BOXES, "objects_id": CLASS, "classes": CLASS, "conf": SCORE, "scores": SCORE,
-    "objects_conf": SCORE, "attrs_id": "attribute", "attrs_conf": "attribute_score",
-}
 _KEYS = ("keys", "ids", "image_ids")
 _OF_FILE = ("offsets", "count", "size", "extractor")
 _COLUMNS = ("img_id", "img_h", "img_w", "objects_id", "objects_conf", "attrs_id", "attrs_conf", "num_boxes", "boxes", "features")
 _SHORT = ("image_id", "image_w", "image_h", "num_boxes", "boxes", "features")
-_TYPES = {
-    "objects_id": np.int64, "objects_conf": np.float32, "attrs_id": np.int64, "attrs_conf": np.float32, "boxes": np.float32,
-    "features": np.float32,
-}
+_TABLES = {len(columns): columns for columns in (_COLUMNS, _SHORT, (*_SHORT, "cls_prob"))}
+_FORMS = ".npz, .tsv as LXMERT writes it, HDF5 (.h5), LMDB, or a folder of .npz or .npy"
 _ROWS = 4096  # items read together
-
-
-class Picture(NamedTuple):
-    """The items of one picture: its key, arrays of (R,) or (R, width), and its width and height in pixels where the file knows
-    them."""
-
-    key: str
-    arrays: Mapping[str, NDArray[Any]]
-    size: tuple[float, float] | None = None
-
-
-class ItemFile(NamedTuple):
-    """A file of items: its pictures in order, the names of classes by array, and what made its features, where the file says."""
-
-    pictures: Iterator[Picture]
-    names: Mapping[str, tuple[str, ...]]
-    extractor: str | None = None
 
 
 def read_pictures(path: str | Path) -> ItemFile:
@@ -60,12 +37,15 @@ def read_pictures(path: str | Path) -> ItemFile:
     `class` (R,); or arrays (P, R, …) of pictures with equally many items. `size` (P, 2) is width and height of the pictures;
     boxes are then in pixels. `<array>_names` are the names of classes, and `extractor` says what made the features. `.tsv`: the
     columns of LXMERT and of bottom-up attention, arrays in base64. A folder: a `.npz` or `.npy` for each picture, under its key.
+    HDF5 and LMDB: see `databases`.
 
     Raises `CorpusError` for a file that is missing, of another form or damaged.
     """
     location = Path(path)
     if not location.exists():
-        raise CorpusError(f"{path}: no such file; expected items: .npz, .tsv as LXMERT writes it, or a folder of .npz or .npy.")
+        raise CorpusError(f"{path}: no such file; expected items: {_FORMS}.")
+    if is_lmdb(location):
+        return read_lmdb(location)
     if location.is_dir():
         return ItemFile(_folder(location), {})
     suffixes = [suffix for suffix in location.suffixes if suffix not in (".gz", ".xz")]
@@ -73,7 +53,9 @@ def read_pictures(path: str | Path) -> ItemFile:
         return ItemFile(_table(location), {})
     if suffixes[-1:] == [".npz"]:
         return _archive(location)
-    raise CorpusError(f"{path}: expected items as .npz, as .tsv or as a folder of .npz or .npy, one for each picture.")
+    if suffixes[-1:] and suffixes[-1] in HDF5:
+        return read_hdf5(location)
+    raise CorpusError(f"{path}: expected items: {_FORMS}, one for each picture.")
 
 
 def _archive(path: Path) -> ItemFile:
@@ -214,32 +196,21 @@ def _folder(path: Path) -> Iterator[Picture]:
 
 
 def _table(path: Path) -> Iterator[Picture]:
-    """Rows of LXMERT's or of bottom-up attention's table."""
+    """Rows of LXMERT's or of bottom-up attention's table, or of that with which ViLBERT's authors wrote probabilities."""
     csv.field_size_limit(1 << 30)
     with open_text(path) as stream:
         for line, cells in enumerate(csv.reader(stream, delimiter="\t", quoting=csv.QUOTE_NONE), 1):
-            names = {len(_COLUMNS): _COLUMNS, len(_SHORT): _SHORT}.get(len(cells))
+            names = _TABLES.get(len(cells))
             if names is None:
                 raise CorpusError(
                     f"{path}:{line}: {len(cells)} columns; expected {len(_COLUMNS)} ({', '.join(_COLUMNS)}) or {len(_SHORT)} "
-                    f"({', '.join(_SHORT)})."
+                    f"({', '.join(_SHORT)}, and cls_prob as a further one)."
                 )
             row = dict(zip(names, cells, strict=True))
             if line == 1 and row["features"] == "features":
                 continue
             try:
-                number = int(row["num_boxes"])
-                arrays = {
-                    OTHER_NAMES.get(name, name): _decoded(row[name], number, kind) for name, kind in _TYPES.items() if name in row
-                }
-                size = float(row.get("img_w") or row["image_w"]), float(row.get("img_h") or row["image_h"])
+                picture = picture_of(row.get("img_id") or row["image_id"], row)
             except (ValueError, KeyError) as error:
                 raise CorpusError(f"{path}:{line}: a row that cannot be read ({error}).") from None
-            yield Picture(row.get("img_id") or row["image_id"], arrays, size)
-
-
-def _decoded(cell: str, number: int, kind: Any) -> NDArray[Any]:
-    values: NDArray[Any] = np.frombuffer(base64.b64decode(cell, validate=True), kind)
-    if number and len(values) % number:
-        raise ValueError(f"{len(values)} numbers for {number} boxes")
-    return values if len(values) == number and np.dtype(kind).kind == "i" else values.reshape(number, -1)
+            yield picture

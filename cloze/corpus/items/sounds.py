@@ -1,11 +1,14 @@
-"""Recordings of texts with the times of their words → one item for each word: frames of the energies of mel bands."""
+"""Recordings of texts with the times of their words → one item for each word: frames of the energies of mel bands, or what
+another `WordMeasure` makes of them."""
 
 from __future__ import annotations
 
 import wave
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,15 +24,6 @@ _SAMPLES = {1: ("u1", 128.0), 2: ("<i2", 0.0), 4: ("<i4", 0.0)}
 _SMALLEST = 1e-10  # energy, before its logarithm
 
 
-class Bands(NamedTuple):
-    """What a word is measured by: `frames` evenly spaced in it, of `window` seconds each, and `bands` up to `highest` Hz."""
-
-    frames: int = 30
-    bands: int = 40
-    window: float = 0.025
-    highest: float = 4000.0
-
-
 class Recording(NamedTuple):
     """A recording: its key, its samples, how many there are per second, and start and stop of each word in seconds."""
 
@@ -37,6 +31,52 @@ class Recording(NamedTuple):
     samples: Floats
     rate: int
     words: tuple[tuple[float, float], ...]
+
+
+class WordMeasure(ABC):
+    """Makes features of the words of a recording: `frames`, one after another, of `width` numbers each. `name` says what they
+    depend on."""
+
+    frames: int
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """What the features depend on."""
+
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """The numbers of a frame."""
+
+    @abstractmethod
+    def measure(self, spoken: Recording) -> NDArray[np.floating[Any]]:
+        """The features of the words of a recording, (W, frames · width)."""
+
+
+@dataclass(frozen=True)
+class Bands(WordMeasure):
+    """The logarithms of the energies of mel bands; of each word the mean is 0 and the deviation 1.
+
+    `frames` are evenly spaced in the word, of `window` seconds each, with `bands` up to `highest` Hz.
+    """
+
+    frames: int = 30
+    bands: int = 40
+    window: float = 0.025
+    highest: float = 4000.0
+
+    @property
+    def name(self) -> str:
+        return f"mel frames={self.frames} bands={self.bands} window={self.window:g} highest={self.highest:g}"
+
+    @property
+    def width(self) -> int:
+        return self.bands
+
+    def measure(self, spoken: Recording) -> NDArray[np.floating[Any]]:
+        vectors = [measured(spoken, start, stop, self) for start, stop in spoken.words]
+        return np.array(vectors, np.float32).reshape(len(vectors), self.frames * self.bands)
 
 
 class RecordingCounts(NamedTuple):
@@ -47,27 +87,33 @@ class RecordingCounts(NamedTuple):
 
 
 def write_sounds(
-    path: Path, out: Path, bands: Bands, *, audio: str = "audio", words: str = "words", overwrite: bool = False
+    path: Path, out: Path, measure: WordMeasure, *, audio: str = "audio", words: str = "words", overwrite: bool = False,
+    report: Callable[[int], None] = lambda done: None,
 ) -> RecordingCounts:
-    """Write an item for each word of the recordings of a JSON-lines file to a new `.npz`.
+    """Write an item for each word of the recordings of a JSON-lines file to a new `.npz`, with the name of the `measure`.
 
-    Each line has the key `audio`, a .wav next to the file or below it, and `words`, a list of [start, stop] in seconds. Features
-    are `frames` × `bands` logarithms of energies, one frame after another; of each word the mean is 0 and the deviation 1.
+    Each line has the key `audio`, a .wav next to the file or below it, and `words`, a list of [start, stop] in seconds. `report`
+    gets the number of recordings just done.
     """
     require_output(out, overwrite=overwrite)
+    width = measure.frames * measure.width
     keys: list[str] = []
     features: list[NDArray[np.float16]] = []
     for spoken in _recordings(path, audio, words):
         keys.append(spoken.key)
-        vectors = [measured(spoken, start, stop, bands) for start, stop in spoken.words]
-        features.append(np.array(vectors, np.float16).reshape(len(vectors), bands.frames * bands.bands))
+        vectors = measure.measure(spoken)
+        if np.abs(vectors).max(initial=0) > np.finfo(np.float16).max:
+            raise CorpusError(f"{path}: {spoken.key}: a feature of {np.abs(vectors).max():g}, which float16 cannot hold.")
+        features.append(vectors.astype(np.float16))
+        report(1)
     if len(set(keys)) < len(keys):
         twice = next(key for key in keys if keys.count(key) > 1)
         raise CorpusError(f"{path}: {twice} is there twice; expected each recording once.")
     offsets = np.cumsum([0, *map(len, features)], dtype=np.int64)
-    every = np.concatenate([np.zeros((0, bands.frames * bands.bands), np.float16), *features])
+    every = np.concatenate([np.zeros((0, width), np.float16), *features])
+    arrays: dict[str, Any] = {"extractor": np.array(measure.name), FEATURES: every}
     with whole_file(out) as stage, stage.open("wb") as stream:
-        np.savez(stream, keys=np.array(keys, np.str_), offsets=offsets, **{FEATURES: every})  # type: ignore[arg-type]
+        np.savez(stream, keys=np.array(keys, np.str_), offsets=offsets, **arrays)
     return RecordingCounts(len(keys), len(every))
 
 

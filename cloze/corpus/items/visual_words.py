@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from cloze import rng
 from cloze.atomic import require_output, whole_file
 from cloze.corpus.items.item_store import FEATURES
-from cloze.corpus.items.readers import Picture
+from cloze.corpus.items.picture import Picture
 from cloze.errors import CheckpointError, CorpusError
 
 Floats = NDArray[np.float64]

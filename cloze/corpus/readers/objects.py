@@ -1,4 +1,5 @@
-"""Rows of labelled text as objects with named fields: JSON lines, Parquet, Arrow, and folders that `datasets` wrote."""
+"""Rows of labelled text as objects with named fields: JSON lines, the captions of COCO, Parquet, Arrow, and folders that
+`datasets` wrote."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
+from cloze.corpus.readers.coco import captions_of, is_coco
 from cloze.corpus.readers.columnar import columnar_rows, columns_of, is_columnar
 from cloze.corpus.readers.text_files import is_json_lines, json_lines
 from cloze.corpus.readers.unusable import Fault
@@ -30,14 +32,23 @@ def objects(
     if _columnar(path, format):
         yield from columnar_rows(path, only)
     else:
-        yield from json_lines(path, fault)
+        yield from _json_objects(path, fault)
 
 
 def fields_of(path: Path | str, *, format: str | None = None) -> tuple[str, ...]:
     """The names of all fields that occur, in the order of their appearance."""
     if _columnar(path, format):
         return columns_of(path)
-    return tuple(dict.fromkeys(name for _, record in json_lines(path, lambda line, why: None) for name in record))
+    return tuple(dict.fromkeys(name for _, record in _json_objects(path, lambda line, why: None) for name in record))
+
+
+def _json_objects(path: Path | str, fault: Fault | None) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The objects of JSON lines; one that holds the captions of COCO is the rows of these."""
+    for line, record in json_lines(path, fault):
+        if is_coco(record):
+            yield from captions_of(path, record)
+        else:
+            yield line, record
 
 
 def _columnar(path: Path | str, format: str | None) -> bool:

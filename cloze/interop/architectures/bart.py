@@ -118,6 +118,7 @@ BART = add(Architecture(
     sizes=seq2seq.sizes,
     copies=("{base}encoder.embed_tokens.weight", "{base}decoder.embed_tokens.weight"),
     blank=("final_logits_bias",),
+    ignored=("{base}encoder.version", "{base}decoder.version"),
     heads=(PREDICTION, CLASSIFIER),
     classes=(
         ModelClass("BartForConditionalGeneration", frozenset({"seq2seq_lm"}), "AutoModelForSeq2SeqLM", "text2text-generation"),

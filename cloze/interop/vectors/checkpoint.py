@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from cloze.errors import CheckpointError
-from cloze.interop.export import DESCRIPTION, OWN_HEADS, OWN_NETWORK
-from cloze.interop.files import read_json
+from cloze.interop.export import OWN_HEADS, OWN_NETWORK
+from cloze.interop.files import DESCRIPTION, read_json
 from cloze.interop.model import PortableModel
 from cloze.interop.read import import_folder
 from cloze.interop.vectors.subwords import Subwords

@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from cloze.errors import CheckpointError, UserError
 from cloze.hashed import Hashing, KeptBuckets
 from cloze.interop.arguments import complete
-from cloze.interop.export import DESCRIPTION
-from cloze.interop.files import read_json
+from cloze.interop.files import DESCRIPTION, read_json
 from cloze.interop.model import PortableHead, PortableModel, PortableTable
 from cloze.interop.read import Imported, import_folder
 from cloze.interop.vectors.fasttext import FastText, Quantising, Settings, write_fasttext

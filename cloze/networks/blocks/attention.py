@@ -19,9 +19,9 @@ from torch import Tensor, nn
 
 from cloze.networks.blocks.dropout import Dropout, Positions, drop
 from cloze.networks.blocks.kernels import attend_by_kernel
-from cloze.networks.blocks.norm import make_norm
+from cloze.networks.blocks.norm import QueryKeyNorm, make_norm
 from cloze.networks.blocks.positions.relation import NONE, Relation
-from cloze.networks.blocks.projections import Projections, StackedProjections
+from cloze.networks.blocks.projections import GroupedProjections, Projections, StackedProjections
 from cloze.networks.blocks.selected import Selected
 from cloze.networks.blocks.visibility import Visibility
 from cloze.networks.cost import EncodedSource, Operations, SequenceSize
@@ -32,7 +32,8 @@ STATES = ("scores", "attention", "queries", "keys", "values")
 
 
 class QueryKeyValue(NamedTuple):
-    """Queries (B, H, Lq, W), keys and values (B, H, Lk, W), and the relation bound to the parameters of this layer."""
+    """Queries (B, H, Lq, W), keys and values (B, H, Lk, W), and the relation bound to the parameters of this layer. Heads that
+    share keys and values each have a copy."""
 
     query: Tensor
     key: Tensor
@@ -112,14 +113,17 @@ class Attention(nn.Module):
 
     Parameters: those of `projections` (`projections`, or `query` and `memory`), those that are `learned` about relative
     positions, with `bias: not_keys` the `query_value_bias` in place of a bias of all projections, with `gated` those of `gate`,
-    whose GELU multiplies the heads' outputs, and `out`. `scale` multiplies the scores;
-    None: 1/√(head width). With `norm_epsilon`, a layer norm without weights stands before `out`.
+    whose GELU multiplies the outputs of heads, and `out`. `scale` multiplies the scores; None: 1/√(head width). `norm_epsilon` puts
+    a layer norm without weights before `out`. With `key_value_heads` G < H, equally many heads share keys and values.
+    `query_key_norm` makes the norms `query_norm` and `key_norm`, of one head or of all of them side by side. `output_bias`:
+    whether `out` has a bias, `bias` if not given.
 
     Shapes of a plain call, for heads of width W = D/H, or `head_width`; Lq = Lk = L without a memory, a cache or a source:
 
         x        (B, L, D)
         q, k, v  (B, H, L, W)    `projections` (B, L, 3·H·W), split by head; with `source`, k and v are made of it
-                                 `past` comes in front of k and v, `relation` rotates q and k, `cache` comes in front
+                                 `past` comes in front of k and v, `query_norm` and `key_norm`, `relation` rotates q and k,
+                                 `cache` comes in front; with G heads of k and v, (B, G, L, W), each is then repeated
         scores   (B, H, Lq, Lk)  (`relation.content` of q) · scale @ kᵀ + `relation.scores`, such as a bias by distance
         mask     (…, Lq, Lk)     from `seen`: order, blocks, band; broadcasts, and scores become -∞ where it is false
         weights  (B, H, Lq, Lk)  softmax over the keys (which `record` takes), then dropout
@@ -136,21 +140,26 @@ class Attention(nn.Module):
     memory: nn.Linear
     query_key: nn.Linear
     value: nn.Linear
+    query_norm: nn.Module | None
+    key_norm: nn.Module | None
     query_value_bias: nn.Parameter | None
 
     def __init__(
         self, *, width: int, heads: int, dropout: Dropout, head_width: int | None = None, projections: Projections | None = None,
         scale: float | None = None, bias: bool | Literal["not_keys"] = True,
         learned: Mapping[str, nn.Module | nn.Parameter] | None = None,
-        gated: bool = False, norm_epsilon: float | None = None,
+        gated: bool = False, norm_epsilon: float | None = None, key_value_heads: int | None = None,
+        query_key_norm: QueryKeyNorm | None = None, output_bias: bool | None = None,
     ) -> None:
         super().__init__()
         if head_width is None and width % heads:
             raise ValueError(f"width {width} is not a multiple of heads {heads}")
         self.heads, self.head_width = heads, head_width or width // heads
-        self.inner_width = heads * self.head_width
+        self.inner_width, self.key_value_heads = heads * self.head_width, key_value_heads or heads
         self.scale = 1.0 / math.sqrt(self.head_width) if scale is None else scale
-        self.projecting: Projections = projections or StackedProjections()
+        grouped = self.key_value_heads < heads
+        usual = GroupedProjections(heads, self.key_value_heads) if grouped else StackedProjections()
+        self.projecting: Projections = projections or usual
         self.distance_keys: nn.Linear | None = None  # these two are learned where vectors of distances have maps of their own
         self.distance_queries: nn.Linear | None = None
         for name, part in {**self.projecting.maps(width, self.inner_width, bias=bias is True), **(learned or {})}.items():
@@ -158,13 +167,25 @@ class Attention(nn.Module):
         self.query_value_bias = nn.Parameter(torch.zeros(2 * self.inner_width)) if bias == "not_keys" else None
         self.gate = nn.Linear(width, self.inner_width, bias=bool(bias)) if gated else None
         self.norm = None if norm_epsilon is None else make_norm("layer_without_weights", self.inner_width, norm_epsilon)
-        self.out = nn.Linear(self.inner_width, width, bias=bool(bias))
+        self.query_key_norm = query_key_norm
+        for name, number in (("query_norm", heads), ("key_norm", self.key_value_heads)):
+            setattr(self, name, None if query_key_norm is None else query_key_norm.module(number, self.head_width))
+        self.out = nn.Linear(self.inner_width, width, bias=bool(bias) if output_bias is None else output_bias)
         self.dropout = dropout
 
     @property
     def projection_maps(self) -> list[nn.Linear]:
         """The maps that make queries, keys and values."""
         return [getattr(self, name) for name in self.projecting.names]
+
+    @property
+    def lent(self) -> list[str]:
+        """The names of the modules that layers share if they share the weights of attention."""
+        optional = {
+            "query_norm": self.query_norm, "key_norm": self.key_norm, "query_value_bias": self.query_value_bias,
+            "distance_keys": self.distance_keys, "distance_queries": self.distance_queries,
+        }
+        return [*self.projecting.names, *(name for name, part in optional.items() if part is not None), "out"]
 
     def count_operations(
         self, counted: Operations, size: SequenceSize, source: EncodedSource | None = None, inside: Iterable[Any] = ()
@@ -178,6 +199,7 @@ class Attention(nn.Module):
             counted.add(size, self.query)
             counted.add_branches(read)
         counted.add(size, self.gate)
+        counted.pass_through(self.query_norm, self.key_norm)
         counted.add_row_products(2 * size.tokens * (size if source is None else source.size).length * self.inner_width)
         for part in inside:
             part.count_inside(counted, size)
@@ -206,11 +228,15 @@ class Attention(nn.Module):
         if self.query_value_bias is not None:
             offsets = self.query_value_bias.to(query.dtype).view(2, self.heads, 1, self.head_width)
             query, value = query + offsets[0], value + offsets[1]
+        if self.query_key_norm is not None:
+            query, key = self.query_key_norm(self.query_norm, query), self.query_key_norm(self.key_norm, key)
         query, key = relation.rotate(query, key)
         if cache is not None:
             if cache:
                 key, value = torch.cat([cache[0], key], dim=2), torch.cat([cache[1], value], dim=2)
             cache[:] = [key, value]
+        if (times := self.heads // self.key_value_heads) > 1:
+            key, value = key.repeat_interleave(times, dim=1), value.repeat_interleave(times, dim=1)
         return QueryKeyValue(query, key, value, relation)
 
     def project_queries(self, x: Tensor, tokens: Selected | None) -> Tensor:
@@ -219,17 +245,17 @@ class Attention(nn.Module):
 
     def _project_all(self, x: Tensor, inputs: AttentionInputs) -> tuple[Tensor, ...]:
         """Queries, keys and values of all tokens; keys and values of the memory `past` come first."""
-        projected = self.projections(x)
         if inputs.past is None:
-            return self._heads(projected, 3, inputs.rows)
-        query, keys_values = projected.split([self.inner_width, 2 * self.inner_width], dim=-1)
+            projected = self.projecting.everything(self, x)
+            return tuple(heads for states, kinds in projected for heads in self._heads(states, kinds, inputs.rows))
+        query, keys_values = self.projections(x).split([self.inner_width, 2 * self.inner_width], dim=-1)
         before = self.projecting.memory(self, inputs.past.to(x.dtype)).to(keys_values.dtype)
         return (*self._heads(query, 1, None), *self._heads(torch.cat([before, keys_values], dim=1), 2, None))
 
     def _heads(self, x: Tensor, kinds: int, rows: Selected | None) -> tuple[Tensor, ...]:
         """Split (B, L, kinds·H·W), or rows (M, kinds·H·W) of some tokens, into `kinds` tensors (B, H, L, W)."""
         block = x if rows is None else rows.lay_out(x)
-        return block.unflatten(-1, (kinds, self.heads, self.head_width)).permute(2, 0, 3, 1, 4).unbind(0)
+        return block.unflatten(-1, (kinds, -1, self.head_width)).permute(2, 0, 3, 1, 4).unbind(0)
 
     def _attend(self, projected: QueryKeyValue, inputs: AttentionInputs, dropout: Dropout) -> Tensor:
         """The heads' outputs, (B, H, Lq, W)."""

@@ -16,9 +16,9 @@ from cloze.networks.choices import Activation, FeedForwards
 
 
 def activate(x: Tensor, kind: Activation) -> Tensor:
-    """GELU (erf), GELU (tanh form) or ReLU; the two GELUs differ by at most 4.73e-4."""
-    if kind == "relu":
-        return F.relu(x)
+    """GELU (erf), GELU (tanh form), ReLU or SiLU; the two GELUs differ by at most 4.73e-4."""
+    if kind in ("relu", "silu"):
+        return F.relu(x) if kind == "relu" else F.silu(x)
     return F.gelu(x, approximate="tanh" if kind == "gelu_tanh" else "none")
 
 

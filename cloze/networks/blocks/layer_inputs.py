@@ -37,7 +37,14 @@ class LayerInputs:
 
     def banded(self, layer: int) -> bool:
         """Whether tokens of a layer see only their neighbourhood; layer 0 is the first dense one."""
-        return self.band is not None and (self.band.dense_every is None or layer % self.band.dense_every > 0)
+        if self.band is None or layer < (self.band.dense_first or 0):
+            return False
+        return self.band.dense_every is None or layer % self.band.dense_every > 0
+
+    def rotated(self, layer: int) -> bool:
+        """Whether a layer rotates queries and keys, where positions are rotary."""
+        every = self.positions.skip_every if isinstance(self.positions, Rotary) else None
+        return every is None or (layer + 1) % every > 0
 
     def __call__(
         self, tokens: Tensor, *, position_ids: Tensor | None, order: AnyOrder, block: Tensor | None, past: int,
@@ -53,7 +60,11 @@ class LayerInputs:
         branched = isinstance(order, Restricted)
         dense_relation, banded_relation = self._relations(position_ids, branched, length, past, device, distances)
         dense, banded = AttentionInputs(seen, dense_relation), AttentionInputs(in_band, banded_relation)
-        return [banded if self.banded(layer) else dense for layer in range(self.layers)]
+        plain = AttentionInputs(seen), AttentionInputs(in_band)
+        return [
+            (banded if self.banded(layer) else dense) if self.rotated(layer) else plain[self.banded(layer)]
+            for layer in range(self.layers)
+        ]
 
     def _relations(
         self, position_ids: Tensor | None, branched: bool, length: int, past: int, device: torch.device,
@@ -74,6 +85,7 @@ class LayerInputs:
             if position_ids is None:
                 position_ids = torch.arange(past, past + length, device=device)[None]
             base, local = self.positions.base, self.positions.local_base or self.positions.base
-            dense = rotation(position_ids, self.head_width, base)
-            return dense, dense if self.band is None or local == base else rotation(position_ids, self.head_width, local)
+            scaling = self.positions.scaling
+            dense = rotation(position_ids, self.head_width, base, scaling)
+            return dense, dense if self.band is None or local == base else rotation(position_ids, self.head_width, local, scaling)
         return NONE, NONE

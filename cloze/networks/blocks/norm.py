@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch.nn.functional as F
@@ -29,6 +30,28 @@ def make_norm(kind: Norm, width: int, epsilon: float) -> nn.Module:
     return nn.LayerNorm(width, eps=epsilon, bias=kind == "layer", elementwise_affine=kind != "layer_without_weights")
 
 
+@dataclass(frozen=True)
+class QueryKeyNorm:
+    """Norms of queries and keys (B, H, L, W): of each head (`whole` false; one gain for all heads), or of all heads side by
+    side."""
+
+    kind: Norm
+    epsilon: float
+    whole: bool
+
+    def module(self, heads: int, head_width: int) -> nn.Module:
+        """The norm of queries, or of keys, with so many heads."""
+        return make_norm(self.kind, heads * head_width if self.whole else head_width, self.epsilon)
+
+    def __call__(self, norm: Any, x: Tensor) -> Tensor:
+        """x normed by such a module, in its own dtype."""
+        if not self.whole:
+            normed: Tensor = norm(x)
+            return normed.to(x.dtype)
+        side_by_side = norm(x.transpose(1, 2).flatten(2))
+        return side_by_side.unflatten(-1, (x.shape[1], x.shape[3])).transpose(1, 2).to(x.dtype)
+
+
 Function = Callable[..., Any]
 
 
@@ -36,6 +59,7 @@ class Post:
     """norm(x + drop(function(x))) (Vaswani et al., 2017, §3.1); `take` selects the tokens of x that `function` returns."""
 
     pre = False
+    norms_sum = True
 
     def connect(self, x: Tensor, function: Function, norm: Function, drop: Function, take: Function) -> Tensor:
         """The norm of x plus `function` of x."""
@@ -47,6 +71,7 @@ class Pre(Post):
     """x + drop(function(norm(x))) (Radford et al., 2019, §2.3)."""
 
     pre = True
+    norms_sum = False
 
     def connect(self, x: Tensor, function: Function, norm: Function, drop: Function, take: Function) -> Tensor:
         """x plus `function` of its norm."""
@@ -54,9 +79,22 @@ class Pre(Post):
         return output
 
 
-NormPlace = Post | Pre
+class Branch(Post):
+    """x + drop(norm(function(x))) (Liu et al., 2022, §3.2)."""
+
+    norms_sum = False
+
+    def connect(self, x: Tensor, function: Function, norm: Function, drop: Function, take: Function) -> Tensor:
+        """x plus the norm of `function` of x."""
+        output: Tensor = take(x) + drop(norm(function(x)))
+        return output
+
+
+NormPlace = Post | Pre | Branch
 
 
 def norm_place(norm: Norms) -> NormPlace:
     """The place that a recipe's norm has."""
+    if isinstance(norm, choices.BranchNorm):
+        return Branch()
     return Pre() if isinstance(norm, choices.PreNorm) else Post()

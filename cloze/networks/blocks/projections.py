@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -39,6 +39,10 @@ class StackedProjections:
     def maps(self, width: int, inside: int, *, bias: bool) -> dict[str, nn.Linear]:
         """The maps by name."""
         return {"projections": nn.Linear(width, 3 * inside, bias=bias)}
+
+    def everything(self, host: Any, x: Tensor) -> Iterator[tuple[Tensor, int]]:
+        """Queries, keys and values of (…, D) in that order: tensors, each with how many of the three lie in it side by side."""
+        yield host.projections(x), 3
 
     def queries(self, host: Any, x: Tensor) -> Tensor:
         """(…, D) to (…, inside)."""
@@ -76,6 +80,25 @@ class Across:
         memory: Tensor = host.memory(x)
         return memory
 
+    def everything(self, host: Any, x: Tensor) -> Iterator[tuple[Tensor, int]]:
+        """As in `StackedProjections`, where the other sequence is x itself."""
+        yield self.queries(host, x), 1
+        yield self.memory(host, x), 2
+
+
+class GroupedProjections(Across):
+    """A sequence reads itself with fewer heads of keys and values than of queries: `query` (inside, D), and `memory` (2·S, D),
+    which stacks key and value, for S = heads of keys and values · head width (Ainslie et al., 2023, §2.2)."""
+
+    def __init__(self, heads: int, key_value_heads: int) -> None:
+        super().__init__()
+        self.heads, self.key_value_heads = heads, key_value_heads
+
+    def maps(self, width: int, inside: int, *, bias: bool) -> dict[str, nn.Linear]:
+        """The maps by name."""
+        narrow = inside // self.heads * self.key_value_heads
+        return {"query": nn.Linear(width, inside, bias=bias), "memory": nn.Linear(width, 2 * narrow, bias=bias)}
+
 
 class SplitProjections:
     """Queries and keys are made of states of width `reads`, values of states of width `value_reads`: `query_key` stacks the maps
@@ -101,5 +124,10 @@ class SplitProjections:
         """Keys and values of the same states side by side."""
         return torch.cat([part_of(host.query_key, x, host.inner_width), host.value(x)], dim=-1)
 
+    def everything(self, host: Any, x: Tensor) -> Iterator[tuple[Tensor, int]]:
+        """As in `StackedProjections`, all of the same states."""
+        yield host.query_key(x), 2
+        yield host.value(x), 1
 
-Projections = StackedProjections | Across | SplitProjections
+
+Projections = StackedProjections | GroupedProjections | Across | SplitProjections

@@ -10,9 +10,9 @@ from cloze.networks.fast.switch import bits, kernel_for
 
 
 def activate(x: Tensor, kind: str) -> Tensor:
-    """GELU (erf), GELU (tanh form) or ReLU."""
-    if kind == "relu":
-        return torch.relu(x)
+    """GELU (erf), GELU (tanh form), ReLU or SiLU."""
+    if kind in ("relu", "silu"):
+        return torch.relu(x) if kind == "relu" else F.silu(x)
     if kind == "gelu_tanh" and (kernel := kernel_for("gelu", x)) is not None:
         output = torch.empty_like(x)
         kernel.gelu_tanh(bits(x).ravel(), bits(output).ravel())
@@ -24,6 +24,8 @@ def activate_backward(gradient: Tensor, x: Tensor, kind: str) -> Tensor:
     """Back through the activation, in place: memory that was just written is in the cache, and new memory is not."""
     if kind == "relu":
         return torch.ops.aten.threshold_backward.grad_input(gradient, x, 0, grad_input=gradient)
+    if kind == "silu":
+        return torch.ops.aten.silu_backward.grad_input(gradient, x, grad_input=gradient)
     if kind == "gelu_tanh" and (kernel := kernel_for("gelu", x)) is not None:
         kernel.gelu_tanh_back(bits(x).ravel(), bits(gradient).ravel())
         return gradient

@@ -16,6 +16,7 @@ from cloze.decoding.lengths import by_length
 from cloze.decoding.reader import Checkpoint, Reader, evaluating
 from cloze.decoding.vectors.embedding import length_of, sentence_head
 from cloze.errors import TaskError
+from cloze.interop.prompts import NO_PROMPTS, PROMPTS, Prompts, prompts_of
 from cloze.networks.blocks.dropout import name_dropouts
 from cloze.objectives.distances.embedding import Embedding
 from cloze.registry import register
@@ -122,23 +123,29 @@ def _tower(loaded: Checkpoint, task_json: Mapping[str, Any], precision: torch.dt
 
 
 class Retriever(Learner):
-    """A network with a head that gives vectors of texts; `passages` are those of passages where they have others than queries."""
+    """A network with a head that gives vectors of texts; `passages` are those of passages where they have others than queries.
+
+    `prompts` come before the texts, and say whether the vectors are compared by cosines in place of products.
+    """
 
     def __init__(
-        self, reader: Reader, head: Any, task: Any, *, length: int | None, passages: tuple[Reader, Any] | None = None
+        self, reader: Reader, head: Any, task: Any, *, length: int | None, passages: tuple[Reader, Any] | None = None,
+        prompts: Prompts = NO_PROMPTS,
     ) -> None:
         super().__init__(reader, head, task, length=length)
         other, self.passage_head = passages or (reader, head)
         self.passage_network: Any = other.network
         self.passage_reader = replace(other, precision=None)
+        self.prompts = prompts
         name_dropouts(self)
 
     def vectors(self, texts: Sequence[str], *, size: int = 64, report: Report = silent) -> Vectors:
         """One vector for each query (N, D) in fp32; runs in eval mode."""
-        return self._vectors(self.exact, self.head, texts, size, report)
+        return self._vectors(self.exact, self.head, [self.prompts.of_queries + text for text in texts], size, report)
 
     def passage_vectors(self, texts: Sequence[str], *, size: int = 64, report: Report = silent) -> Vectors:
         """One vector for each passage (N, D), as `vectors`."""
+        texts = [self.prompts.of_passages + text for text in texts]
         return self._vectors(self.passage_reader, self.passage_head, texts, size, report)
 
     @torch.inference_mode()
@@ -155,6 +162,8 @@ class Retriever(Learner):
                 report(len(index))
         if vectors is not None:
             vectors[[len(row) == 0 for row in framed]] = 0.0
+            if self.prompts.similarity == "cosine":
+                vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
         return np.zeros((0, 1), np.float32) if vectors is None else vectors
 
     def blocks(
@@ -213,10 +222,19 @@ class Retriever(Learner):
 
 
 def untuned(loaded: Checkpoint) -> Retriever:
-    """The same of a checkpoint that is not tuned for it: its own vectors of texts, else the mean of all tokens, and cosines."""
-    trained_head = sentence_head(loaded)
-    head = Embedding(width=loaded.network.width) if trained_head is None else trained_head
-    return Retriever(Reader.of(loaded), head, Retrieval(), length=length_of(loaded))
+    """The same of a checkpoint that is not tuned for it: its own vectors of texts, else the mean of all tokens, and cosines.
+
+    A folder of sentence-transformers names the prompts of queries and passages, and how its vectors are compared.
+    """
+    trained_head, prompts = sentence_head(loaded), prompts_of(loaded.folder)
+    if prompts.similarity not in ("cosine", "dot", None):
+        raise TaskError(
+            f"{loaded.folder}: compares vectors by {prompts.similarity!r} ({PROMPTS}); cloze searches by cosines or products.\n"
+            "  Write cosine or dot there, if the network was trained for it."
+        )
+    plain = Embedding(width=loaded.network.width, normalise=prompts.similarity != "dot")
+    head = plain if trained_head is None else trained_head
+    return Retriever(Reader.of(loaded), head, Retrieval(), length=length_of(loaded), prompts=prompts)
 
 
 @register("task", "retrieval")

@@ -50,7 +50,7 @@ class ChunkEncoder:
         self._origin = tokenizer
         self.memory_mb = memory_mb
         self.tokenizer = tokenizer if isinstance(tokenizer, Tokenizer) else Tokenizer.load(Path(tokenizer))
-        self._cutter = cutter_for(json.loads(self.tokenizer.description))
+        self._cutter = None if self.tokenizer.adds_pieces else cutter_for(json.loads(self.tokenizer.description))
         self._fold = self.tokenizer.kind in ("wordpiece", "words") and self.tokenizer.lower
         slots = max(1024, int(memory_mb * 2**20 * 0.6) // BYTES_PER_SLOT)
         self._table = KeyTable(slots.bit_length() - 1)

@@ -54,7 +54,7 @@ class WordEncoder:
         """Whether the compiled scan cuts like this tokenizer."""
         cutter = cutter_for(json.loads(tokenizer.description))
         spaced = isinstance(cutter, BertCutter) and not cutter.ideographs
-        return tokenizer.kind == "words" and (spaced or cutter is cut_white_space)
+        return tokenizer.kind == "words" and not tokenizer.adds_pieces and (spaced or cutter is cut_white_space)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return WordEncoder, (self.tokenizer, self.memory_mb)

@@ -137,12 +137,14 @@ class ByteBPE:
     min_frequency: a pair seen less often is not merged.
     special: role → literal, ids in that order, from 0.
     special_last: the ids of the special tokens are the last ones, as in GPT-2.
+    digits_apart: each digit is a piece of its own (SmolLM).
     """
 
     size: Count = 50265
     min_frequency: Natural = 2
     special: dict[str, str] | None = None
     special_last: bool = False
+    digits_apart: bool = False
 
     def train(self, texts: list[str], normalise: Normalise) -> Tokenizer:
         """Train on texts held in memory."""
@@ -151,7 +153,9 @@ class ByteBPE:
         normaliser = normalise.build("byte_bpe")
         if normaliser is not None:
             engine.normalizer = normaliser
-        engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+        by_byte = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+        digits = pre_tokenizers.Digits(individual_digits=True)
+        engine.pre_tokenizer = pre_tokenizers.Sequence([digits, by_byte]) if self.digits_apart else by_byte
         engine.decoder = decoders.ByteLevel()
         special = in_id_order(literals)
         trainer = trainers.BpeTrainer(

@@ -133,10 +133,9 @@ class Evaluations:
             return None
         metrics = dict(selection.measure())
         self.selection_state.add(step, metrics)
-        spent = self.run_progress.spent_now()
-        self.events.write("dev", step, **spent, metrics=metrics)
-        when = f"step {step:,}  epoch {spent['epochs']:.2f}" if step else "frozen start, network untouched"
-        self.events.say(f"{when}  dev: {'  '.join(f'{name} {value:.4f}' for name, value in metrics.items())}")
+        record = self.events.write("dev", step, **self.run_progress.spent_now(), metrics=metrics)
+        if record is not None:
+            self.events.line.show_dev(record, self.events.say)
         return selection.loss(metrics)
 
 

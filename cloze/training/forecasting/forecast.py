@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from cloze.batching import MicroBatch
+from cloze.display import duration
 from cloze.training.forecasting import memory
 from cloze.training.forecasting.trial import RowCosts, tried, update_of
-from cloze.training.log import duration
 from cloze.training.precision import choose_device, choose_precision
 from cloze.training.run import Run
 from cloze.training.schedule.phases import SchedulePhase

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from cloze.networks.blocks.positions.relation import Relation
+from cloze.networks.blocks.positions.scaling import LinearScaling, LlamaScaling, scaled
 from cloze.networks.blocks.selected import Selected
 
 
@@ -38,12 +39,12 @@ class Rotation(Relation):
         return rotated(query, cos, sin), rotated(key, self.cos, self.sin)
 
 
-def rotation(position_ids: Tensor, width: int, base: float) -> Rotation:
-    """The rotation of positions (B or 1, L): pair k of W/2 is rotated by position / base^(2k/W).
+def rotation(position_ids: Tensor, width: int, base: float, scaling: LinearScaling | LlamaScaling | None = None) -> Rotation:
+    """The rotation of positions (B or 1, L): pair k of W/2 is rotated by position / base^(2k/W), or by less with `scaling`.
 
     Differs: the paper pairs neighbouring columns; here halves are paired, as in transformers, which is the same up to an
     order of the columns.
     """
     pair = torch.arange(0, width, 2, dtype=torch.float32, device=position_ids.device)
-    angle = position_ids[:, None, :, None].float() * (1.0 / base ** (pair / width))
+    angle = position_ids[:, None, :, None].float() * scaled(1.0 / base ** (pair / width), scaling)
     return Rotation(angle.cos(), angle.sin())
