@@ -152,8 +152,8 @@ def test_pieces_scores_and_options_are_read(tmp_path: Path) -> None:
 def test_debertas_model_is_read_as_it_is_with_the_mask_behind_its_pieces(tmp_path: Path) -> None:
     shutil.copy(MODELS / "t5.model", tmp_path / "spm.model")
     (tmp_path / "config.json").write_text('{"model_type": "deberta-v2"}', encoding="utf-8")
-    tokenizer, texts = Tokenizer.load(tmp_path), [*ODD_TEXTS, *LITERAL_TEXTS]
-    expected = json.loads((MODELS / "ids.json").read_text(encoding="utf-8"))["t5"]
+    tokenizer, texts = Tokenizer.load(tmp_path), list(ODD_TEXTS)
+    expected = json.loads((MODELS / "ids.json").read_text(encoding="utf-8"))["t5"][: len(texts)]
     ids = [encoded.ids.tolist() for encoded in tokenizer.encode_batch(texts)]
     assert {text for text, ours, theirs in zip(texts, ids, expected, strict=True) if ours != theirs} == {ESCAPED}
     assert tokenizer.roles["[MASK]"] == len(read_pieces(tmp_path / "spm.model").pieces) == tokenizer.size - 1

@@ -113,8 +113,8 @@ class Attention(nn.Module):
 
     Parameters: those of `projections` (`projections`, or `query` and `memory`), those that are `learned` about relative
     positions, with `bias: not_keys` the `query_value_bias` in place of a bias of all projections, with `gated` those of `gate`,
-    whose GELU multiplies the outputs of heads, and `out`. `scale` multiplies the scores; None: 1/√(head width). `norm_epsilon` puts
-    a layer norm without weights before `out`. With `key_value_heads` G < H, equally many heads share keys and values.
+    whose GELU multiplies the heads' outputs, and `out`. `scale` multiplies scores; None: 1/√(head width). `norm_epsilon` puts a
+    layer norm without weights before `out`. With `key_value_heads` G < H, equally many heads share keys and values.
     `query_key_norm` makes the norms `query_norm` and `key_norm`, of one head or of all of them side by side. `output_bias`:
     whether `out` has a bias, `bias` if not given.
 
