@@ -32,6 +32,14 @@ from cloze.interop.architectures import (  # noqa: F401  the imports make the ar
     xlm,
     xlnet,
 )
+from cloze.interop.architectures.encoders import (  # noqa: F401  as above
+    bert_generation,
+    big_bird,
+    esm,
+    megatron_bert,
+    mpnet,
+    roformer,
+)
 from cloze.interop.arguments import complete
 from cloze.interop.card import Card
 from cloze.interop.export import export_folder

@@ -16,6 +16,7 @@ from cloze.errors import CheckpointError, did_you_mean, nearest, propose
 from cloze.hub import is_name, local_folder
 from cloze.interop.architecture import ACTIVATIONS_BACK, ARCHITECTURES, Architecture, ModelClass
 from cloze.interop.files import names_of_weights, read_json, read_tensors
+from cloze.interop.not_read import NOT_READ
 from cloze.untrusted import require_ordinary
 
 CONFIG, OLD_CONFIG = "config.json", "bert_config.json"
@@ -161,6 +162,8 @@ def _type_of_class(config: Mapping[str, Any]) -> str | None:
 def _unknown(folder: Path, kind: str) -> str:
     """What is wrong with the `model_type` of a config, and what to write."""
     readable = f"cloze reads {', '.join(sorted(ARCHITECTURES))}."
+    if kind in NOT_READ:
+        return f"model_type {kind!r}: cloze has no such network. It {NOT_READ[kind]}.\n  {readable}"
     if kind:
         return f"model_type {kind!r}; {readable} {did_you_mean(nearest(kind, ARCHITECTURES))}".rstrip()
     leads = {name.partition(".")[0] for name in names_of_weights(folder)}

@@ -7,7 +7,7 @@ networks read them and build the modules in `blocks/`: `blocks/layer_inputs.py` 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -60,6 +60,16 @@ class LearnedPositions:
     max_length: Count = 512
 
 
+@register("positions", "learned_with_buckets")
+@dataclass(frozen=True, kw_only=True)
+class LearnedWithBuckets(LearnedPositions):
+    """`learned` positions, and a learned number for each head and bucket of distances, added to the scores of every layer
+    (microsoft/MPNet, `pretraining/fairseq/modules/transformer_sentence_encoder.py`). The buckets are those of `buckets`."""
+
+    buckets: Count = 32
+    farthest: Count = 128
+
+
 @register("positions", "sinusoid")
 @dataclass(frozen=True, kw_only=True)
 class Sinusoid:
@@ -75,14 +85,25 @@ class Rotary:
     """Queries and keys are rotated by angles proportional to the position (Su et al., 2021, §3.2).
 
     `local_base` is the base of layers with banded attention (ModernBERT; Warner et al., 2024), `base` if not given. `scaling`
-    slows the angles for longer texts. With `skip_every: n`, every nth layer rotates nothing (SmolLM3). `max_length` is the
-    longest text that the network is meant to read.
+    slows the angles for longer texts. With `skip_every: n`, every nth layer rotates nothing (SmolLM3). With `values`, values are
+    rotated, too (`rotary_value` of transformers' RoFormer). `max_length` is the longest text that the network is meant to read.
     """
 
     base: Positive = 10000.0
     local_base: Positive | None = None
     scaling: Annotated[LinearScaling | LlamaScaling | None, PartMark("scaling")] = None
     skip_every: Count | None = None
+    values: bool = False
+    max_length: Count = 512
+
+
+@register("positions", "rotary_table")
+@dataclass(frozen=True, kw_only=True)
+class RotaryTable:
+    """`rotary` with angles per position that the checkpoint holds, so that their rounding is kept: those of ESM-2 may have been
+    rounded to half precision in training. New networks have those of `base`."""
+
+    base: Positive = 10000.0
     max_length: Count = 512
 
 
@@ -391,6 +412,17 @@ class TableWithSenses(TokenTable):
 
     senses: str
     tables: Given[Mapping[str, Any] | None] = field(default=None, repr=False, compare=False)
+
+
+@register("embedding", "table_without_masks")
+@dataclass(frozen=True, kw_only=True)
+class TableWithoutMasks(TokenTable):
+    """A `table` in which [MASK] has no vector, as if dropout had hit the token: all other vectors of a text are divided by the
+    share of its tokens that are not masked, and multiplied by the usual one, 1 - `usual` (facebookresearch/esm, `token_dropout`).
+    Only for texts that are read in the open order."""
+
+    usual: BelowOne = 0.12
+    spellings: Given[Sequence[str] | None] = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,8 +26,9 @@ from cloze.networks.blocks.initial import attend_to_offsets, initialise, initial
 from cloze.networks.blocks.inputs.characters import Characters
 from cloze.networks.blocks.inputs.embeddings import Embeddings, residual_dtype
 from cloze.networks.blocks.inputs.senses import sense_vectors
+from cloze.networks.blocks.inputs.without_masks import WithoutMasks
 from cloze.networks.blocks.layer import Layer
-from cloze.networks.blocks.layer_inputs import LayerInputs
+from cloze.networks.blocks.layer_inputs import LayerInputs, make_positions
 from cloze.networks.blocks.mask_decoder import MaskDecoder
 from cloze.networks.blocks.norm import QueryKeyNorm, make_norm
 from cloze.networks.blocks.positions.disentangled import DistanceVectors, distance_maps
@@ -46,11 +47,12 @@ from cloze.networks.network import (
     reading_states,
     require_order,
 )
+from cloze.networks.spelling import mask_ids
 from cloze.registry import Given, PartMark, register
 
 PositionKinds = Annotated[
-    choices.LearnedPositions | choices.Sinusoid | choices.Rotary | choices.FunctionalPositions | choices.Disentangled
-    | choices.NoPositions,
+    choices.LearnedPositions | choices.LearnedWithBuckets | choices.Sinusoid | choices.Rotary | choices.RotaryTable
+    | choices.FunctionalPositions | choices.Disentangled | choices.NoPositions,
     PartMark("positions"),
 ]
 Embedding = Annotated[choices.TokenTable | Characters, PartMark("embedding")]
@@ -121,11 +123,13 @@ class Transformer(Network):
             scale=self.embedding_width**0.5 if table.scaled else 1.0,
             characters=embedding if isinstance(embedding, Characters) else None,
             senses=sense_vectors(table, vocab_size, self.embedding_width) if isinstance(table, choices.TableWithSenses) else None,
+            without_masks=WithoutMasks(mask_ids(table.spellings), table.usual)
+            if isinstance(table, choices.TableWithoutMasks) else None,
         )
         self.embedding_dropout = Dropout(rates.hidden, clock)
         projects = self.embedding_width != width or table.project
         self.project = nn.Linear(self.embedding_width, width) if projects else None
-        self.distances = None if far is None else DistanceVectors(far, width, norm.epsilon)
+        self.distances = make_positions(positions, width=width, heads=heads, epsilon=norm.epsilon)
 
         def attending() -> Attention:
             learned: dict[str, nn.Module | nn.Parameter] = {}
@@ -209,7 +213,7 @@ class Transformer(Network):
             ),
             caches=None if cache is None else cache.layers, gates=gates, record=record,
         )
-        x = self.embeddings(tokens, position_ids, segments, vectors, inputs, characters)
+        x = self.embeddings(tokens, position_ids, segments, vectors, inputs, characters, block, order)
         x = residual_dtype(self.embedding_dropout(x))
         x = x if self.project is None else self.project(x)
         hooks = [*self.around, *layer_hooks]
@@ -273,7 +277,7 @@ class Transformer(Network):
     def count_layer(self, counted: Operations, number: int, size: SequenceSize) -> None:
         """Also the vectors of distances, which are not trained where they are functions."""
         where = self.layer_inputs.positions
-        if self.distances is not None:
+        if isinstance(self.distances, DistanceVectors):
             self.distances.count_in(self.layers[number].attention, counted, size)
         super().count_layer(counted, number, size)
         if number == 0 and self.convolution is not None:

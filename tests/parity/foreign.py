@@ -59,6 +59,21 @@ KINDS = {
                         "XLMRobertaForSequenceClassification"),
     "camembert": Kind("camembert", "CamembertForMaskedLM", "unigram", {**_ENCODER, "type_vocab_size": 1},
                       "CamembertForSequenceClassification"),
+    "data2vec-text": Kind("data2vec-text", "Data2VecTextForMaskedLM", "roberta", {**_ENCODER, "type_vocab_size": 1},
+                          "Data2VecTextForSequenceClassification"),
+    "roberta-prelayernorm": Kind("roberta-prelayernorm", "RobertaPreLayerNormForMaskedLM", "roberta",
+                                 {**_ENCODER, "type_vocab_size": 1}, "RobertaPreLayerNormForSequenceClassification"),
+    "xlm-roberta-xl": Kind("xlm-roberta-xl", "XLMRobertaXLForMaskedLM", "unigram", _ENCODER,
+                           "XLMRobertaXLForSequenceClassification"),
+    "mpnet": Kind("mpnet", "MPNetForMaskedLM", "mpnet", _ENCODER, "MPNetForSequenceClassification"),
+    "esm": Kind("esm", "EsmForMaskedLM", "esm", {**_ENCODER, "position_embedding_type": "rotary", "token_dropout": True},
+                "EsmForSequenceClassification"),
+    "roformer": Kind("roformer", "RoFormerForMaskedLM", "wordpiece", {**_ENCODER, "num_attention_heads": 2},
+                     "RoFormerForSequenceClassification"),
+    "big_bird": Kind("big_bird", "BigBirdForPreTraining", "unigram", _ENCODER, "BigBirdForSequenceClassification"),
+    "bert-generation": Kind("bert-generation", "BertGenerationDecoder", "gpt2", {**_ENCODER, "is_decoder": True}),
+    "megatron-bert": Kind("megatron-bert", "MegatronBertForPreTraining", "wordpiece",
+                          classifier="MegatronBertForSequenceClassification"),
     "albert": Kind("albert", "AlbertForPreTraining", "unigram", {**_ENCODER, "embedding_size": 8},
                    "AlbertForSequenceClassification"),
     "electra": Kind("electra", "ElectraForPreTraining", "wordpiece", {**_ENCODER, "embedding_size": 8},
@@ -95,12 +110,14 @@ KINDS = {
 
 
 def model_of(kind: Kind, pieces: Any, *, cls: str | None = None, seed: int = 0, **changes: Any) -> Any:
-    """A model with every parameter shaken, made by transformers' own class from its own configuration."""
+    """A model with every trained parameter shaken, made by transformers' own class from its own configuration."""
     roles = pieces.roles
     begin, end = roles.get("[BOS]", roles.get("[CLS]")), roles.get("[EOS]", roles.get("[SEP]"))
     ids = {"pad_token_id": roles["[PAD]"], "bos_token_id": begin, "eos_token_id": end}
     if kind.model_type in ("t5", "mt5", "bart"):
         ids["decoder_start_token_id"] = end if kind.model_type == "bart" else roles["[PAD]"]
+    if kind.model_type == "esm":
+        ids["mask_token_id"] = roles["[MASK]"]
     if kind.model_type.startswith("modernbert"):
         ids |= {"cls_token_id": begin, "sep_token_id": end}
     sizes = {"vocab_size": pieces.size, **kind.sizes, **ids, **changes}
@@ -110,7 +127,8 @@ def model_of(kind: Kind, pieces: Any, *, cls: str | None = None, seed: int = 0, 
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in dict.fromkeys(model.parameters()):
-            parameter.add_(0.2 * torch.randn(parameter.shape, generator=generator))
+            if parameter.requires_grad:
+                parameter.add_(0.2 * torch.randn(parameter.shape, generator=generator))
     return model
 
 

@@ -54,6 +54,20 @@ DRAWN: dict[str, dict[str, list[Any]]] = {
                    "use_bottleneck_attention": [False, True], "key_query_shared_bottleneck": [True, False],
                    "classifier_activation": [True, False]},
     "roberta": ENCODER,
+    "data2vec-text": ENCODER,
+    "roberta-prelayernorm": ENCODER,
+    "xlm-roberta-xl": ENCODER,
+    "megatron-bert": ENCODER,
+    "mpnet": {**{key: values for key, values in ENCODER.items() if key != "type_vocab_size"},
+              "relative_attention_num_buckets": [32, 32, 40], "max_position_embeddings": [30, 200]},
+    "esm": {**{key: values for key, values in ENCODER.items() if key not in ("type_vocab_size", "hidden_act")},
+            "position_embedding_type": ["rotary", "absolute"], "token_dropout": [True, False], "rope_theta": [1e4, 100.0],
+            "emb_layer_norm_before": [False, True, None]},
+    "roformer": {**ENCODER, "embedding_size": [None, 8, 16], "rotary_value": [False, True]},
+    "big_bird": {**ENCODER, "attention_type": ["block_sparse", "original_full"], "rescale_embeddings": [False, False, True],
+                 "use_bias": [True, True, False]},
+    "bert-generation": {**{key: values for key, values in ENCODER.items() if key != "type_vocab_size"},
+                        "is_decoder": [False, True]},
     "albert": {**ENCODER, "tie_word_embeddings": [True], "embedding_size": [8, 16], "num_hidden_groups": [1, 2],
                "inner_group_num": [1, 1, 2]},
     "electra": {**ENCODER, "embedding_size": [8, 16, 32]},
@@ -105,7 +119,7 @@ def configurations(draw: Any, names: tuple[str, ...]) -> tuple[str, bool, dict[s
     """An architecture, whether it classifies, its configuration, and whether buffers hold something."""
     name = draw(st.sampled_from(names))
     values = {key: draw(st.sampled_from(choices)) for key, choices in DRAWN[name].items()}
-    return name, name not in ("t5", "mamba") and draw(st.booleans()), values, draw(st.integers(0, 3)) == 0
+    return name, name not in ("t5", "mamba", "bert-generation") and draw(st.booleans()), values, draw(st.integers(0, 3)) == 0
 
 
 def judge(systems: ModuleType, foreign: ModuleType, folder: Path, drawn: tuple[str, bool, dict[str, Any], bool]) -> str:
@@ -136,6 +150,8 @@ def judge(systems: ModuleType, foreign: ModuleType, folder: Path, drawn: tuple[s
     ("deberta", "deberta-v2"),
     ("xlm", "flaubert", "xlnet", "modernbert"), ("modernbert-decoder",), ("openai-gpt", "gpt2", "t5", "bart"), ("mamba",),
     ("llama", "mistral"), ("qwen2", "qwen3", "smollm3"), ("olmo2", "gemma"),
+    ("mpnet", "esm", "roformer"),
+    ("data2vec-text", "roberta-prelayernorm", "xlm-roberta-xl", "big_bird", "megatron-bert", "bert-generation"),
 ])  # fmt: skip
 def test_models_of_random_configurations_are_read_equal_or_refused_in_words(
     systems: ModuleType, foreign: ModuleType, tmp_path: Path, names: tuple[str, ...]

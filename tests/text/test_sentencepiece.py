@@ -103,7 +103,7 @@ def test_a_role_whose_token_was_added_is_one(tmp_path: Path) -> None:
     """The pad token of a model that was trained without one."""
     folder = folder_of(tmp_path, "xlm-roberta", tokenizer_class="T5Tokenizer", extra_ids=0)
     shutil.copy(MODELS / "fairseq.model", folder / "spiece.model")
-    assert "[PAD]" not in Tokenizer.load(folder).roles
+    assert Tokenizer.load(folder).role("[PAD]") == 2  # the end of texts stands in for it
     (folder / "added_tokens.json").write_text(json.dumps({"<pad>": 180}), encoding="utf-8")
     tokenizer = Tokenizer.load(folder)
     assert tokenizer.role("[PAD]") == 180 and 180 not in tokenizer.encode("a <pad> b").ids

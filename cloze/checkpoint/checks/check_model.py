@@ -104,7 +104,8 @@ def _check_architectures(recipe: Recipe, networks: Mapping[str, Any], faults: Fa
         orders = [entry.order for entry in recipe.entries.values() for pass_ in entry.passes if pass_.network == name]
         arguments = derived(flat(with_plain_table(plain_arguments(spec.part.arguments)), spec.part.name))
         usual = recipe.reading.orders[0] if recipe.reading.orders and name == recipe.export else reads_in(orders)
-        reasons = ARCHITECTURES[spec.architecture].objections(arguments, usual, pad=0)
+        architecture = ARCHITECTURES[spec.architecture]
+        reasons = architecture.objections(arguments, usual, pad=next(iter(architecture.paddings), 0))  # the tokenizer is unknown
         if reasons:
             message = f"{spec.architecture} does not fit: {'; '.join(reasons)}."
             faults.add(spec.part.where, f"networks.{name}.architecture", message, (

@@ -122,7 +122,7 @@ class Attention(nn.Module):
 
         x        (B, L, D)
         q, k, v  (B, H, L, W)    `projections` (B, L, 3·H·W), split by head; with `source`, k and v are made of it
-                                 `past` comes in front of k and v, `query_norm` and `key_norm`, `relation` rotates q and k,
+                                 `past` comes in front of k and v, `query_norm` and `key_norm`, `relation` rotates q, k and v,
                                  `cache` comes in front; with G heads of k and v, (B, G, L, W), each is then repeated
         scores   (B, H, Lq, Lk)  (`relation.content` of q) · scale @ kᵀ + `relation.scores`, such as a bias by distance
         mask     (…, Lq, Lk)     from `seen`: order, blocks, band; broadcasts, and scores become -∞ where it is false
@@ -230,7 +230,7 @@ class Attention(nn.Module):
             query, value = query + offsets[0], value + offsets[1]
         if self.query_key_norm is not None:
             query, key = self.query_key_norm(self.query_norm, query), self.query_key_norm(self.key_norm, key)
-        query, key = relation.rotate(query, key)
+        (query, key), value = relation.rotate(query, key), relation.rotate_values(value)
         if cache is not None:
             if cache:
                 key, value = torch.cat([cache[0], key], dim=2), torch.cat([cache[1], value], dim=2)
