@@ -9,6 +9,8 @@ from cloze.interop.architectures import (  # noqa: F401  the imports make the ar
     albert,
     bart,
     bert,
+    deberta,
+    deberta_v2,
     distilbert,
     electra,
     ernie,

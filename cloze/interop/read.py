@@ -289,14 +289,15 @@ def _arguments(folder: Path, config: Mapping[str, Any], architecture: Architectu
 
 
 def _sound(value: Any, example: Any) -> bool:
-    """Whether a value from config.json has the type of the default; whole numbers must be positive."""
+    """Whether a value from config.json has the type of the default; whole numbers must be positive, or 0 where that is the
+    default."""
     if isinstance(example, bool):
         return isinstance(value, bool)
     if isinstance(example, float):
         return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
     if isinstance(example, str):
         return isinstance(value, str)
-    positive = isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 40
+    positive = isinstance(value, int) and not isinstance(value, bool) and (example != 0) <= value < 1 << 40
     return (value is None and example is None) or positive
 
 
@@ -470,8 +471,8 @@ def _read_own(folder: Path, description: Mapping[str, Any]) -> Imported:
 
 def _fitting(folder: Path, tokenizer: Tokenizer, model: PortableModel) -> tuple[Tokenizer, list[str]]:
     """The tokenizer without last special tokens that have no vector, and a remark on them (BART for summaries has no vector for
-    the mask). Every other id needs a vector; up to the next multiple of 256, or a hundredth more (Qwen2), further vectors are
-    padding that some trainers add."""
+    the mask). Every other id needs a vector; up to the next multiple of 256, or a hundredth more (Qwen2, mDeBERTa), further
+    vectors are padding that some trainers add."""
     if "embeddings.tokens.weight" not in model.network:
         return tokenizer, []
     rows = int(model.network["embeddings.tokens.weight"].shape[0])

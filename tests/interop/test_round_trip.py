@@ -129,7 +129,7 @@ def test_heads_that_transformers_does_not_know_are_kept_with_the_model(systems: 
     ("changes", "order", "reason"),
     [
         ({"norm": "pre", "norm.kind": "rms"}, "open", "norm.kind is 'rms'"),
-        ({"positions": "none"}, "open", "positions is 'none'"),
+        ({"positions": "none", "feed_forward": "gated"}, "open", "feed_forward is 'gated'"),
         ({}, "left_to_right", "norm is 'post'"),
     ],
 )

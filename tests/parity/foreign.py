@@ -30,6 +30,9 @@ _BART = {"d_model": 64, "encoder_layers": 2, "decoder_layers": 1, "encoder_atten
          "encoder_ffn_dim": 24, "decoder_ffn_dim": 24, "max_position_embeddings": 30}  # fmt: skip
 _T5 = {"d_model": 64, "num_layers": 2, "num_decoder_layers": 1, "num_heads": 2, "d_kv": 8, "d_ff": 24,
        "relative_attention_num_buckets": 8}  # fmt: skip
+_DEBERTA = {**_ENCODER, "num_attention_heads": 2, "relative_attention": True, "pos_att_type": "p2c|c2p",
+            "position_biased_input": False, "layer_norm_eps": 1e-7}  # fmt: skip
+_DEBERTA_V3 = {**_DEBERTA, "position_buckets": 8, "share_att_key": True, "norm_rel_ebd": "layer_norm"}
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,8 @@ KINDS = {
                    "AlbertForSequenceClassification"),
     "electra": Kind("electra", "ElectraForPreTraining", "wordpiece", {**_ENCODER, "embedding_size": 8},
                     "ElectraForSequenceClassification"),
+    "deberta": Kind("deberta", "DebertaForMaskedLM", "roberta", _DEBERTA, "DebertaForSequenceClassification"),
+    "deberta-v2": Kind("deberta-v2", "DebertaV2ForMaskedLM", "unigram", _DEBERTA_V3, "DebertaV2ForSequenceClassification"),
     "xlm": Kind("xlm", "XLMWithLMHeadModel", "unigram", _XLM, "XLMForSequenceClassification"),
     "flaubert": Kind("flaubert", "FlaubertWithLMHeadModel", "unigram", {**_XLM, "n_langs": 1},
                      "FlaubertForSequenceClassification"),

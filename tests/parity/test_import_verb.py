@@ -16,14 +16,14 @@ pytestmark = pytest.mark.parity
 KNOWN = (
     "bert", "distilbert", "mobilebert", "roberta", "xlm-roberta", "camembert", "albert", "electra", "xlm", "flaubert", "xlnet",
     "modernbert", "openai-gpt", "gpt2", "t5", "mt5", "bart", "ernie", "modernbert-decoder", "mamba",
-    "umt5", "mbart", "m2m_100", "marian", "pegasus",
+    "umt5", "mbart", "m2m_100", "marian", "pegasus", "deberta", "deberta-v2",
     "llama", "mistral", "qwen2", "qwen3", "smollm3", "olmo2", "gemma",
     "data2vec-text", "roberta-prelayernorm", "xlm-roberta-xl", "mpnet", "esm", "roformer", "big_bird", "megatron-bert",
     "bert-generation",
 )
 FILL = (
     "bert", "distilbert", "mobilebert", "roberta", "xlm-roberta", "camembert", "albert", "xlm", "flaubert", "xlnet", "modernbert",
-    "ernie",
+    "ernie", "deberta", "deberta-v2",
     "data2vec-text", "roberta-prelayernorm", "xlm-roberta-xl", "mpnet", "esm", "roformer", "big_bird", "megatron-bert",
 )
 ANSWER = ("t5", "mt5", "bart", "umt5", "mbart", "m2m_100", "marian", "pegasus")
@@ -38,6 +38,7 @@ RECIPES = {
     "bart": "BART:", "ernie": "BERT:", "modernbert-decoder": "cloze's own", "mamba": "Mamba:",
     "umt5": "Exploring the Limits", "mbart": "BART:", "m2m_100": "Attention Is", "marian": "Attention Is",
     "pegasus": "Attention Is",
+    "deberta": "DeBERTa:", "deberta-v2": "DeBERTa:",
     **dict.fromkeys(LLAMAS, "SmolLM2:"),
     "data2vec-text": "RoBERTa:", "roberta-prelayernorm": "RoBERTa:", "xlm-roberta-xl": "RoBERTa:", "mpnet": "RoBERTa:",
     "esm": "RoBERTa:", "roformer": "BERT:", "big_bird": "BERT:", "megatron-bert": "BERT:",

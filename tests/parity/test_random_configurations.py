@@ -32,6 +32,11 @@ XLM = {
 }  # fmt: skip
 GPT = {"n_embd": [16, 32], "n_head": [1, 2, 4], "n_layer": [1, 3], "layer_norm_epsilon": [1e-5, 0.1],
        "tie_word_embeddings": [True, False]}  # fmt: skip
+DEBERTA = {
+    **ENCODER, "type_vocab_size": [0, 2], "relative_attention": [True, True, True, False], "max_relative_positions": [-1, 10],
+    "pos_att_type": ["p2c|c2p", "c2p|p2c", "p2c", "c2p", None], "position_biased_input": [False, False, True],
+    "legacy": [True, False], "pooler_hidden_act": ["gelu", "tanh"],
+}  # fmt: skip
 LLAMA = {"hidden_size": [16, 32], "num_attention_heads": [4], "num_key_value_heads": [1, 2, 4], "num_hidden_layers": [1, 3],
          "intermediate_size": [24], "hidden_act": ["silu", "silu", "gelu"], "rms_norm_eps": [1e-6, 0.1],
          "tie_word_embeddings": [True, False], "rope_parameters": [
@@ -66,6 +71,9 @@ DRAWN: dict[str, dict[str, list[Any]]] = {
     "albert": {**ENCODER, "tie_word_embeddings": [True], "embedding_size": [8, 16], "num_hidden_groups": [1, 2],
                "inner_group_num": [1, 1, 2]},
     "electra": {**ENCODER, "embedding_size": [8, 16, 32]},
+    "deberta": DEBERTA,
+    "deberta-v2": {**DEBERTA, "position_buckets": [-1, 8], "share_att_key": [True, False], "norm_rel_ebd": ["layer_norm", "none"],
+                   "conv_kernel_size": [0, 0, 3], "conv_act": ["tanh", "gelu"], "conv_groups": [1, 2]},
     "xlm": {**XLM, "n_langs": [1, 3], "use_lang_emb": [True, False]},
     "flaubert": {**XLM, "n_langs": [1], "pre_norm": [False], "layerdrop": [0.0]},
     "xlnet": {"d_model": [16, 32], "n_head": [1, 4], "n_layer": [1, 3], "ff_activation": ["gelu", "relu"], "clamp_len": [-1, 3],
@@ -145,6 +153,7 @@ def judge(systems: ModuleType, foreign: ModuleType, folder: Path, drawn: tuple[s
 
 @pytest.mark.parametrize("names", [
     ("bert", "distilbert", "mobilebert", "roberta", "albert", "electra"),
+    ("deberta", "deberta-v2"),
     ("xlm", "flaubert", "xlnet", "modernbert"), ("modernbert-decoder",), ("openai-gpt", "gpt2", "t5", "bart"), ("mamba",),
     ("umt5", "mbart", "m2m_100", "marian", "pegasus"),
     ("llama", "mistral"), ("qwen2", "qwen3", "smollm3"), ("olmo2", "gemma"),

@@ -147,3 +147,16 @@ def test_pieces_scores_and_options_are_read(tmp_path: Path) -> None:
     assert [piece for piece, _ in model.pieces[:3]] == ["<pad>", "</s>", "<unk>"] and model.types[:4] == [3, 3, 2, 1]
     assert (model.algorithm, model.unknown, model.byte_fallback, model.odd) == (1, 2, False, ())
     assert model.pieces[2][1] == 0.0 and all(score < 0 for _, score in model.pieces[3:]) and model.charsmap
+
+
+def test_debertas_model_is_read_as_it_is_with_the_mask_behind_its_pieces(tmp_path: Path) -> None:
+    shutil.copy(MODELS / "t5.model", tmp_path / "spm.model")
+    (tmp_path / "config.json").write_text('{"model_type": "deberta-v2"}', encoding="utf-8")
+    tokenizer, texts = Tokenizer.load(tmp_path), list(ODD_TEXTS)
+    expected = json.loads((MODELS / "ids.json").read_text(encoding="utf-8"))["t5"][: len(texts)]
+    ids = [encoded.ids.tolist() for encoded in tokenizer.encode_batch(texts)]
+    assert {text for text, ours, theirs in zip(texts, ids, expected, strict=True) if ours != theirs} == {ESCAPED}
+    assert tokenizer.roles["[MASK]"] == len(read_pieces(tmp_path / "spm.model").pieces) == tokenizer.size - 1
+    (tmp_path / "tokenizer_config.json").write_text('{"split_by_punct": true}', encoding="utf-8")
+    with pytest.raises(CheckpointError, match="its option split_by_punct is not the usual one of spm.model"):
+        Tokenizer.load(tmp_path)

@@ -31,7 +31,7 @@ def check_model(recipe: Recipe, available: Mapping[str, frozenset[str]], checked
     from cloze.networks.blocks.dropout import dropouts
     from cloze.networks.blocks.initial import SkipInit
     from cloze.networks.clock import Clock
-    from cloze.training.tie import tie
+    from cloze.training.tie import tie, tie_detached
 
     size = next((text.tokenizer.arguments.get("size") for text in recipe.texts.values()), None)
     inputs: dict[str, Any] = {
@@ -53,6 +53,7 @@ def check_model(recipe: Recipe, available: Mapping[str, frozenset[str]], checked
         if all(network is not None for network in networks.values()):
             with faults.catching(Where(recipe.name), ""):
                 tie(networks, recipe.tie)
+                tie_detached(networks, recipe.tie_detached)
         seen: set[int] = set()
         for name, network in networks.items():
             tensors = [] if network is None else list(network.parameters())

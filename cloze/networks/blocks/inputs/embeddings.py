@@ -15,7 +15,7 @@ from cloze.networks.blocks.inputs.without_masks import WithoutMasks
 from cloze.networks.blocks.norm import make_norm
 from cloze.networks.blocks.positions.sinusoid import FixedTable
 from cloze.networks.blocks.visibility import AnyOrder
-from cloze.networks.choices import LearnedPositions, NoPositions, Norms, Sinusoid
+from cloze.networks.choices import Disentangled, LearnedPositions, NoPositions, Norms, Sinusoid
 
 
 class Embeddings(nn.Module):
@@ -93,7 +93,9 @@ def position_table(positions: Any, width: int) -> nn.Embedding | FixedTable | No
     """The table of learned or sinusoidal positions; None for any other kind."""
     if isinstance(positions, Sinusoid):
         return FixedTable(positions.max_length, width, positions.layout, positions.first)
-    return nn.Embedding(positions.max_length, width) if isinstance(positions, LearnedPositions) else None
+    learned = isinstance(positions, Disentangled) and positions.absolute == "embeddings"
+    added = learned or isinstance(positions, LearnedPositions)
+    return nn.Embedding(positions.max_length, width) if added else None
 
 
 def add_positions(x: Tensor, table: nn.Embedding | FixedTable | None, position_ids: Tensor | None, past: int = 0) -> Tensor:
