@@ -67,13 +67,14 @@ def prompts_of(folder: Path | str) -> Prompts:
     if not (Path(folder) / MODULES).is_file() or (not path.is_file() and (Path(folder) / DESCRIPTION).exists()):
         return NO_PROMPTS
     config: Mapping[str, Any] = read_json(path, "the prompts of the model") if path.is_file() else {}
-    named, default, similarity = config.get("prompts") or {}, config.get("default_prompt_name"), config.get("similarity_fn_name")
-    texts = isinstance(named, dict) and all(isinstance(text, str | None) for text in named.values())
+    prompts, default = config.get("prompts") or {}, config.get("default_prompt_name")
+    similarity = config.get("similarity_fn_name")
+    texts = isinstance(prompts, dict) and all(isinstance(text, str | None) for text in prompts.values())
     if not texts or not isinstance(default, str | None) or not isinstance(similarity, str | None):
         raise CheckpointError(f"{path}: prompts are no texts by name. Copy the file again.")
-    if default is not None and default not in named:
-        raise CheckpointError(f"{path}: default_prompt_name is {default!r}; expected one of {', '.join(named) or 'no'} prompts.")
-    return Prompts({name: text for name, text in named.items() if text}, default, similarity or "cosine")
+    if default is not None and default not in prompts:
+        raise CheckpointError(f"{path}: default_prompt_name is {default!r}; its prompts: {', '.join(prompts) or 'none'}.")
+    return Prompts({name: text for name, text in prompts.items() if text}, default, similarity or "cosine")
 
 
 def write_prompts(folder: Path, prompts: Prompts) -> None:

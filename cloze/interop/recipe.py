@@ -95,7 +95,8 @@ def _generator(discriminator: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _put_heads(recipe: dict[str, Any], heads: Mapping[str, PortableHead]) -> None:
-    """The model's token prediction; the relation of texts, and the edit that makes its targets, only if a head predicts it."""
+    """The model's token prediction, of the state that its head reads (a folder has no enhanced mask decoder); the relation of
+    texts, and the edit that makes its targets, only if a head predicts it."""
     token_head = next((head for head in heads.values() if head.kind == "token_prediction"), None)
     learned = {head.argument("set") for head in heads.values() if head.kind == "relation_prediction"}
     objectives, dropped = [], set()
@@ -108,7 +109,8 @@ def _put_heads(recipe: dict[str, Any], heads: Mapping[str, PortableHead]) -> Non
         elif kind == "token_prediction" and token_head is not None:
             keys = ("transform", "tie", "bias", "biases", "norm_epsilon", "scale")
             arguments = {key: token_head.argument(key) for key in keys if token_head.argument(key) is not None}
-            training_options = {key: value for key, value in options.items() if key in ("read", "weight", "z_loss")}
+            training_options = {key: value for key, value in options.items() if key in ("weight", "z_loss")}
+            training_options |= {"read": token_head.read[""]} if "" in token_head.read else {}
             objectives.append({token_head.part: {**arguments, **training_options}})
         else:
             objectives.append(objective)

@@ -175,7 +175,7 @@ def probe_distance(
         for name, value in (("uuas", uuas), ("correlation", correlation), ("depth", depth), ("root", root)):
             figures[name].append(value)
     places = [np.arange(len(sentence.depths)) for sentence in held_out[0]]
-    neighbours = [np.abs(np.subtract.outer(place, place)) for place in places]
+    neighbours = [np.abs(np.subtract.outer(positions, positions)) for positions in places]
     chain, _ = judge_distances(held_out[0], neighbours)
     return Structural(**figures, chain=chain, train=len(training[0]), test=len(held_out[0]))
 
@@ -219,14 +219,14 @@ def _fit(
     without a lower loss, until five epochs bring no improvement, at most 40."""
     generator = torch.Generator().manual_seed(seed)
     every = PaddedSentences.of(sentences)
-    kept = len(sentences) - len(sentences) // 10
-    development = every.take(torch.arange(kept % len(sentences), len(sentences)))
+    count = len(sentences) - len(sentences) // 10
+    development = every.take(torch.arange(count % len(sentences), len(sentences)))
     weight = ((torch.rand(every.vectors.shape[-1], rank, generator=generator) - 0.5) * 0.1).requires_grad_()
     solver = torch.optim.Adam([weight], lr=1e-3)
     plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(solver, factor=0.1, patience=0)
     best, least, since = weight.detach().clone(), float("inf"), 0
     for _ in range(_EPOCHS):
-        for batch in _batches(kept, generator):
+        for batch in _batches(count, generator):
             solver.zero_grad()
             loss_of(weight, every.take(batch)).backward()
             solver.step()

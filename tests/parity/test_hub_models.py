@@ -22,7 +22,8 @@ pytestmark = pytest.mark.parity
 PAGE = Path(__file__).parents[2] / "docs" / "models.md"
 VERBS = ("opens", "fine-tunes", "continues", "compresses", "probes", "exports")
 #: Tokenizers that have all special tokens of the published models, which training needs.
-AS_PUBLISHED = {"xlnet": "xlnet", "t5": "t5-100", "mt5": "t5-100"}
+AS_PUBLISHED = {"xlnet": "xlnet", "t5": "t5-100", "mt5": "t5-100", "umt5": "t5-100"}
+TRANSLATORS = ("m2m_100", "marian", "pegasus")  # continue on translations
 WORDS = ("the", "cat", "sleeps", "on", "a", "mat", "and", "dreams", "of", "mice", "while", "rain", "fell", "in", "a", "garden")
 
 
@@ -43,6 +44,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
         "labels.tsv": "\n".join(["text\tlabel", *(f"{text}\t{'yes' if i % 2 else 'no'}" for i, text in enumerate(texts))]),
         "pairs.tsv": "\n".join(["text\ttarget", *(f"{text}\t{text.split()[0]}" for text in texts)]),
         "lines.txt": "\n".join(texts * 2),
+        "translations.tsv": "\n".join(["en\tfr", *(f"{text}\t{text[::-1]}" for text in texts)]),
     }
     for name, content in contents.items():
         (folder / name).write_text(content + "\n", encoding="utf-8")
@@ -52,8 +54,9 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
 class Commands:
     """The commands of the columns, on the folder of one model."""
 
-    def __init__(self, model: Path, out: Path, files: Mapping[str, Path], *, writes: bool) -> None:
-        self.model, self.out, self.files, self.writes = model, out, files, writes
+    def __init__(self, name: str, model: Path, out: Path, files: Mapping[str, Path]) -> None:
+        self.model, self.out, self.files, self.writes = model, out, files, ARCHITECTURES[name].part == "encoder_decoder"
+        self.text = files["translations.tsv" if name in TRANSLATORS else "text.txt"]
 
     def tune(self, out: Path) -> int:
         task = "text_to_text" if self.writes else "sentence_classification"
@@ -71,9 +74,8 @@ class Commands:
         if verb == "fine-tunes":
             return self.tune(Path(out))
         if verb == "continues":
-            text = str(self.files["text.txt"])
             return main(["import", model, "--out", out]) or main([
-                "pretrain", out, "--init", out, "--corpus", text, "--budget", "2steps", "--out", out + "-on", "--set",
+                "pretrain", out, "--init", out, "--corpus", str(self.text), "--budget", "2steps", "--out", out + "-on", "--set",
                 "training.batch=4",
             ])  # fmt: skip
         if verb == "compresses":
@@ -86,12 +88,16 @@ class Commands:
         return code or len(info["missing_keys"]) + len(info["unexpected_keys"]) + len(info["mismatched_keys"])
 
 
-def kinds() -> list[str]:
+#: Those that `make test` tries; all others are tried by `make slow`.
+COMMON = ("bert", "deberta-v2", "esm", "llama", "marian", "mpnet")
+
+
+def kinds() -> list[Any]:
     """Each `model_type` of the table once."""
-    return list(dict.fromkeys(row["network"].strip("`") for row in rows() if row["opens"] == "yes"))
+    names = dict.fromkeys(row["network"].strip("`") for row in rows() if row["opens"] == "yes")
+    return [name if name in COMMON else pytest.param(name, marks=pytest.mark.slow) for name in names]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", kinds())
 def test_each_command_does_with_a_model_what_the_table_says(
     systems: ModuleType, foreign: ModuleType, files: Mapping[str, Path], tmp_path: Path, name: str
@@ -99,7 +105,7 @@ def test_each_command_does_with_a_model_what_the_table_says(
     kind = foreign.KINDS[name]
     pieces = systems.tokenizer(AS_PUBLISHED.get(name, kind.tokenizer))
     foreign.save(foreign.model_of(kind, pieces), pieces, tmp_path / "model")
-    commands = Commands(tmp_path / "model", tmp_path, files, writes=ARCHITECTURES[name].part == "encoder_decoder")
+    commands = Commands(name, tmp_path / "model", tmp_path, files)
     (row, *_) = (row for row in rows() if row["network"] == f"`{name}`")
     ends_well = {verb: commands.run(verb) == 0 for verb in VERBS}
     assert ends_well == {verb: row[verb] == "yes" for verb in VERBS}

@@ -183,8 +183,8 @@ def write_features(
         for key, picture, share, made in zip(group, pictures, shares, extracted, strict=True):
             if key not in work.done:
                 share = made.boxes / _sides(picture) if share is None else share
-                own = {array: values for array, values in made.arrays.items() if array not in known}
-                work.add(files[key], key, picture, share, {**own, **regions[key].others})
+                arrays = {array: values for array, values in made.arrays.items() if array not in known}
+                work.add(files[key], key, picture, share, {**arrays, **regions[key].others})
                 report(1)
     classes = {array: values for array, values in extractor.classes.items() if array not in known}
     return work.finish({**classes, **names})._replace(without=len(files) - len(regions))

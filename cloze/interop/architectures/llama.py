@@ -68,13 +68,13 @@ def sizes(arguments: Mapping[str, Any]) -> dict[str, int]:
     """The letters of `body`."""
     heads, width = arguments["heads"], _head_width(arguments)
     all_heads = {"W": heads * width, "K": (arguments.get("attention.key_value_heads") or heads) * width}
-    whole = arguments.get("attention.query_key_norm") == "all"
-    return {**all_heads, "Q": all_heads["W"] if whole else width, "R": all_heads["K"] if whole else width}
+    joint = arguments.get("attention.query_key_norm") == "all"
+    return {**all_heads, "Q": all_heads["W"] if joint else width, "R": all_heads["K"] if joint else width}
 
 
 def _output_bias(arguments: Mapping[str, Any]) -> bool:
-    own = arguments.get("attention.output_bias")
-    return bool(arguments["attention.biases"] if own is None else own)
+    output_bias = arguments.get("attention.output_bias")
+    return bool(arguments["attention.biases"] if output_bias is None else output_bias)
 
 
 def _head_width(arguments: Mapping[str, Any]) -> int:
