@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(@[\w./-]+)?")
 #: What cloze reads of a repository: configs, tokenizers, modules of sentence-transformers, its own files, and weights.
 _READ = (
-    "*.json", "*.txt", "*.model", "cloze/*", "model*.safetensors", "adapter_model.safetensors", "[0-9]_*/model.safetensors",
-    "[0-9]_*/pytorch_model.bin",
+    "*.json", "*.txt", "*.model", "*.spm", "cloze/*", "model*.safetensors", "adapter_model.safetensors",
+    "[0-9]_*/model.safetensors", "[0-9]_*/pytorch_model.bin",
 )  # fmt: skip
 _PICKLES = ("pytorch_model*.bin", "adapter_model.bin")
 _UNREAD = ("onnx/*", "openvino/*", "coreml/*", "checkpoint-*/*")

@@ -20,6 +20,8 @@ from cloze.interop.architectures import (  # noqa: F401  the imports make the ar
     llama,
     lxmert,
     mamba,
+    marian,
+    mbart,
     mobilebert,
     modernbert,
     modernbert_decoder,

@@ -75,14 +75,16 @@ def export_folder(
     if isinstance(choice, ArchitectureChoice):
         expected = architecture or usual(model, tokenizer_kind=tokenizer.kind, pad=pad)
         remarks = [*against_hint(model, choice, pad=pad, hint=expected), *remarks]
+    if tokenizer.targets is not tokenizer:
+        remarks.append("transformers' tokenizer of this folder cuts targets as it cuts texts; cloze has another one for them.")
     with staged(folder) as stage:
         (stage / "cloze").mkdir()
         if isinstance(choice, ArchitectureChoice):
             write_tensors(stage / WEIGHTS, tensors_there(model, choice, vocab_size=vocab_size, pad=pad))
-            config = config_of(model, choice, vocab_size, tokenizer.roles, labels)
+            config = config_of(model, choice, vocab_size, tokenizer.roles, labels, reading)
             write_json(stage / "config.json", {**config, **problem_of(full_model, choice)})
             if choice.architecture.generates:
-                write_json(stage / "generation_config.json", _ids(choice.architecture, tokenizer.roles))
+                write_json(stage / "generation_config.json", _generation(choice.architecture, tokenizer.roles, reading))
         else:
             write_tensors(stage / OWN_NETWORK, full_model.network)
         for name, table in model.tables.items():
@@ -179,6 +181,7 @@ def config_of(
     vocab_size: int,
     roles: Mapping[str, int],
     labels: Sequence[str] | None = None,
+    reading: Reading | None = None,
 ) -> dict[str, Any]:
     """config.json in the layout of transformers 5, which 4.57 reads too."""
     architecture = choice.architecture
@@ -188,7 +191,7 @@ def config_of(
         "dtype": "float32",
         "vocab_size": vocab_size,
         "tie_word_embeddings": _tied(model, choice.placed),
-        **_ids(architecture, roles),
+        **_ids(architecture, roles, reading),
         **architecture.keys(model.flat, model.order),
     }
     if architecture.paddings:
@@ -280,12 +283,25 @@ def _outside(name: str, architecture: Architecture) -> bool:
     return name.partition(".")[0] not in inside | set(architecture.unread)
 
 
-def _ids(architecture: Architecture, roles: Mapping[str, int]) -> dict[str, int | None]:
-    """The ids that the configuration names."""
+def _ids(architecture: Architecture, roles: Mapping[str, int], reading: Reading | None = None) -> dict[str, int | None]:
+    """The ids that the configuration names; `reading` says which token a decoder starts with, if it is not the usual one."""
     ids = {
         key: next((roles[name] for name in names if name in roles), None) for key, names in architecture.tokens.items()
     }
+    start = "decoder_start_token_id"
+    if start in ids and reading is not None and reading.start is not None:
+        ids[start] = roles.get(reading.start, ids[start])
     return {"pad_token_id": roles.get("[PAD]"), **ids}
+
+
+def _generation(architecture: Architecture, roles: Mapping[str, int], reading: Reading) -> dict[str, Any]:
+    """generation_config.json: the ids, what is always written first, and what is never written."""
+    first = None if reading.target is None else roles.get(reading.target.split()[0])
+    never = [[roles[role]] for role in reading.unwritten if role in roles]
+    return {
+        **_ids(architecture, roles, reading), **({} if first is None else {"forced_bos_token_id": first}),
+        **({"bad_words_ids": never} if never else {}),
+    }
 
 
 def _own_heads(model: PortableModel, choice: ArchitectureChoice | list[str]) -> dict[str, Tensor]:
@@ -321,8 +337,10 @@ def _reading(reading: Reading, choice: ArchitectureChoice | list[str]) -> dict[s
     start = reading.start
     if start is None and isinstance(choice, ArchitectureChoice):
         start = choice.architecture.reading.start
-    rest = {"start": start, "shift": reading.shift, "orders": reading.orders, "segments": reading.segments,
-            "max_length": reading.max_length}  # fmt: skip
+    rest = {
+        "start": start, "target": reading.target, "unwritten": reading.unwritten, "shift": reading.shift,
+        "orders": reading.orders, "segments": reading.segments, "max_length": reading.max_length,
+    }  # fmt: skip
     return description | {name: list(value) if isinstance(value, tuple) else value for name, value in rest.items() if value}
 
 

@@ -21,22 +21,22 @@ from torch import Tensor
 from cloze.bounds import DEEPEST
 from cloze.corpus.readers.not_text import what_is
 from cloze.errors import CheckpointError
-from cloze.interop.architecture import NAMED_ROLES, Architecture, HeadTable, Setting
+from cloze.interop.architecture import NAMED_ROLES, Architecture, HeadTable, ReadingFacts, Setting
 from cloze.interop.architectures.tower import has_tower, tower_arguments, whole_of
 from cloze.interop.arguments import derived, flat, nested
 from cloze.interop.config import architecture_of, classes_of, config_file, read_config
 from cloze.interop.embeddings import own_embeddings
 from cloze.interop.export import OWN_ANNOTATORS, OWN_CHANGED, OWN_NETWORK, OWN_TABLES
-from cloze.interop.files import DESCRIPTION, WEIGHTS, read_stored, read_tensors, read_weights, weights_file
+from cloze.interop.files import DESCRIPTION, WEIGHTS, read_json, read_stored, read_tensors, read_weights, weights_file
 from cloze.interop.heads import names_of, own_names, read_heads
-from cloze.interop.mapping import to_ours
+from cloze.interop.mapping import TableSizes, entries, to_ours
 from cloze.interop.model import Annotating, PortableHead, PortableModel, PortableTable, defaults
 from cloze.interop.own import own_description
 from cloze.interop.prompts import prompts_of
 from cloze.interop.purpose import labels_of
 from cloze.interop.sentences import NAME as SENTENCES
 from cloze.interop.sentences import read_sentences
-from cloze.interop.tokenizer_settings import gives_segments, longest_row
+from cloze.interop.tokenizer_settings import gives_segments, longest_row, tokenizer_settings
 from cloze.missing import require_checkpoint
 from cloze.reading import Reading
 from cloze.text.layout import saved_frame
@@ -87,12 +87,18 @@ def import_folder(folder: Path | str) -> Imported:
     model, labels, remarks = _model(folder, config, architecture, description)
     tokenizer, about_tokens = _fitting(folder, Tokenizer.load(folder), model)
     remarks += about_tokens
+    reading = (
+        Reading.of(description["reading"]) if description else _reading(folder, config, architecture, model, tokenizer)
+    )
+    if description is None and (told := architecture.told(_reading_facts(folder, config, tokenizer))) is not None:
+        reading, tokenizer, notes = told
+        remarks += notes
     return Imported(
         folder=folder,
         architecture=architecture.name if model.part == architecture.part else None,
         model=model,
         tokenizer=tokenizer,
-        reading=Reading.of(description["reading"]) if description else _reading(folder, config, architecture, model, tokenizer),
+        reading=reading,
         labels=labels,
         step=int(description.get("step") or 0) if description else 0,
         remarks=tuple(remarks),
@@ -116,7 +122,7 @@ def import_heads(
     facts, source = architecture.facts(arguments, config.get("vocab_size", 30522), base=base, pad=pad), str(weights_file(folder))
     _fold_segments(tensors, architecture, config, arguments, base, source)
     _drop_copies(architecture, tensors, base, source, arguments)
-    network = to_ours(architecture.rows(arguments), tensors, facts, source)
+    network = _network(architecture, arguments, tensors, facts, source)
     roles = {role for cls in classes_of(architecture, config) for role in cls.roles}
     variant = replace(architecture, heads=tuple(table for table in architecture.heads if table.role in roles))
     head_tables, _ = read_heads(variant, config, tensors, network, arguments, facts, source)
@@ -146,7 +152,7 @@ def _model(
     source = str(weights_file(folder))
     _fold_segments(tensors, architecture, config, arguments, base, source)
     _drop_copies(architecture, tensors, base, source, arguments)
-    network = to_ours(architecture.rows(arguments), tensors, facts, source)
+    network = _network(architecture, arguments, tensors, facts, source)
     head_tables, about_heads = read_heads(architecture, config, tensors, network, arguments, facts, source)
     remarks += about_heads
     heads = own_names(head_tables, description, folder, config)
@@ -180,6 +186,18 @@ def _model(
     model = own_embeddings(model, folder)
     roles = _roles(head_tables, description, config)
     return model, _labels(folder, config, heads, roles), remarks
+
+
+def _network(
+    architecture: Architecture, arguments: Mapping[str, Any], tensors: dict[str, Tensor], facts: TableSizes, path: str
+) -> dict[str, Tensor]:
+    """The network's state; of tensors that follow from the arguments, those that the file lacks are computed."""
+    lines, computed = architecture.rows(arguments), architecture.computed(arguments)
+    present = {entry.ours for entry in entries(lines, facts) if all(name in tensors for name in entry.theirs)}
+    absent = computed.keys() - present
+    return {name: computed[name] for name in absent} | to_ours(
+        [line for line in lines if line.ours not in absent], tensors, facts, path
+    )
 
 
 def _own_arguments(description: Mapping[str, Any], architecture: Architecture, path: Path) -> dict[str, Any]:
@@ -220,6 +238,12 @@ def _reading(
     reading = architecture.reading
     reading = replace(reading, single=saved_frame(tokenizer, folder)) if architecture.framed else reading
     return replace(reading, max_length=longest) if limited else reading
+
+
+def _reading_facts(folder: Path, config: Mapping[str, Any], tokenizer: Tokenizer) -> ReadingFacts:
+    path = folder / "generation_config.json"
+    written = read_json(path, "how texts are generated") if path.is_file() else {}
+    return ReadingFacts({**config, **written}, tokenizer_settings(folder), tokenizer)
 
 
 def _order(config: Mapping[str, Any], architecture: Architecture) -> str:

@@ -10,6 +10,7 @@ from cloze.errors import CheckpointError
 from cloze.interop.architecture import ARCHITECTURES
 from cloze.interop.model import PortableHead, class_of, defaults
 from cloze.interop.read import Imported
+from cloze.reading import Reading
 from cloze.registry import names
 from cloze.text.tokenizer import Tokenizer
 from cloze.text.words import split_of
@@ -38,13 +39,7 @@ def adapted_recipe(imported: Imported, base: Mapping[str, Any], name: str) -> di
         f"Everything else is that of the recipe {base['name']}, because such a folder does not say how it was trained.\n"
     )
     recipe["text"] = _text(imported.tokenizer)
-    recipe["reading"] = {
-        key: value
-        for key, value in (
-            ("single", imported.reading.single), ("pair", imported.reading.pair), ("summary", imported.reading.summary)
-        )
-        if value is not None
-    }  # fmt: skip
+    _reframe(recipe, imported.reading)
     arguments = dict(imported.model.arguments)
     if "networks" in recipe:
         parts = {"generator": _generator(arguments), "discriminator": arguments}
@@ -60,6 +55,21 @@ def adapted_recipe(imported: Imported, base: Mapping[str, Any], name: str) -> di
     if length:
         _shorten(recipe, int(length))
     return recipe
+
+
+def _reframe(recipe: dict[str, Any], reading: Reading) -> None:
+    """The model's reading, also where edits of an encoder-decoder's exercise have the base's templates and start."""
+    base, decodes = recipe.get("reading", {}), reading.start is not None
+    keys = ("single", "pair", "summary", *(("start", "target") if decodes else ()))
+    recipe["reading"] = {key: vars(reading)[key] for key in keys if vars(reading)[key] is not None}
+    if decodes and reading.unwritten:
+        recipe["reading"]["unwritten"] = list(reading.unwritten)
+    for index, edit in enumerate(recipe["exercise"] if decodes else ()):
+        name, options = _named(edit)
+        if options == base.get("single"):
+            recipe["exercise"][index] = {name: reading.single}
+        elif isinstance(options, dict) and options.get("frame") == base.get("single"):
+            options |= {"frame": reading.target or reading.single, "start": reading.start}
 
 
 def _text(tokenizer: Tokenizer) -> dict[str, Any]:

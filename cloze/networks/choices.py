@@ -74,9 +74,16 @@ class LearnedWithBuckets(LearnedPositions):
 @dataclass(frozen=True, kw_only=True)
 class Sinusoid:
     """A fixed vector of sines and cosines for each of `max_length` positions, added to the embeddings (Vaswani et al., 2017,
-    §3.5)."""
+    §3.5).
+
+    `layout`: `interleaved` alternates sines and cosines; `halves` has all sines first (Marian); so has `tensor2tensor`, whose
+    slowest wave turns by 1/10000 from one position to the next (fairseq). `first` is the number of the first position (fairseq:
+    2).
+    """
 
     max_length: Count = 512
+    layout: Literal["interleaved", "halves", "tensor2tensor"] = "interleaved"
+    first: Natural = 0
 
 
 @register("positions", "rotary")
@@ -180,11 +187,13 @@ class Disentangled:
 class DistanceBuckets:
     """A learned number for each head and bucket of distances is added to the scores of a stack (T5; Raffel et al., 2020, §2.1).
 
-    Half of the `buckets` of a side are single distances, the others grow up to `farthest`.
+    Half of the `buckets` of a side are single distances, the others grow up to `farthest`. The layers of a stack have the same
+    numbers, or with `shared: false` each its own (umT5; Chung et al., 2023).
     """
 
     buckets: Count = 32
     farthest: Count = 128
+    shared: bool = True
 
 
 @register("positions", "none")
@@ -216,6 +225,7 @@ class PostNorm:
     `embedding`: whether the embeddings have one (GPT's do not), `final`: whether there is one more after the last layer.
     """
 
+    norms_sum: ClassVar[bool] = True
     kind: Norm = "layer"
     epsilon: Positive = 1e-12
     embedding: bool = True
@@ -235,6 +245,7 @@ class PreNorm:
     GPT-BERT after attention, too).
     """
 
+    norms_sum: ClassVar[bool] = False
     kind: Norm = "layer"
     epsilon: Positive = 1e-12
     embedding: bool = False
@@ -249,6 +260,7 @@ class BranchNorm:
     """A norm at the end of each residual branch, before the sum, and one after the last layer (Swin Transformer V2; Liu et al.,
     2022, §3.2; OLMo 2)."""
 
+    norms_sum: ClassVar[bool] = False
     kind: Norm = "rms"
     epsilon: Positive = 1e-6
     embedding: bool = False
@@ -477,11 +489,18 @@ def dropouts(dropout: float | Dropouts) -> Dropouts:
 
 @dataclass(frozen=True, kw_only=True)
 class SequenceDropouts(Dropouts):
-    """Also the rate between the two maps of a layer; with `mask: row` all positions of a row drop the same numbers, and all
-    queries the same keys (T5's noise shapes in Mesh TensorFlow)."""
+    """Also the rate between the two maps of a layer, and that behind a final norm (`final`; `hidden` if not given); with
+    `mask: row` all positions of a row drop the same numbers, and all queries the same keys (T5's noise shapes in Mesh
+    TensorFlow)."""
 
     inner: BelowOne = 0.0
+    final: BelowOne | None = None
     mask: Literal["position", "row"] = "position"
+
+    @property
+    def of_final(self) -> float:
+        """The rate behind a final norm."""
+        return self.hidden if self.final is None else self.final
 
 
 @dataclass(frozen=True, kw_only=True)

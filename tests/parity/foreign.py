@@ -105,7 +105,18 @@ KINDS = {
     "mamba": Kind("mamba", "MambaForCausalLM", "gpt2", {"hidden_size": 64, "num_hidden_layers": 2}),
     "t5": Kind("t5", "T5ForConditionalGeneration", "t5", _T5),
     "mt5": Kind("mt5", "MT5ForConditionalGeneration", "t5", _T5),
+    "umt5": Kind("umt5", "UMT5ForConditionalGeneration", "t5", _T5),
     "bart": Kind("bart", "BartForConditionalGeneration", "roberta", _BART, "BartForSequenceClassification"),
+    "mbart": Kind("mbart", "MBartForConditionalGeneration", "unigram", _BART),
+    "m2m_100": Kind("m2m_100", "M2M100ForConditionalGeneration", "unigram", _BART),
+    "marian": Kind("marian", "MarianMTModel", "t5", _BART),
+    "pegasus": Kind("pegasus", "PegasusForConditionalGeneration", "t5", _BART),
+}  # fmt: skip
+
+#: The role of the token that the decoder of each starts with.
+STARTS = {
+    "t5": "[PAD]", "mt5": "[PAD]", "umt5": "[PAD]", "marian": "[PAD]", "pegasus": "[PAD]", "bart": "[SEP]", "mbart": "[EOS]",
+    "m2m_100": "[EOS]",
 }  # fmt: skip
 
 
@@ -114,8 +125,8 @@ def model_of(kind: Kind, pieces: Any, *, cls: str | None = None, seed: int = 0, 
     roles = pieces.roles
     begin, end = roles.get("[BOS]", roles.get("[CLS]")), roles.get("[EOS]", roles.get("[SEP]"))
     ids = {"pad_token_id": roles["[PAD]"], "bos_token_id": begin, "eos_token_id": end}
-    if kind.model_type in ("t5", "mt5", "bart"):
-        ids["decoder_start_token_id"] = end if kind.model_type == "bart" else roles["[PAD]"]
+    if kind.model_type in STARTS:
+        ids["decoder_start_token_id"] = roles[STARTS[kind.model_type]]
     if kind.model_type == "esm":
         ids["mask_token_id"] = roles["[MASK]"]
     if kind.model_type.startswith("modernbert"):
@@ -126,9 +137,8 @@ def model_of(kind: Kind, pieces: Any, *, cls: str | None = None, seed: int = 0, 
     model = getattr(transformers, cls or kind.cls)(config).eval()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
-        for parameter in dict.fromkeys(model.parameters()):
-            if parameter.requires_grad:
-                parameter.add_(0.2 * torch.randn(parameter.shape, generator=generator))
+        for parameter in dict.fromkeys(p for p in model.parameters() if p.requires_grad):  # tables of sines hold still
+            parameter.add_(0.2 * torch.randn(parameter.shape, generator=generator))
     return model
 
 

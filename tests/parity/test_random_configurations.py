@@ -112,6 +112,12 @@ DRAWN: dict[str, dict[str, list[Any]]] = {
              "encoder_layers": [1, 2], "decoder_layers": [1, 3], "scale_embedding": [False, True],
              "activation_function": ["gelu", "relu", "gelu_new"], "tie_word_embeddings": [True, True, False]},
 }  # fmt: skip
+DRAWN["umt5"] = {key: choices for key, choices in DRAWN["t5"].items() if key != "tie_word_embeddings"}
+DRAWN["mbart"] = {**DRAWN["bart"], "activation_function": ["gelu", "relu", "silu", "swish", "tanh"]}
+DRAWN["pegasus"] = DRAWN["m2m_100"] = {**DRAWN["mbart"], "static_position_embeddings": [True]}
+DRAWN["marian"] = {**DRAWN["pegasus"], "share_encoder_decoder_embeddings": [True, True, True, False]}
+#: Those that have no class that classifies.
+WRITERS = ("t5", "umt5", "mbart", "m2m_100", "marian", "pegasus", "mamba", "bert-generation")
 
 
 @st.composite
@@ -119,7 +125,7 @@ def configurations(draw: Any, names: tuple[str, ...]) -> tuple[str, bool, dict[s
     """An architecture, whether it classifies, its configuration, and whether buffers hold something."""
     name = draw(st.sampled_from(names))
     values = {key: draw(st.sampled_from(choices)) for key, choices in DRAWN[name].items()}
-    return name, name not in ("t5", "mamba", "bert-generation") and draw(st.booleans()), values, draw(st.integers(0, 3)) == 0
+    return name, name not in WRITERS and draw(st.booleans()), values, draw(st.integers(0, 3)) == 0
 
 
 def judge(systems: ModuleType, foreign: ModuleType, folder: Path, drawn: tuple[str, bool, dict[str, Any], bool]) -> str:
@@ -149,6 +155,7 @@ def judge(systems: ModuleType, foreign: ModuleType, folder: Path, drawn: tuple[s
     ("bert", "distilbert", "mobilebert", "roberta", "albert", "electra"),
     ("deberta", "deberta-v2"),
     ("xlm", "flaubert", "xlnet", "modernbert"), ("modernbert-decoder",), ("openai-gpt", "gpt2", "t5", "bart"), ("mamba",),
+    ("umt5", "mbart", "m2m_100", "marian", "pegasus"),
     ("llama", "mistral"), ("qwen2", "qwen3", "smollm3"), ("olmo2", "gemma"),
     ("mpnet", "esm", "roformer"),
     ("data2vec-text", "roberta-prelayernorm", "xlm-roberta-xl", "big_bird", "megatron-bert", "bert-generation"),

@@ -105,7 +105,8 @@ def _check_architectures(recipe: Recipe, networks: Mapping[str, Any], faults: Fa
         arguments = derived(flat(with_plain_table(plain_arguments(spec.part.arguments)), spec.part.name))
         usual = recipe.reading.orders[0] if recipe.reading.orders and name == recipe.export else reads_in(orders)
         architecture = ARCHITECTURES[spec.architecture]
-        reasons = architecture.objections(arguments, usual, pad=next(iter(architecture.paddings), 0))  # the tokenizer is unknown
+        pad = next(iter(architecture.paddings), architecture.pad_of(arguments))  # the tokenizer is unknown
+        reasons = architecture.objections(arguments, usual, pad=pad)
         if reasons:
             message = f"{spec.architecture} does not fit: {'; '.join(reasons)}."
             faults.add(spec.part.where, f"networks.{name}.architecture", message, (

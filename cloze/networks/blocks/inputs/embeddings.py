@@ -92,7 +92,7 @@ def _vectors(table: Any, ids: Tensor | None) -> Tensor:
 def position_table(positions: Any, width: int) -> nn.Embedding | FixedTable | None:
     """The table of learned or sinusoidal positions; None for any other kind."""
     if isinstance(positions, Sinusoid):
-        return FixedTable(positions.max_length, width)
+        return FixedTable(positions.max_length, width, positions.layout, positions.first)
     learned = isinstance(positions, Disentangled) and positions.absolute == "embeddings"
     added = learned or isinstance(positions, LearnedPositions)
     return nn.Embedding(positions.max_length, width) if added else None
