@@ -148,8 +148,8 @@ def read_positions(config: Mapping[str, Any], *, no_terms: tuple[list[str], ...]
         if terms not in no_terms:
             raise ValueError(f"pos_att_type is {'|'.join(terms)} without relative_attention; cloze's network has no such scale.")
         return {"positions": "learned", "positions.max_length": longest} if absolute else {"positions": "none"}
-    named = [ours for ours, upstream in _TERMS.items() if set(terms) == upstream and len(terms) == len(upstream)]
-    if not named:
+    matches = [ours for ours, upstream in _TERMS.items() if set(terms) == upstream and len(terms) == len(upstream)]
+    if not matches:
         raise ValueError(f"pos_att_type is {'|'.join(terms) or None}; expected c2p, p2c or both with relative_attention.")
     relative = config.get("max_relative_positions", -1)
     if not isinstance(longest, int) or not isinstance(relative, int):
@@ -159,7 +159,7 @@ def read_positions(config: Mapping[str, Any], *, no_terms: tuple[list[str], ...]
             f"max_relative_positions is {relative} and max_position_embeddings {longest}; cloze has one number for both."
         )
     return {
-        "positions": "disentangled", "positions.max_length": longest if relative < 1 else relative, "positions.terms": named[0],
+        "positions": "disentangled", "positions.max_length": longest if relative < 1 else relative, "positions.terms": matches[0],
         "positions.beyond": True, "positions.drop_as": "hidden", "positions.absolute": "embeddings" if absolute else None,
     }
 
