@@ -133,10 +133,10 @@ class AdaptedCheckpoint:
 
     def _without_padding(self, state: Tensors, module: nn.Module) -> Tensors:
         """The tensors with a row for each id of the checkpoint's tokenizer, where its rows do not fit the module's."""
-        rows, there = self.loaded.imported.vocab_size, module.state_dict()
+        rows, module_state = self.loaded.imported.vocab_size, module.state_dict()
 
         def is_padded(name: str, tensor: Tensor) -> bool:
-            shape = there[name].shape if name in there else tensor.shape
+            shape = module_state[name].shape if name in module_state else tensor.shape
             return self.padding > 0 and len(tensor) == rows and shape[1:] == tensor.shape[1:] and shape != tensor.shape
 
         return {

@@ -57,9 +57,9 @@ def tie_detached(networks: Mapping[str, nn.Module], groups: Sequence[Sequence[st
     Raises:
         RecipeError: a path that does not exist or is no table of vectors, or shapes that differ.
     """
-    for first, *borrowers in groups:
+    for first, *paths in groups:
         source = _table(networks, first)
-        for path in borrowers:
+        for path in paths:
             table = _table(networks, path)
             if table.weight.shape != source.weight.shape:
                 raise RecipeError(
@@ -75,7 +75,7 @@ def with_sums(
 ) -> dict[str, Tensor]:
     """The tensors of the network `name` of a step's `state`, with sums in place of the differences of `tie_detached`."""
     sums = {
-        inner: state[f"networks.{first}.weight"] for first, *borrowers in groups for path in borrowers
+        inner: state[f"networks.{first}.weight"] for first, *paths in groups for path in paths
         for owner, _, inner in [f"{path}.weight".partition(".")] if owner == name
     }
     return {key: tensor + sums[key] if key in sums else tensor for key, tensor in network.items()}
@@ -84,8 +84,8 @@ def with_sums(
 @torch.no_grad()
 def take_off_sums(networks: Any, groups: Sequence[Sequence[str]], loaded: Collection[str]) -> None:
     """The reverse of `with_sums` in those of the `networks`, by name, that were `loaded` from folders; call it when all are."""
-    for first, *borrowers in groups:
-        for path in borrowers:
+    for first, *paths in groups:
+        for path in paths:
             if path.partition(".")[0] in loaded:
                 own_weight(_table(networks, path)).sub_(_table(networks, first).weight)
 

@@ -136,7 +136,7 @@ class BoundBuckets(Relation):
             scores = ((query * scale) @ self.far_keys.to(query.dtype)).gather(-1, index)
         if self.far_queries is not None:
             by_key = (key * scale) @ self.far_queries.to(key.dtype)
-            from_keys = by_key.transpose(-1, -2).gather(-2, index)
-            scores = from_keys if scores is None else scores + from_keys
+            by_key_scores = by_key.transpose(-1, -2).gather(-2, index)
+            scores = by_key_scores if scores is None else scores + by_key_scores
         assert scores is not None  # there is one term at least
         return scores
