@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from cloze.errors import CheckpointError
@@ -19,7 +20,7 @@ from cloze.interop.card import Card, write_card
 from cloze.interop.choice import ArchitectureChoice, against_hint, choose, usual
 from cloze.interop.embeddings import OWN_EMBEDDINGS, added_up, plain_embeddings
 from cloze.interop.files import DESCRIPTION, WEIGHTS, read_json, staged, write_json, write_tensors
-from cloze.interop.mapping import MappingLine, to_theirs
+from cloze.interop.mapping import MappingLine, entries, to_theirs
 from cloze.interop.model import PROBLEMS, Annotating, PortableHead, PortableModel, as_classifier, is_of_texts
 from cloze.interop.sentences import drop_sentences, gives_sentences, sentence_head, write_sentences
 from cloze.reading import Reading
@@ -153,6 +154,10 @@ def tensors_there(model: PortableModel, choice: ArchitectureChoice, *, vocab_siz
     base = architecture.base_of(choice.cls)
     facts = architecture.facts(model.flat, vocab_size, base=base, pad=pad)
     result = to_theirs(architecture.rows(model.flat), model.network, facts)
+    for name, copies in architecture.repeated(model.flat).items():
+        tensor = result.pop(base + name)
+        result.update({base + copy: tensor.clone() for copy in copies})
+    result.update({base + name: tensor for name, tensor in architecture.buffers(model.flat).items()})
     if architecture.segments is not None and not model.arguments.get("segments"):
         table = model.network["embeddings.tokens.weight"]
         result[_there(architecture.segments, base)] = table.new_zeros(1, table.shape[1])  # a segment without effect
@@ -164,6 +169,9 @@ def tensors_there(model: PortableModel, choice: ArchitectureChoice, *, vocab_siz
             result.update({copy: result[source] for copy, source in table_.copies.items()})
     for name, tensor in model.spare.items():
         result.setdefault(base + name if not _outside(name, architecture) else name, tensor)
+    for entry in entries(architecture.unused, facts) if choice.cls.roles else ():
+        for name in entry.theirs:
+            result.setdefault(name, torch.zeros(entry.shape))
     return result
 
 
@@ -186,7 +194,7 @@ def config_of(
         **_ids(architecture, roles, reading),
         **architecture.keys(model.flat, model.order),
     }
-    if architecture.shifted:
+    if architecture.paddings:
         config["max_position_embeddings"] += (roles["[PAD]"]) + 1
     for name, table in choice.placed.items():
         if table.role in NAMED_ROLES:
@@ -272,7 +280,7 @@ def _outside(name: str, architecture: Architecture) -> bool:
     """Whether a tensor that cloze does not use belonged to a head there, outside the body."""
     names = [line.theirs for line in architecture.body if isinstance(line.theirs, str)]
     inside = {re.split(r"[.{]", name.removeprefix("{base}"))[0] for name in names if name.startswith("{base}")}
-    return name.partition(".")[0] not in inside | {"pooler", "encoder"}
+    return name.partition(".")[0] not in inside | set(architecture.unread)
 
 
 def _ids(architecture: Architecture, roles: Mapping[str, int], reading: Reading | None = None) -> dict[str, int | None]:

@@ -87,7 +87,9 @@ def import_folder(folder: Path | str) -> Imported:
     model, labels, remarks = _model(folder, config, architecture, description)
     tokenizer, about_tokens = _fitting(folder, Tokenizer.load(folder), model)
     remarks += about_tokens
-    reading = Reading.of(description["reading"]) if description else _reading(folder, architecture, model, tokenizer)
+    reading = (
+        Reading.of(description["reading"]) if description else _reading(folder, config, architecture, model, tokenizer)
+    )
     if description is None and (told := architecture.told(_reading_facts(folder, config, tokenizer))) is not None:
         reading, tokenizer, notes = told
         remarks += notes
@@ -112,16 +114,14 @@ def import_heads(
     `further` are tensors of the heads under transformers' names, which come before those of the folder.
     """
     architecture = architecture_of(folder, config)
-    arguments = _arguments(folder, config, architecture)
-    tensors = {_modern(name): tensor for name, tensor in read_weights(folder).items()}
-    base = architecture.base_in(tensors)
+    arguments, (tensors, base) = _arguments(folder, config, architecture), _modernised(read_weights(folder), architecture)
     lead = architecture.base_in(further)
     upstream_names = {base + name.removeprefix(lead) if lead and name.startswith(lead) else name: name for name in further}
     tensors |= {name: further[upstream] for name, upstream in upstream_names.items()}
-    pad = config.get("pad_token_id", 1 if architecture.shifted else 0)
+    pad = config.get("pad_token_id", 1 if architecture.paddings else 0)
     facts, source = architecture.facts(arguments, config.get("vocab_size", 30522), base=base, pad=pad), str(weights_file(folder))
     _fold_segments(tensors, architecture, config, arguments, base, source)
-    _drop_copies(architecture, tensors, base, source)
+    _drop_copies(architecture, tensors, base, source, arguments)
     network = _network(architecture, arguments, tensors, facts, source)
     roles = {role for cls in classes_of(architecture, config) for role in cls.roles}
     variant = replace(architecture, heads=tuple(table for table in architecture.heads if table.role in roles))
@@ -144,15 +144,14 @@ def _model(
         described = None
     arguments = described or arguments
     weights = read_stored(folder)
-    tensors = {_modern(name): tensor for name, tensor in weights.tensors.items()}
+    tensors, base = _modernised(weights.tensors, architecture)
     if weights.narrow:
         remarks.append(f"the weights are stored in {' and '.join(weights.narrow)}; cloze computes and writes in float32.")
-    base = architecture.base_in(tensors)
-    pad = config.get("pad_token_id", 1 if architecture.shifted else 0)
+    pad = config.get("pad_token_id", 1 if architecture.paddings else 0)
     facts = architecture.facts(arguments, config.get("vocab_size", 30522), base=base, pad=pad)
     source = str(weights_file(folder))
     _fold_segments(tensors, architecture, config, arguments, base, source)
-    _drop_copies(architecture, tensors, base, source)
+    _drop_copies(architecture, tensors, base, source, arguments)
     network = _network(architecture, arguments, tensors, facts, source)
     head_tables, about_heads = read_heads(architecture, config, tensors, network, arguments, facts, source)
     remarks += about_heads
@@ -170,6 +169,11 @@ def _model(
     spare = {name.removeprefix(base): tensor for name, tensor in tensors.items()}
     order = description["order"] if description is not None else _order(config, architecture)
     remarks += architecture.beware(arguments)
+    longest = architecture.longest(config)
+    if description is None and longest is not None and longest < arguments["positions.max_length"]:
+        remarks.append(
+            f"transformers' {architecture.title} sees all tokens only in rows of up to {longest}, to which cloze cuts texts."
+        )
     input_edits, tables = ((), {}) if description is None else _input_edits(folder, description)
     languages = () if description is None else tuple(description.get("languages", ()))
     changes, changed = ((), {}) if description is None else _changes(folder, description)
@@ -224,9 +228,12 @@ def _check_own_arguments(arguments: Mapping[str, Any], architecture: Architectur
             raise CheckpointError(f"{path}: {setting.ours} is {value!r}; expected a number. Copy the file again.")
 
 
-def _reading(folder: Path, architecture: Architecture, model: PortableModel, tokenizer: Tokenizer) -> Reading:
+def _reading(
+    folder: Path, config: Mapping[str, Any], architecture: Architecture, model: PortableModel, tokenizer: Tokenizer
+) -> Reading:
     """How a folder of others reads text; rows end where transformers cuts them, if that is before the network's last position."""
-    positions, longest = model.flat.get("positions.max_length"), longest_row(folder)
+    positions, limits = model.flat.get("positions.max_length"), (longest_row(folder), architecture.longest(config))
+    longest = min((limit for limit in limits if limit is not None), default=None)
     limited = positions is not None and longest is not None and longest < positions and not architecture.generates
     reading = architecture.reading
     reading = replace(reading, single=saved_frame(tokenizer, folder)) if architecture.framed else reading
@@ -262,7 +269,7 @@ def _arguments(folder: Path, config: Mapping[str, Any], architecture: Architectu
         arguments.update(architecture.read(config))
     except ValueError as error:
         raise CheckpointError(f"{path}: {error} This model cannot be imported.") from None
-    if architecture.shifted:
+    if architecture.paddings:
         pad = config.get("pad_token_id", 1)
         if not isinstance(pad, int) or pad < 0 or arguments["positions.max_length"] <= pad + 1:
             raise CheckpointError(
@@ -282,20 +289,21 @@ def _arguments(folder: Path, config: Mapping[str, Any], architecture: Architectu
 
 
 def _sound(value: Any, example: Any) -> bool:
-    """Whether a value from config.json has the type of the default; whole numbers must be positive."""
+    """Whether a value from config.json has the type of the default; whole numbers must be positive, or 0 where that is the
+    default."""
     if isinstance(example, bool):
         return isinstance(value, bool)
     if isinstance(example, float):
         return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
     if isinstance(example, str):
         return isinstance(value, str)
-    positive = isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 40
+    positive = isinstance(value, int) and not isinstance(value, bool) and (example != 0) <= value < 1 << 40
     return (value is None and example is None) or positive
 
 
 def _agrees(arguments: Mapping[str, Any], config: Mapping[str, Any], architecture: Architecture) -> bool:
     """Whether config.json still agrees with these arguments."""
-    shift = config.get("pad_token_id", 1) + 1 if architecture.shifted else 0
+    shift = config.get("pad_token_id", 1) + 1 if architecture.paddings else 0
     for setting in architecture.settings:
         if setting.ours not in arguments:  # an argument of another part
             continue
@@ -306,6 +314,13 @@ def _agrees(arguments: Mapping[str, Any], config: Mapping[str, Any], architectur
             return False
     expected = architecture.keys(arguments, architecture.orders[0])
     return dict(architecture.read({**expected, **config})) == dict(architecture.read(expected))
+
+
+def _modernised(weights: Mapping[str, Tensor], architecture: Architecture) -> tuple[dict[str, Tensor], str]:
+    """Tensors under their present names, and the prefix before the body's."""
+    tensors = {_modern(name): tensor for name, tensor in weights.items()}
+    base = architecture.base_in(tensors)
+    return {base + architecture.renamed(n.removeprefix(base)) if n.startswith(base) else n: t for n, t in tensors.items()}, base
 
 
 def _modern(name: str) -> str:
@@ -328,6 +343,12 @@ def _fold_segments(
     name = pattern.replace("{base}", base)
     table = tensors.pop(name, None)
     positions = f"{base}embeddings.position_embeddings.weight"
+    if table is not None and positions not in tensors and bool(table[:1].any()):
+        raise CheckpointError(
+            f"{path}: the tokenizer gives no segments (model_input_names), and {architecture.title} has no vectors of positions "
+            "to which that of segment 0 could be added.\n"
+            "  If texts have segments after all, add token_type_ids to model_input_names in tokenizer_config.json."
+        )
     if table is not None and positions in tensors:
         setting = architecture.setting("segments")
         segments = 1 if setting is None else config.get(setting.theirs, setting.default)
@@ -340,8 +361,17 @@ def _fold_segments(
         tensors[positions] = tensors[positions] + table[:1]
 
 
-def _drop_copies(architecture: Architecture, tensors: dict[str, Tensor], base: str, path: str) -> None:
-    """Reduce the copies of the token table in the file to one, and remove buffers of zeros."""
+def _drop_copies(
+    architecture: Architecture, tensors: dict[str, Tensor], base: str, path: str, arguments: Mapping[str, Any]
+) -> None:
+    """Reduce the copies of the token table in the file to one, and remove buffers, which must have the values of ours."""
+    for name, expected in architecture.buffers(arguments).items():
+        held = tensors.pop(base + name, expected)
+        if held.shape != expected.shape or not torch.allclose(held.float(), expected, rtol=0, atol=1e-4):
+            raise CheckpointError(
+                f"{path}: {base + name} differs from the numbers that {architecture.title} has there, which cloze's network "
+                "computes; this model cannot be imported."
+            )
     for name in architecture.blank:
         if name in tensors and bool(tensors.pop(name).any()):
             raise CheckpointError(f"{path}: {name} is not zero; cloze's network has none, so this model cannot be imported.")
@@ -349,9 +379,9 @@ def _drop_copies(architecture: Architecture, tensors: dict[str, Tensor], base: s
         return
     line = next(line for line in architecture.body if line.ours == "embeddings.tokens.weight")
     names = [str(name).replace("{base}", base) for name in (line.theirs, *architecture.copies)]
-    held = {name: tensors.pop(name) for name in names if name in tensors}
-    for name, rows in held.items():
-        first, expected = next(iter(held.items()))
+    tables = {name: tensors.pop(name) for name in names if name in tensors}
+    for name, rows in tables.items():
+        first, expected = next(iter(tables.items()))
         if not torch.equal(rows, expected):
             raise CheckpointError(
                 f"{path}: {name} differs from {first}; cloze's network has one table of tokens for both, so this model "
@@ -441,8 +471,8 @@ def _read_own(folder: Path, description: Mapping[str, Any]) -> Imported:
 
 def _fitting(folder: Path, tokenizer: Tokenizer, model: PortableModel) -> tuple[Tokenizer, list[str]]:
     """The tokenizer without last special tokens that have no vector, and a remark on them (BART for summaries has no vector for
-    the mask). Every other id needs a vector; up to the next multiple of 256, or a hundredth more (Qwen2), further vectors are
-    padding that some trainers add."""
+    the mask). Every other id needs a vector; up to the next multiple of 256, or a hundredth more (Qwen2, mDeBERTa), further
+    vectors are padding that some trainers add."""
     if "embeddings.tokens.weight" not in model.network:
         return tokenizer, []
     rows = int(model.network["embeddings.tokens.weight"].shape[0])

@@ -13,6 +13,7 @@ from cloze.interop.read import Imported
 from cloze.reading import Reading
 from cloze.registry import names
 from cloze.text.tokenizer import Tokenizer
+from cloze.text.words import split_of
 
 
 def base_recipe(imported: Imported) -> str:
@@ -48,6 +49,8 @@ def adapted_recipe(imported: Imported, base: Mapping[str, Any], name: str) -> di
         _put_heads(recipe, imported.model.heads)
         if not imported.model.flat.get("embedding.inputs"):
             _without_languages(recipe)
+    if "[SEP]" not in imported.tokenizer.roles and "[EOS]" in imported.tokenizer.roles:
+        recipe.update(_ended_by_eos({key: recipe[key] for key in ("exercise", "corpus") if key in recipe}))
     length = imported.model.flat.get("positions.max_length") or arguments.get("max_length")
     if length:
         _shorten(recipe, int(length))
@@ -73,6 +76,8 @@ def _text(tokenizer: Tokenizer) -> dict[str, Any]:
     arguments: dict[str, Any] = {"size": tokenizer.size}
     if tokenizer.kind not in names("tokenizer"):  # one that cloze reads and does not train
         return {"tokenizer": {"unigram": arguments}}
+    if tokenizer.kind == "words":
+        arguments |= {"min_count": 1, "split": split_of(tokenizer), "special": dict(tokenizer.literals)}
     if tokenizer.kind == "byte_bpe":
         spare = {} if "[UNK]" in tokenizer.literals else {"[UNK]": next(iter(tokenizer.literals.values()), "<unk>")}
         arguments["special"] = {**tokenizer.literals, **spare}
@@ -128,6 +133,15 @@ def _alone(edit: Any, recipe: Mapping[str, Any]) -> Any:
     """An edit that frames pairs, for single texts; any other edit unchanged."""
     name, _ = _named(edit)
     return {name: recipe["reading"]["single"]} if class_of("edit", name).frames else edit
+
+
+def _ended_by_eos(value: Any) -> Any:
+    """Templates and separators with [EOS] in the place of [SEP], for a tokenizer without the latter."""
+    if isinstance(value, dict):
+        return {key: _ended_by_eos(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_ended_by_eos(item) for item in value]
+    return value.replace("[SEP]", "[EOS]") if isinstance(value, str) else value
 
 
 def _without_languages(recipe: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ from cloze.interop.files import read_json
 
 SETTINGS = "tokenizer_config.json"
 #: Classes of transformers whose tokenizers give no token_type_ids; the class of a file that names none is the architecture's.
-_WITHOUT_SEGMENTS = ("RobertaTokenizer", "XLMRobertaTokenizer", "CamembertTokenizer")
+_WITHOUT_SEGMENTS = ("RobertaTokenizer", "XLMRobertaTokenizer", "CamembertTokenizer", "BigBirdTokenizer")
 
 
 def gives_segments(folder: Path, architecture: Architecture) -> bool:

@@ -9,6 +9,7 @@ PreTrainedTokenizerFast, which uses the file unchanged.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -111,6 +112,7 @@ TARGETS = "target_tokenizer.json"
 _FILES = (
     "tokenizer.json", "tokenizer_config.json", *OLD_FILES, *MARIAN_FILES, "segmenter.json", "segmenter.txt", PHRASES, TARGETS,
 )  # fmt: skip
+_IDEOGRAPH = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002fa1f]")
 _in_use: WeakValueDictionary[tuple[Any, ...], Any] = WeakValueDictionary()
 
 
@@ -143,6 +145,8 @@ def _read(folder: Path, make: Callable[[str, Mapping[str, str], Segmenter | None
             f"{folder}: no tokenizer here; expected tokenizer.json, vocab.txt, vocab.json and merges.txt, or a model of "
             "sentencepiece such as spiece.model."
         )
+    if _asks_jieba(folder, settings):
+        data = _for_jieba(folder / ("tokenizer.json" if (folder / "tokenizer.json").is_file() else "vocab.txt"), data)
     try:
         literals = _literals(data, settings)
         tokenizer = make(json.dumps(data), literals, read_segmenter(folder), read_joins(folder))
@@ -301,6 +305,31 @@ def _literals(data: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, s
     # Llama's files name nothing to pad with; rows are padded with a token that no text has.
     spare = literals.get("[EOS]", literals.get("[UNK]"))
     return literals if spare is None or "[PAD]" in literals else {**literals, "[PAD]": spare}
+
+
+def _asks_jieba(folder: Path, config: Mapping[str, Any]) -> bool:
+    """Whether transformers would cut Chinese words with jieba: RoFormer's tokenizer, by default that of a RoFormer."""
+    name = config.get("tokenizer_class")
+    return name in ("RoFormerTokenizer", "RoFormerTokenizerFast") or (
+        name is None and read_json_object(folder / "config.json").get("model_type") == "roformer"
+    )
+
+
+def _for_jieba(path: Path, data: dict[str, Any]) -> dict[str, Any]:
+    """RoFormer's tokenizer for a vocabulary in which every Chinese piece is one ideograph, so that words do not matter: what is
+    no Latin letter or digit stands alone, whatever tokenizer.json says.
+
+    Differs: words with signs in jieba's dictionary, such as c++, are cut at the signs.
+    """
+    words = [piece for piece in data["model"]["vocab"] if len(piece.removeprefix("##")) > 1 and _IDEOGRAPH.search(piece)]
+    if words:
+        raise CheckpointError(
+            f"{path}: {len(words):,} pieces are Chinese words, such as {words[0]!r}. transformers' RoFormerTokenizer finds words "
+            "with rjieba, which cloze does not, so its ids would differ.\n"
+            "  Use a RoFormer of characters, whose Chinese pieces are single ideographs."
+        )
+    alone = {"type": "Split", "pattern": {"Regex": r"[a-zA-Z0-9]+|[^\sa-zA-Z0-9]"}, "behavior": "Isolated", "invert": False}
+    return {**data, "pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, alone]}}
 
 
 def language_token(language: Any, tokens: Container[str]) -> str | None:

@@ -52,6 +52,8 @@ UNIGRAM_LITERALS: Mapping[str, str] = {
     "[BOS]": "<s>",
     "[EOS]": "</s>",
 }
+ESM_LITERALS: Mapping[str, str] = {"[CLS]": "<cls>", "[PAD]": "<pad>", "[EOS]": "<eos>", "[UNK]": "<unk>", "[MASK]": "<mask>"}
+MPNET_LITERALS: Mapping[str, str] = {**ROBERTA_LITERALS, "[UNK]": "[UNK]"}
 XLM_LITERALS: Mapping[str, str] = {
     "[BOS]": "<s>",
     "[CLS]": "</s>",
@@ -69,13 +71,13 @@ _SPECIAL = re.compile("|".join([
     r"<extra_id_\d+>",
     *map(re.escape, sorted({
         *BERT_LITERALS.values(), *ROBERTA_LITERALS.values(), *GPT2_LITERALS.values(), *UNIGRAM_LITERALS.values(),
-        *XLM_LITERALS.values(), *ROLES,
+        *XLM_LITERALS.values(), *ESM_LITERALS.values(), *ROLES,
     })),
 ]))
 
 
 def literals_in(text: str) -> list[str]:
-    """The special tokens of BERT, RoBERTa, GPT-2, T5 and XLM that a text contains as literals, in order.
+    """The special tokens of BERT, RoBERTa, GPT-2, T5, XLM and ESM that a text contains as literals, in order.
 
     They are plain text to `Tokenizer.encode`, and special tokens to transformers' `AutoTokenizer`.
     """
@@ -106,9 +108,10 @@ def in_id_order(literals: Mapping[str, str]) -> list[str]:
 
 
 def guess_literals(pieces: Iterable[str]) -> dict[str, str]:
-    """Roles guessed from the literals of BERT, RoBERTa, GPT-2 and T5-like vocabularies, if no file names them."""
+    """Roles guessed from the literals of BERT, RoBERTa, GPT-2, ESM and T5-like vocabularies, if no file names them. That of MPNet
+    also has BERT's."""
     vocabulary = set(pieces)
-    for table in (BERT_LITERALS, ROBERTA_LITERALS, UNIGRAM_LITERALS, GPT2_LITERALS):
+    for table in (ESM_LITERALS, MPNET_LITERALS, BERT_LITERALS, ROBERTA_LITERALS, UNIGRAM_LITERALS, GPT2_LITERALS):
         if all(literal in vocabulary for literal in table.values()):
             return dict(table)
     tables = (UNIGRAM_LITERALS, ROBERTA_LITERALS, BERT_LITERALS)  # of several spellings in a vocabulary the last one counts

@@ -78,6 +78,7 @@ class PieceFamily:
     switches: keys of tokenizer_config.json with the only value that is read.
     cleans: whether quotes, accents and capitals are changed first, and a comma never follows a digit inside a piece; `lowers`
       whether it lower-cases if the folder does not say.
+    refused: switches of the folder that cloze does not obey.
     """
 
     file: str
@@ -90,6 +91,7 @@ class PieceFamily:
     lowers: bool = False
     special: tuple[str, ...] = field(default=())
     switches: Mapping[str, Any] = field(default_factory=dict)
+    refused: tuple[str, ...] = field(default=())
 
 
 _SPECIAL = {"[PAD]": "<pad>", "[UNK]": "<unk>"}
@@ -110,6 +112,10 @@ FAMILIES: Mapping[str, PieceFamily] = {
     "T5Tokenizer": PieceFamily("spiece.model", {**_SPECIAL, "[EOS]": "</s>"}, sentinels=100),
     "AlbertTokenizer": PieceFamily(
         "spiece.model", {**_SPECIAL, **_BRACKETED, "[BOS]": "[CLS]", "[EOS]": "[SEP]"}, cleans=True, lowers=True
+    ),
+    "DebertaV2Tokenizer": PieceFamily(
+        "spm.model", {"[PAD]": "[PAD]", "[UNK]": "[UNK]", **_BRACKETED, "[BOS]": "[CLS]", "[EOS]": "[SEP]"}, last=("[MASK]",),
+        refused=("do_lower_case", "split_by_punct"),
     ),
     "XLNetTokenizer": PieceFamily("spiece.model", {**_SPECIAL, **_XLNET}, cleans=True, special=("<eop>", "<eod>")),
     "XLMRobertaTokenizer": PieceFamily(
@@ -135,7 +141,7 @@ FAMILIES: Mapping[str, PieceFamily] = {
 #: The class of a folder that names none, by the `model_type` of its config.json.
 CLASS_OF: Mapping[str, str] = {
     "t5": "T5Tokenizer", "mt5": "T5Tokenizer", "umt5": "T5Tokenizer", "mbart": "MBartTokenizer", "pegasus": "PegasusTokenizer",
-    "albert": "AlbertTokenizer", "xlnet": "XLNetTokenizer",
+    "albert": "AlbertTokenizer", "deberta-v2": "DebertaV2Tokenizer", "xlnet": "XLNetTokenizer",
     "xlm-roberta": "XLMRobertaTokenizer", "camembert": "CamembertTokenizer",
 }  # fmt: skip
 FILES = tuple(dict.fromkeys(family.file for family in FAMILIES.values()))
@@ -150,6 +156,7 @@ def describe(path: Path, family: PieceFamily, config: Mapping[str, Any]) -> dict
     """
     model = read_pieces(path)
     odd = model.odd if model.algorithm == UNIGRAM else ("model_type",)
+    odd += tuple(switch for switch in family.refused if config.get(switch))
     if odd:
         raise CheckpointError(
             f"{path}: its option {odd[0]} is not the usual one of {family.file}; cloze would cut texts in another way.\n"
@@ -182,7 +189,8 @@ def _vocabulary(
     """The pieces with their scores in the order of ids, and the id of the unknown piece."""
     pieces = [(piece, score - 100 if family.cleans and _ends_number(piece) else score) for piece, score in model.pieces]
     if not family.first:
-        return [*pieces, *((sentinel, 0.0) for sentinel in _sentinels(family, config))], model.unknown
+        behind = [*_sentinels(family, config), *(literals.get(token, token) for token in family.last)]
+        return [*pieces, *((token, 0.0) for token in behind if (token, 0.0) not in pieces)], model.unknown
     # No text may become the unused <unk> of the file.
     first = [(literals.get(token, token), -100.0 if token == "<unk>NOTUSED" else 0.0) for token in family.first]
     last = [(literals.get(token, token), 0.0) for token in family.last]

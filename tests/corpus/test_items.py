@@ -330,7 +330,7 @@ def test_labels_are_kept_for_a_recipe_that_reads_some_and_captions_without_label
     assert read["uniter"] == [(number, -1) for number in range(4)]
 
 
-def test_captions_without_labels_are_refused_by_a_recipe_that_reads_some(
+def test_captions_without_labels_are_refused_by_a_published_recipe_that_reads_some(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from cloze.cli.main import main
@@ -341,7 +341,7 @@ def test_captions_without_labels_are_refused_by_a_recipe_that_reads_some(
     assert main([*build, "--out", str(tmp_path / "store")]) == 0
     capsys.readouterr()
     asked = ["pretrain", "lxmert", "--size", "tiny", "--corpus", str(tmp_path / "store"), "--budget", "1steps"]
-    assert main([*asked, "--out", str(tmp_path / "run")]) == 2
+    assert main([*asked, "--as-published", "--out", str(tmp_path / "run")]) == 2
     assert "have no 'label', which the recipe reads.\n  Give every row a 'label'" in capsys.readouterr().err
     assert not (tmp_path / "run" / "cloze" / "run.json").exists()
 

@@ -31,7 +31,7 @@ def check_model(recipe: Recipe, available: Mapping[str, frozenset[str]], checked
     from cloze.networks.blocks.dropout import dropouts
     from cloze.networks.blocks.initial import SkipInit
     from cloze.networks.clock import Clock
-    from cloze.training.tie import tie
+    from cloze.training.tie import tie, tie_detached
 
     size = next((text.tokenizer.arguments.get("size") for text in recipe.texts.values()), None)
     inputs: dict[str, Any] = {
@@ -53,6 +53,7 @@ def check_model(recipe: Recipe, available: Mapping[str, frozenset[str]], checked
         if all(network is not None for network in networks.values()):
             with faults.catching(Where(recipe.name), ""):
                 tie(networks, recipe.tie)
+                tie_detached(networks, recipe.tie_detached)
         seen: set[int] = set()
         for name, network in networks.items():
             tensors = [] if network is None else list(network.parameters())
@@ -104,7 +105,8 @@ def _check_architectures(recipe: Recipe, networks: Mapping[str, Any], faults: Fa
         arguments = derived(flat(with_plain_table(plain_arguments(spec.part.arguments)), spec.part.name))
         usual = recipe.reading.orders[0] if recipe.reading.orders and name == recipe.export else reads_in(orders)
         architecture = ARCHITECTURES[spec.architecture]
-        reasons = architecture.objections(arguments, usual, pad=architecture.pad_of(arguments))
+        pad = next(iter(architecture.paddings), architecture.pad_of(arguments))  # the tokenizer is unknown
+        reasons = architecture.objections(arguments, usual, pad=pad)
         if reasons:
             message = f"{spec.architecture} does not fit: {'; '.join(reasons)}."
             faults.add(spec.part.where, f"networks.{name}.architecture", message, (

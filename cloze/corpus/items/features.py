@@ -157,7 +157,7 @@ def write_features(
     each picture; without either, those into which the extractor divides it. Needs constant memory, and continues what an
     interrupted call with the same arguments began. Raises `CorpusError` for pictures and boxes that cannot be used.
     """
-    if boxes is not None and cells is not None or boxes is cells is None and not extractor.divides:
+    if boxes is not None and cells is not None or boxes is None and cells is None and not extractor.divides:
         raise CorpusError("expected either a file with boxes (--boxes FILE.json) or a number of equal cells (--grid 3).")
     if out.suffix != ".npz":
         raise CorpusError(f"{out}: expected a name that ends in .npz.")

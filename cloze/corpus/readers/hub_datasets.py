@@ -7,6 +7,7 @@ fetched or run. No server is asked, and `datasets` is not imported, before a nam
 from __future__ import annotations
 
 import copy
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -83,9 +84,7 @@ class DatasetSplit:
                 return
             stream = _stream(self.name)
             for number in range(*slice(start, stop).indices(len(self.sizes))):
-                with _without_torch():
-                    file = stream.shard(len(self.sizes), number)
-                yield from file.iter(batch_size=TOGETHER)
+                yield from stream.shard(len(self.sizes), number).iter(batch_size=TOGETHER)
 
     def _parquet_tables(self, address: str, columns: list[str] | None) -> Iterator[Any]:
         """The rows of a Parquet file. `datasets` has Arrow read ahead up to a gigabyte; here a thread fetches one block ahead."""
@@ -169,10 +168,8 @@ def _fetched_split(path: str) -> DatasetSplit:
 
 def _stream(name: DatasetName) -> Any:
     """A split as `datasets.IterableDataset` of Arrow tables."""
-    builder = copy.copy(_builder(replace(name, split="")))
-    builder.info = builder.info.copy()  # it learns the columns of one split
-    with _without_torch():
-        return builder.as_streaming_dataset(name.split).with_format("arrow")
+    builder = copy.deepcopy(_builder(replace(name, split="")))  # it learns the columns of one split
+    return builder.as_streaming_dataset(name.split).with_format("arrow")
 
 
 @contextmanager
@@ -187,24 +184,21 @@ def _without_bars(datasets: Any) -> Iterator[None]:
             datasets.enable_progress_bars()
 
 
-@contextmanager
-def _without_torch() -> Iterator[None]:
-    """`datasets` would import torch, some 200 MB, to make its streams a subclass of torch's; not if nothing else has."""
-    from datasets import config
-
-    available = config.TORCH_AVAILABLE
-    config.TORCH_AVAILABLE = available and "torch" in sys.modules
+def _library() -> Any:
+    """`datasets`. It would import torch, some 200 MB, to make its streams a subclass of torch's; not if nothing else has."""
+    without_torch = "torch" not in sys.modules and "USE_TORCH" not in os.environ
+    os.environ.update({"USE_TORCH": "0"} if without_torch else {})
     try:
-        yield
+        import datasets
     finally:
-        config.TORCH_AVAILABLE = available
+        if without_torch:
+            del os.environ["USE_TORCH"]
+    return datasets
 
 
 @lru_cache(maxsize=16)
 def _builder(name: DatasetName) -> Any:
-    import datasets
-
-    return datasets.load_dataset_builder(f"hf://datasets/{name.repository}", name.config, revision=name.revision)
+    return _library().load_dataset_builder(f"hf://datasets/{name.repository}", name.config, revision=name.revision)
 
 
 def _chosen(name: DatasetName, what: str, value: str, names: list[str]) -> str:
@@ -226,7 +220,7 @@ def _chosen(name: DatasetName, what: str, value: str, names: list[str]) -> str:
 def understood(name: DatasetName) -> Iterator[Any]:
     """Gives the library `datasets`, and turns what can go wrong with it and on the way to the hub into `CorpusError`s."""
     try:
-        import datasets
+        datasets = _library()
     except ImportError:
         raise MissingExtra("datasets", "datasets", f"reading {name}") from None
     import pyarrow

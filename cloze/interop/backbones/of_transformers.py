@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from cloze.corpus.items.extractors import Pixels
 from cloze.errors import CheckpointError, MissingExtra
@@ -43,7 +43,7 @@ class TransformersNetwork(PictureNetwork):
         self.side = self._side()
         if classifies:
             self.classes = class_names(self.config.id2label, self.config.num_labels)
-        self._base: nn.Module = self.network.base_model if classifies else self.network
+        self._base: Any = self.network.base_model if classifies else self.network
 
     def _processor(self, transformers: Any) -> Any:
         if not (self.folder / "preprocessor_config.json").is_file():
@@ -150,7 +150,7 @@ def input_of(auto: Any, folder: Path, config: Any) -> str:
         return str(auto.from_config(config).main_input_name)
 
 
-def opened(auto: Any, folder: Path, config: Any, *, unread: str) -> nn.Module:
+def opened(auto: Any, folder: Path, config: Any, *, unread: str) -> Any:
     """A network of a folder in fp32, for use alone. Refuses one whose weights are not all there, but for those that are
     `unread`."""
     with explained(folder):
@@ -163,5 +163,5 @@ def opened(auto: Any, folder: Path, config: Any, *, unread: str) -> nn.Module:
             f"{folder}: lacks weights of {type(network).__name__}: {', '.join(missing[:3])}{', …' if len(missing) > 3 else ''}.\n"
             "  The folder holds another network than config.json says, or was cut: copy it again."
         )
-    return network.eval().requires_grad_(False)  # type: ignore[no-any-return]
+    return network.eval().requires_grad_(False)
 

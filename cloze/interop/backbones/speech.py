@@ -34,13 +34,13 @@ class SpeechNetwork(WordMeasure):
                 f"{folder}: is a model of type {self.config.model_type!r}, which does not read sound; expected one such as "
                 "facebook/wav2vec2-base, facebook/hubert-base-ls960 or openai/whisper-base."
             )
-        self.network: Any = opened(transformers.AutoModel, folder, self.config, unread=_POOLER).to(device)
+        self.network = opened(transformers.AutoModel, folder, self.config, unread=_POOLER).to(device)
         with explained(folder):
             self.extractor = transformers.AutoFeatureExtractor.from_pretrained(
                 folder, local_files_only=True, trust_remote_code=False
             )
         self.rate = int(self.extractor.sampling_rate)
-        self.encoder = self.network.get_encoder() if self.config.is_encoder_decoder else self.network
+        self.encoder: Any = self.network.get_encoder() if self.config.is_encoder_decoder else self.network
 
     @property
     def name(self) -> str:
