@@ -31,13 +31,13 @@ def speaking(loaded: Told, language: str | None, to: str | None) -> Any:
     """
     reading = loaded.reading
     templates = " ".join(filter(None, (reading.single, reading.target, reading.start)))
-    languages = {"source": language} if "[SOURCE]" in templates else {}
+    names = {"source": language} if "[SOURCE]" in templates else {}
     if "[TARGET]" in templates:
-        languages["target"] = to
+        names["target"] = to
     elif to is not None:
         what = f"{loaded.folder}: this network does not choose the language that it writes."
         raise UserError(f"{what}\n  Leave out ", argument("to"), ".")
-    tokens = {side: _language_token(loaded, name) for side, name in languages.items() if name is not None}
+    tokens = {side: _language_token(loaded, name) for side, name in names.items() if name is not None}
     return loaded.tokenizer.speaking(**tokens) if tokens else loaded.tokenizer
 
 

@@ -141,8 +141,8 @@ class Architecture:
         legal: Keys of config.json with the values that cloze supports.
         body: The lines of every network.
         reading: How it reads text if the folder does not say so.
-        told: For networks that are told languages by tokens: from a folder's facts, how it reads text, its tokenizer with the
-            languages, and remarks; None: as every folder.
+        reading_of: For networks that are told languages by tokens: from a folder's facts, how it reads text, its tokenizer with
+            the languages, and remarks; None: as every folder.
         recipe: The name of the recipe for such a model, for a folder that does not say how it was trained.
         part: The network part that it expresses.
         orders: Its possible orders, the usual one first.
@@ -194,7 +194,7 @@ class Architecture:
     tokenizer_class: str
     reading: Reading
     recipe: Callable[[PortableModel], str]
-    told: Callable[[ReadingFacts], tuple[Reading, Tokenizer, list[str]] | None] = lambda facts: None
+    reading_of: Callable[[ReadingFacts], tuple[Reading, Tokenizer, list[str]] | None] = lambda facts: None
     part: str = "transformer"
     orders: tuple[str, ...] = ("open",)
     order_of: Callable[[Mapping[str, Any]], str] | None = None

@@ -44,8 +44,8 @@ def read_marian(folder: Path, settings: Mapping[str, Any]) -> tuple[Description,
             raise ValueError("ids that are not 0, 1, 2, …")
     except (AttributeError, TypeError, ValueError) as problem:
         raise CheckpointError(f"{path}: cannot be read as a vocabulary ({problem}); copy it again.") from None
-    unknown = settings.get("unk_token", "<unk>")
-    unknown = unknown.get("content") if isinstance(unknown, dict) else unknown
+    token = settings.get("unk_token", "<unk>")
+    unknown = str(token.get("content") if isinstance(token, dict) else token)
     if unknown not in ids:
         raise CheckpointError(f"{path}: has no {unknown!r}, the token of what is unknown. Copy it again.")
     tags = [piece for piece in pieces if piece.startswith(">>") and piece.endswith("<<")]

@@ -112,9 +112,9 @@ class Tokenizer:
         self.segmenter, self.joins = segmenter, joins
         cut = "" if segmenter is None else f"\nsegmenter: {segmenter.hash}"
         joined = "" if joins is None else f"\nphrases: {joins.hash}"
-        told = "".join(f"\n{role}: {self.literals[role]}" for role in LANGUAGE_ROLES if role in self.literals)
-        written = "" if self._targets is None else f"\ntargets: {self._targets.hash}"
-        self.hash: str = hashlib.sha256(f"{self._json}{cut}{joined}{told}{written}".encode()).hexdigest()
+        languages = "".join(f"\n{role}: {self.literals[role]}" for role in LANGUAGE_ROLES if role in self.literals)
+        targets = "" if self._targets is None else f"\ntargets: {self._targets.hash}"
+        self.hash: str = hashlib.sha256(f"{self._json}{cut}{joined}{languages}{targets}".encode()).hexdigest()
         self._pairs: list[PairTable] = [] if joins is None else self._tables(joins)
 
     def _tables(self, joins: Joins) -> list[PairTable]:
@@ -179,8 +179,8 @@ class Tokenizer:
     def languages(self) -> tuple[str, ...]:
         """The special tokens that may stand for a language: those that play no other role and are no sentinels."""
         other_roles = {literal for role, literal in self.literals.items() if role not in LANGUAGE_ROLES}
-        taken = {*self.sentinels.tolist(), *(self.id(literal) for literal in other_roles)}
-        return tuple(self.piece(number) for number in self.special_ids.tolist() if number not in taken)
+        other_ids = {*self.sentinels.tolist(), *(self.id(literal) for literal in other_roles)}
+        return tuple(self.piece(number) for number in self.special_ids.tolist() if number not in other_ids)
 
     def described_by(self, description: str) -> Tokenizer:
         """A tokenizer of another tokenizer.json with the literals, the segmenter and the phrases of this one."""
@@ -390,10 +390,10 @@ class Tokenizer:
         total = int(offsets[-1])
         ids = np.fromiter(chain.from_iterable([e.ids for e in encodings]), dtype=np.int32, count=total)
         if self._hidden:
-            for place in np.flatnonzero(ids == self.roles["[UNK]"]).tolist():
-                number = int(np.searchsorted(offsets, place, "right")) - 1
-                spelling = encodings[number].tokens[place - int(offsets[number])]
-                ids[place] = self._hidden.get(spelling, ids[place])
+            for token in np.flatnonzero(ids == self.roles["[UNK]"]).tolist():
+                number = int(np.searchsorted(offsets, token, "right")) - 1
+                spelling = encodings[number].tokens[token - int(offsets[number])]
+                ids[token] = self._hidden.get(spelling, ids[token])
         if self.kind == "wordpiece":
             return ids, self._begins[ids], offsets
         if self.kind == "words":

@@ -29,7 +29,7 @@ from cloze.text.tokenizer import Tokenizer
 _USUAL_LANGUAGES = ("en_XX", "eng_Latn", "__en__")
 
 
-def _told(facts: ReadingFacts) -> tuple[Reading, Tokenizer, list[str]] | None:
+def _reading_of(facts: ReadingFacts) -> tuple[Reading, Tokenizer, list[str]] | None:
     """The token of the language is the first one of both texts, and the decoder begins with the end; in mBART, and in the first
     version of NLLB's tokenizer, the language read is the last token; in mBART the decoder begins with the language written.
 
@@ -84,7 +84,7 @@ MBART = add(replace(
     ),
     tokenizer_class="PreTrainedTokenizerFast",
     reading=Reading("{A} [EOS]", "{A} {B} [EOS]", "last", start="[EOS]"),
-    told=_told,
+    reading_of=_reading_of,
     recipe=lambda model: "bart-base",
     tokens=_TOKENS,
 ))  # fmt: skip

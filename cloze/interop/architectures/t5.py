@@ -55,8 +55,8 @@ def _further(arguments: Mapping[str, Any]) -> tuple[MappingLine, ...]:
     lines: list[MappingLine] = []
     for stack, letter in (("encoder", "i"), ("decoder", "j")):
         ours, layer = ("table", "0") if arguments["positions.shared"] else (f"{{{letter}}}.table", f"{{{letter}}}")
-        theirs = f"{stack}.block.{layer}.layer.0.SelfAttention.relative_attention_bias.weight"
-        lines.append(MappingLine(f"{stack}.buckets.{ours}.weight", theirs, "R H"))
+        upstream = f"{stack}.block.{layer}.layer.0.SelfAttention.relative_attention_bias.weight"
+        lines.append(MappingLine(f"{stack}.buckets.{ours}.weight", upstream, "R H"))
     for stack, letter, index in (("encoder", "i", 1), ("decoder", "j", 2)):
         ours, upstream = f"{stack}.layers.{{{letter}}}.", f"{stack}.block.{{{letter}}}.layer.{index}.DenseReluDense."
         if arguments["feed_forward"] == "gated":
