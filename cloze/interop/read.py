@@ -90,8 +90,8 @@ def import_folder(folder: Path | str) -> Imported:
     reading = (
         Reading.of(description["reading"]) if description else _reading(folder, config, architecture, model, tokenizer)
     )
-    if description is None and (told := architecture.told(_reading_facts(folder, config, tokenizer))) is not None:
-        reading, tokenizer, notes = told
+    if description is None and (told_reading := architecture.told(_reading_facts(folder, config, tokenizer))) is not None:
+        reading, tokenizer, notes = told_reading
         remarks += notes
     return Imported(
         folder=folder,
@@ -242,8 +242,8 @@ def _reading(
 
 def _reading_facts(folder: Path, config: Mapping[str, Any], tokenizer: Tokenizer) -> ReadingFacts:
     path = folder / "generation_config.json"
-    written = read_json(path, "how texts are generated") if path.is_file() else {}
-    return ReadingFacts({**config, **written}, tokenizer_settings(folder), tokenizer)
+    generation = read_json(path, "how texts are generated") if path.is_file() else {}
+    return ReadingFacts({**config, **generation}, tokenizer_settings(folder), tokenizer)
 
 
 def _order(config: Mapping[str, Any], architecture: Architecture) -> str:
