@@ -196,9 +196,9 @@ def saved_frame(tokenizer: Described, folder: Path) -> str:
     post_processor = read_json_object(file).get("post_processor")
     if not post_processor:
         return "{A}"
-    backend = tokenizers.Tokenizer.from_file(str(file))
-    text, framed = (backend.encode(".", add_special_tokens=special).ids for special in (False, True))
-    first = next((place for place in range(len(framed)) if framed[place : place + len(text)] == text), 0)
+    engine = tokenizers.Tokenizer.from_file(str(file))
+    text, framed = (engine.encode(".", add_special_tokens=special).ids for special in (False, True))
+    first = next((start for start in range(len(framed)) if framed[start : start + len(text)] == text), 0)
     roles = [
         [next((role for role in kinds if tokenizer.roles.get(role) == number), None) for number in numbers]
         for numbers, kinds in ((framed[:first], _BEGINS), (framed[first + len(text) :], _ENDS))

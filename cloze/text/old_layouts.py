@@ -170,20 +170,20 @@ def _built(path: Path, build: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 def _special_tokens(literals: Iterable[str], settings: Mapping[str, Any], vocabulary: Iterable[str]) -> list[AddedToken]:
     """Special tokens that the vocabulary has, with their switches: those of `literals`, and those that the folder names."""
-    written = {}
+    by_content = {}
     for value in (settings.get(key) for key in CONFIG_KEYS.values()):
         content = value.get("content") if isinstance(value, Mapping) else value
         if isinstance(content, str):
-            written[content] = value if isinstance(value, Mapping) else {}
+            by_content[content] = value if isinstance(value, Mapping) else {}
     # The mask of RoBERTa takes the space before it, so that what is predicted for it may begin with one.
-    switches = {"<mask>": {"lstrip": True}} | {content: value for content, value in written.items() if value}
+    switches = {"<mask>": {"lstrip": True}} | {content: value for content, value in by_content.items() if value}
     pieces = set(vocabulary)
     return [
         AddedToken(
             literal, normalized=False, special=True,
             **{name: bool(switches.get(literal, {}).get(name, False)) for name in ("lstrip", "rstrip", "single_word")},
         )
-        for literal in dict.fromkeys([*literals, *written]) if literal in pieces
+        for literal in dict.fromkeys([*literals, *by_content]) if literal in pieces
     ]  # fmt: skip
 
 

@@ -112,8 +112,8 @@ class Words:
         if self.split == "punctuation":
             engine.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         elif self.split == "characters":
-            each = pre_tokenizers.Split(Regex("."), "isolated")
-            engine.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), each])
+            characters = pre_tokenizers.Split(Regex("."), "isolated")
+            engine.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), characters])
         else:
             # Plain text must not produce a special token: its spelling between spaces is cut after its first character.
             rests = "|".join(f"{re.escape(literal[0])}(?={re.escape(literal[1:])}\\z)" for literal in special)

@@ -34,6 +34,6 @@ class WithoutMasks(nn.Module):
         masked = (tokens[..., None] == self.ids).any(-1)
         text = torch.zeros_like(tokens) if block is None else block
         same = (text[:, :, None] == text[:, None, :]).float()  # (B, L, L)
-        shown = (same @ (~masked).float()[..., None]).clamp(min=1)
-        factors = (1 - self.usual) * same.sum(-1, keepdim=True) / shown
+        unmasked = (same @ (~masked).float()[..., None]).clamp(min=1)
+        factors = (1 - self.usual) * same.sum(-1, keepdim=True) / unmasked
         return (x * factors.masked_fill(masked[..., None], 0.0)).to(x.dtype)
