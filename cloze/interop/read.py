@@ -366,7 +366,8 @@ def _drop_copies(
     """Reduce the copies of the token table in the file to one, and remove buffers, which must have the values of ours."""
     for name, expected in architecture.buffers(arguments).items():
         held = tensors.pop(base + name, expected)
-        if held.shape != expected.shape or not torch.allclose(held.float(), expected, rtol=0, atol=1e-4):
+        # A file in bfloat16 rounds a sine by up to 0.002.
+        if held.shape != expected.shape or not torch.allclose(held.float(), expected, rtol=0, atol=4e-3):
             raise CheckpointError(
                 f"{path}: {base + name} differs from the numbers that {architecture.title} has there, which cloze's network "
                 "computes; this model cannot be imported."
