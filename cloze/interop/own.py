@@ -1,4 +1,7 @@
-"""cloze/network.json, the description that cloze keeps next to config.json; every value must have the type that cloze writes."""
+"""cloze/network.json, the description that cloze keeps next to config.json, and the files that it names.
+
+Every value must have the type that cloze writes.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,12 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from cloze.errors import CheckpointError
-from cloze.interop.files import DESCRIPTION, read_json
+from cloze.interop.export import OWN_ANNOTATORS, OWN_CHANGED, OWN_TABLES
+from cloze.interop.files import DESCRIPTION, read_json, read_tensors
+from cloze.interop.model import Annotating, PortableTable
 from cloze.reading import Reading
 
 
@@ -85,3 +92,57 @@ def _is_part(value: Any) -> bool:
 def _items(value: Any) -> list[Any]:
     """The items of a list; none for None. Any other value gives one item that no check accepts."""
     return list(value) if isinstance(value, (list, tuple)) else [] if value is None else [None]
+
+
+def read_input_edits(
+    folder: Path, description: Mapping[str, Any]
+) -> tuple[tuple[tuple[str, Mapping[str, Any]], ...], dict[str, PortableTable]]:
+    """The edits that compute the network's further inputs, and their look-up tables."""
+    tables = {}
+    for name, part in description.get("tables", {}).items():
+        path = folder / OWN_TABLES / f"{name}.safetensors"
+        if not path.is_file():
+            raise CheckpointError(
+                f"{path}: there is no such file; {DESCRIPTION} says that the network looks up the table {name!r} to read text.\n"
+                "  The copy is incomplete: copy the whole folder again."
+            )
+        tables[name] = PortableTable(part, read_tensors(path))
+    return tuple((part, arguments) for edit in description.get("input_edits", ()) for part, arguments in edit.items()), tables
+
+
+def read_annotators(folder: Path, description: Mapping[str, Any]) -> dict[str, Annotating]:
+    """How the labelled layers that the network reads are made."""
+    annotators = {}
+    for name, described in description.get("annotators", {}).items():
+        ((part, arguments),) = described.items()
+        rest = {key: _as_mapping(value) for key, value in arguments.items() if key != "file"}
+        path = None if "file" not in arguments else folder / OWN_ANNOTATORS / Path(arguments["file"]).name
+        if path is not None and not path.is_file():
+            raise CheckpointError(
+                f"{path}: there is no such file; {DESCRIPTION} says that the layer {name!r} of a text is made with it.\n"
+                "  The copy is incomplete: copy the whole folder again."
+            )
+        annotators[name] = Annotating(part, rest, path)
+    return annotators
+
+
+def _as_mapping(value: Any) -> Any:
+    """A mapping that the description holds as pairs; any other value unchanged."""
+    pairs = isinstance(value, list) and value and all(isinstance(pair, list) and len(pair) == 2 for pair in value)
+    return dict(value) if pairs else value
+
+
+def read_changes(
+    folder: Path, description: Mapping[str, Any]
+) -> tuple[tuple[tuple[str, Mapping[str, Any]], ...], Mapping[str, Tensor]]:
+    """The lasting changes of the network, and the tensors that are new or different in the changed network."""
+    changes = tuple((part, arguments) for change in description.get("changes", ()) for part, arguments in change.items())
+    path = folder / OWN_CHANGED
+    if description.get("no_plain_form"):
+        return changes, {}
+    if changes and not path.is_file():
+        raise CheckpointError(
+            f"{path}: there is no such file; {DESCRIPTION} says that the network was changed ({changes[0][0]}).\n"
+            "  The copy is incomplete: copy the whole folder again."
+        )
+    return changes, read_tensors(path) if changes else {}

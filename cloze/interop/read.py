@@ -26,12 +26,12 @@ from cloze.interop.architectures.tower import has_tower, tower_arguments, whole_
 from cloze.interop.arguments import derived, flat, nested
 from cloze.interop.config import architecture_of, classes_of, config_file, read_config
 from cloze.interop.embeddings import own_embeddings
-from cloze.interop.export import OWN_ANNOTATORS, OWN_CHANGED, OWN_NETWORK, OWN_TABLES
+from cloze.interop.export import OWN_NETWORK
 from cloze.interop.files import DESCRIPTION, WEIGHTS, read_json, read_stored, read_tensors, read_weights, weights_file
 from cloze.interop.heads import names_of, own_names, read_heads
 from cloze.interop.mapping import TableSizes, entries, to_ours
-from cloze.interop.model import Annotating, PortableHead, PortableModel, PortableTable, defaults
-from cloze.interop.own import own_description
+from cloze.interop.model import PortableHead, PortableModel, defaults
+from cloze.interop.own import own_description, read_annotators, read_changes, read_input_edits
 from cloze.interop.prompts import prompts_of
 from cloze.interop.purpose import labels_of
 from cloze.interop.sentences import NAME as SENTENCES
@@ -174,12 +174,13 @@ def _model(
         remarks.append(
             f"transformers' {architecture.title} sees all tokens only in rows of up to {longest}, to which cloze cuts texts."
         )
-    input_edits, tables = ((), {}) if description is None else _input_edits(folder, description)
+    input_edits, tables = ((), {}) if description is None else read_input_edits(folder, description)
     languages = () if description is None else tuple(description.get("languages", ()))
-    changes, changed = ((), {}) if description is None else _changes(folder, description)
+    changes, changed = ((), {}) if description is None else read_changes(folder, description)
     model = PortableModel(
         nested(arguments, architecture.part), order, network, heads, architecture.part, spare, input_edits, tables,
-        {} if description is None else _annotators(folder, description), languages, changes, changed, prompts=prompts_of(folder),
+        {} if description is None else read_annotators(folder, description), languages, changes, changed,
+        prompts=prompts_of(folder),
     )
     if description is not None and tower:
         model = whole_of(model, folder, description["part"], description["arguments"])
@@ -367,7 +368,8 @@ def _drop_copies(
     """Reduce the copies of the token table in the file to one, and remove buffers, which must have the values of ours."""
     for name, expected in architecture.buffers(arguments).items():
         held = tensors.pop(base + name, expected)
-        if held.shape != expected.shape or not torch.allclose(held.float(), expected, rtol=0, atol=1e-4):
+        # A file in bfloat16 rounds a sine by up to 0.002.
+        if held.shape != expected.shape or not torch.allclose(held.float(), expected, rtol=0, atol=4e-3):
             raise CheckpointError(
                 f"{path}: {base + name} differs from the numbers that {architecture.title} has there, which cloze's network "
                 "computes; this model cannot be imported."
@@ -390,64 +392,10 @@ def _drop_copies(
         tensors[names[0]] = rows
 
 
-def _input_edits(
-    folder: Path, description: Mapping[str, Any]
-) -> tuple[tuple[tuple[str, Mapping[str, Any]], ...], dict[str, PortableTable]]:
-    """The edits that compute the network's further inputs, and their look-up tables."""
-    tables = {}
-    for name, part in description.get("tables", {}).items():
-        path = folder / OWN_TABLES / f"{name}.safetensors"
-        if not path.is_file():
-            raise CheckpointError(
-                f"{path}: there is no such file; {DESCRIPTION} says that the network looks up the table {name!r} to read text.\n"
-                "  The copy is incomplete: copy the whole folder again."
-            )
-        tables[name] = PortableTable(part, read_tensors(path))
-    return tuple((part, arguments) for edit in description.get("input_edits", ()) for part, arguments in edit.items()), tables
-
-
-def _annotators(folder: Path, description: Mapping[str, Any]) -> dict[str, Annotating]:
-    """How the labelled layers that the network reads are made."""
-    annotators = {}
-    for name, described in description.get("annotators", {}).items():
-        ((part, arguments),) = described.items()
-        rest = {key: _as_mapping(value) for key, value in arguments.items() if key != "file"}
-        path = None if "file" not in arguments else folder / OWN_ANNOTATORS / Path(arguments["file"]).name
-        if path is not None and not path.is_file():
-            raise CheckpointError(
-                f"{path}: there is no such file; {DESCRIPTION} says that the layer {name!r} of a text is made with it.\n"
-                "  The copy is incomplete: copy the whole folder again."
-            )
-        annotators[name] = Annotating(part, rest, path)
-    return annotators
-
-
-def _as_mapping(value: Any) -> Any:
-    """A mapping that the description holds as pairs; any other value unchanged."""
-    pairs = isinstance(value, list) and value and all(isinstance(pair, list) and len(pair) == 2 for pair in value)
-    return dict(value) if pairs else value
-
-
-def _changes(
-    folder: Path, description: Mapping[str, Any]
-) -> tuple[tuple[tuple[str, Mapping[str, Any]], ...], Mapping[str, Tensor]]:
-    """The lasting changes of the network, and the tensors that are new or different in the changed network."""
-    changes = tuple((part, arguments) for change in description.get("changes", ()) for part, arguments in change.items())
-    path = folder / OWN_CHANGED
-    if description.get("no_plain_form"):
-        return changes, {}
-    if changes and not path.is_file():
-        raise CheckpointError(
-            f"{path}: there is no such file; {DESCRIPTION} says that the network was changed ({changes[0][0]}).\n"
-            "  The copy is incomplete: copy the whole folder again."
-        )
-    return changes, read_tensors(path) if changes else {}
-
-
 def _read_own(folder: Path, description: Mapping[str, Any]) -> Imported:
     """A folder of a network that transformers cannot express: everything is in `cloze/`."""
-    input_edits, tables = _input_edits(folder, description)
-    changes, changed = _changes(folder, description)
+    input_edits, tables = read_input_edits(folder, description)
+    changes, changed = read_changes(folder, description)
     model = PortableModel(
         arguments=description["arguments"],
         order=description["order"],
@@ -456,7 +404,7 @@ def _read_own(folder: Path, description: Mapping[str, Any]) -> Imported:
         part=description["part"],
         input_edits=input_edits,
         tables=tables,
-        annotators=_annotators(folder, description),
+        annotators=read_annotators(folder, description),
         languages=tuple(description.get("languages", ())),
         changes=changes,
         changed=changed,

@@ -120,7 +120,7 @@ M2M_100 = add(replace(
     write=_write,
     body=bart.body(positions=None, embedding_norm=False, final_norm=True),
     computed=_positions,
-    ignored=("{base}encoder.embed_positions.weights", "{base}decoder.embed_positions.weights"),
+    ignored=(*MBART.ignored, "{base}encoder.embed_positions.weights", "{base}decoder.embed_positions.weights"),
     heads=(replace(
         bart.PREDICTION, objections=lambda head, arguments: seq2seq.prediction_objections(head, "M2M-100", scaled=False)
     ),),
