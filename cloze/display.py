@@ -193,7 +193,7 @@ def _notebook() -> Callable[..., Any] | None:
     """`IPython.display.display` if this process is the kernel of a notebook. IPython is not imported otherwise."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
-    if getattr(shell, "kernel", None) is None:  # IPython in a terminal has a shell without a kernel
+    if shell is None or not shell.has_trait("kernel"):  # IPython in a terminal has a shell without a kernel
         return None
     publish: Callable[..., Any] = import_module("IPython.display").display
     return publish

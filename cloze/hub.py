@@ -11,22 +11,22 @@ import errno
 import json
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-from cloze.errors import CheckpointError
+from cloze.errors import CheckpointError, ClozeError
 
 if TYPE_CHECKING:
     from huggingface_hub.errors import HfHubHTTPError
 
-T = TypeVar("T")
-
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(@[\w./-]+)?")
 #: What cloze reads of a repository: configs, tokenizers, modules of sentence-transformers, its own files, and weights.
 _READ = (
-    "*.json", "*.txt", "*.model", "cloze/*", "model*.safetensors", "adapter_model.safetensors", "[0-9]_*/model.safetensors",
-    "[0-9]_*/pytorch_model.bin",
+    "*.json", "*.txt", "*.model", "*.spm", "cloze/*", "model*.safetensors", "adapter_model.safetensors",
+    "[0-9]_*/model.safetensors", "[0-9]_*/pytorch_model.bin",
 )  # fmt: skip
 _PICKLES = ("pytorch_model*.bin", "adapter_model.bin")
 _UNREAD = ("onnx/*", "openvino/*", "coreml/*", "checkpoint-*/*")
@@ -64,7 +64,8 @@ def local_folder(checkpoint: str | Path) -> Path:
         "there is no such folder, and no such model on the Hugging Face Hub, or it is private.\n"
         "  Check the path or the name; for a private model, run: hf auth login"
     )
-    return _explaining(name, revision or "main", lambda: _snapshot(name, revision or None), absent=absent)
+    with explained(HubRequest(name, revision or "main", absent)):
+        return _snapshot(name, revision or None)
 
 
 def _snapshot(name: str, revision: str | None) -> Path:
@@ -94,33 +95,44 @@ def publish(folder: Path, name: str, *, public: bool = False) -> str:
     if constants.HF_HUB_OFFLINE:
         raise CheckpointError(f"{name}: cannot be uploaded while HF_HUB_OFFLINE is set.")
 
-    def upload() -> str:
+    with explained(HubRequest(name, "main", f"there is no such owner or model, or you may not write there. {_REFUSED}")):
         address = HfApi().create_repo(name, private=not public, exist_ok=True)
         HfApi().upload_folder(repo_id=name, folder_path=folder, commit_message="Upload a model of cloze")
         return str(address)
 
-    absent = f"there is no such owner or model, or you may not write there. {_REFUSED}"
-    return _explaining(name, "main", upload, absent=absent)
+
+@dataclass(frozen=True)
+class HubRequest:
+    """What is asked of the hub, for messages: a repository and its revision, what to say if there is none (`absent`) or if no
+    server may be asked (`offline`; None: the cache of models is named), the path of its page, and the type of the error."""
+
+    name: str
+    revision: str
+    absent: str
+    offline: str | None = None
+    page: str = ""
+    error: type[ClozeError] = CheckpointError
 
 
-def _explaining(name: str, revision: str, work: Callable[[], T], *, absent: str) -> T:
-    """What `work` returns; everything that can go wrong between here and the hub becomes a sentence with the way out. `absent` is
-    what to say if the hub has no such model."""
+@contextmanager
+def explained(request: HubRequest) -> Iterator[None]:
+    """Everything that can go wrong between here and the hub becomes a sentence with the way out."""
     from huggingface_hub import constants, errors
 
     server = constants.ENDPOINT
+    page = f"{server}/{request.page or request.name}"
     try:
-        return work()
+        yield
     except errors.GatedRepoError:
-        text = f"is gated: accept the terms at {server}/{name}, then run: hf auth login"
+        text = f"is gated: accept the terms at {page}, then run: hf auth login"
     except errors.RevisionNotFoundError:
-        text = f"has no branch, tag or commit {revision!r}. {server}/{name} lists them."
+        text = f"has no branch, tag or commit {request.revision!r}. {page} lists them."
     except errors.RepositoryNotFoundError:
-        text = absent
+        text = request.absent
     except errors.HFValidationError as error:
-        text = f"is not a valid model name: {str(error).splitlines()[0]}"
+        text = f"is not a valid name: {str(error).splitlines()[0]}"
     except (errors.OfflineModeIsEnabled, errors.LocalEntryNotFoundError) as error:
-        text = _absent(server, error)
+        text = _absent(server, error) if request.offline is None else request.offline
     except errors.HfHubHTTPError as error:
         refused = error.response.status_code in (401, 403)
         text = f"{server} answered with {_status(error)}. " + (_REFUSED if refused else _LATER)
@@ -133,7 +145,9 @@ def _explaining(name: str, revision: str, work: Callable[[], T], *, absent: str)
             text = f"the connection to {server} was interrupted ({error}). {_LATER}"
         else:
             text = f"cannot be stored in {constants.HF_HUB_CACHE} ({error.strerror}). Set HF_HOME to a folder with space."
-    raise CheckpointError(f"{name}: {text}")
+    else:
+        return
+    raise request.error(f"{request.name}: {text}")
 
 
 def _status(error: HfHubHTTPError) -> str:

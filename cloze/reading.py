@@ -13,7 +13,9 @@ OrderName = Literal["open", "left_to_right", "right_to_left", "source_to_target"
 class Reading:
     """How a system reads text once trained: templates for one text and for a pair, and which token summarises a text.
 
-    `start` is the role of the token that a decoder starts with (None: that of its architecture). The prediction for a masked
+    `start` is the role of the token that a decoder starts with (None: that of its architecture). `target` is the template of what
+    it writes (None: `single`, whose inserted tokens it learns to write); what `target` has before the text is always written
+    first. The roles in `unwritten` are never written. The prediction for a masked
     token is read `shift` positions to its left, as in training (GPT-BERT: 1). `orders` are the orders that the network can read
     in, the usual one first (empty: the one that it was trained in). With `left_to_right` it continues texts: at each token it
     predicts the next one. With `source_to_target` it writes the second text of `pair` after the first, one [MASK] at a time
@@ -25,6 +27,8 @@ class Reading:
     pair: str | None = None
     summary: Literal["first", "last"] = "first"
     start: str | None = None
+    target: str | None = None
+    unwritten: tuple[str, ...] = ()
     shift: int = 0
     orders: tuple[OrderName, ...] = ()
     segments: tuple[int, ...] = ()

@@ -1,7 +1,7 @@
-"""A server on the loopback that speaks the part of the hub's protocol that `huggingface_hub` uses for models.
+"""A server on the loopback that speaks the part of the hub's protocol that `huggingface_hub` and `datasets` use.
 
-It serves folders as repositories: their description, their tree, and files with ETag and ranges. Who sends the `token` may create
-repositories and commit files to them.
+It serves folders as repositories: their description, their tree, and files with ETag and ranges. A name that begins with
+`datasets/` is that of a data set. Who sends the `token` may create repositories of models and commit files to them.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 
 @dataclass
 class Hub:
-    """Repositories by name, each a folder; `requests` are the paths that were asked for.
+    """Repositories by name, each a folder; `requests` are the paths that were asked for. `branches` are further names of the
+    newest commit of any repository.
 
     `gated` are names whose terms nobody has accepted. Every answer has the `status`, if there is one; bodies of files end
     after `cut` bytes. New repositories are folders in `root`; `public` says of each whether everybody may see it.
@@ -37,13 +38,15 @@ class Hub:
     root: Path = Path()
     token: str = "hf_secret"
     public: dict[str, bool] = field(default_factory=dict)
+    branches: tuple[str, ...] = ("main",)
 
     def commit(self, name: str) -> str:
-        """The commit of a repository: a digest of its files."""
+        """The commit of a repository: a digest of its files' names, sizes and times."""
         folder = self.repositories[name]
         digest = hashlib.sha1(name.encode())
         for path in self.files(name):
-            digest.update(path.encode() + (folder / path).read_bytes())
+            status = (folder / path).stat()
+            digest.update(f"{path} {status.st_size} {status.st_mtime_ns}\n".encode())
         return digest.hexdigest()
 
     def files(self, name: str) -> list[str]:
@@ -84,7 +87,11 @@ class _Handler(BaseHTTPRequestHandler):
         hub, path = self.repositories, urlsplit(self.path).path
         body = self.rfile.read(int(self.headers["Content-Length"]))
         hub.requests.append(f"POST {path}")
-        if self.headers.get("Authorization") != f"Bearer {hub.token}":
+        listed = re.fullmatch(r"/api/(datasets/[^/]+/[^/]+)/paths-info/[^/]+", unquote(path))
+        if listed and listed[1] in hub.repositories:
+            folder, paths = hub.repositories[listed[1]], parse_qs(body.decode())["paths"]
+            self._json([entry for path in paths for entry in self._entries(folder, path)], True)
+        elif self.headers.get("Authorization") != f"Bearer {hub.token}":
             self._send(401, b"", True)
         elif path == "/api/repos/create":
             asked = json.loads(body)
@@ -119,10 +126,13 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self, *, body: bool) -> None:
         hub, path = self.repositories, unquote(urlsplit(self.path).path)
         hub.requests.append(f"{self.command} {path}")
-        api = re.fullmatch(r"/api/models/([^/]+/[^/]+)(?:/(revision|tree)/([^/]+))?", path)
-        file = re.fullmatch(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path)
+        name = "((?:datasets/)?[^/]+/[^/]+)"
+        api = re.fullmatch(f"/api/(?:models/|(?=datasets/)){name}(?:/(revision|tree)/([^/]+)(?:/(.+))?)?", path)
+        file = re.fullmatch(f"/{name}/resolve/([^/]+)/(.+)", path)
         match = api or file
-        assert match is not None, path
+        if match is None:
+            self._send(404, b"", body)
+            return
         name, revision = match[1], (api[3] if api else match[2]) or "main"
         if hub.status is not None:
             self._send(hub.status, b"", body)
@@ -130,32 +140,55 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(403, b"", body, {"X-Error-Code": "GatedRepo", "X-Error-Message": "accept the terms"})
         elif name not in hub.repositories:
             self._send(401, b"", body, {"X-Error-Code": "RepoNotFound"})
-        elif revision not in ("main", hub.commit(name)):
+        elif revision not in (*hub.branches, hub.commit(name)):
             self._send(404, b"", body, {"X-Error-Code": "RevisionNotFound"})
+        elif file and not (hub.repositories[name] / file[3]).is_file():
+            self._send(404, b"", body, {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": hub.commit(name)})
         elif file:
             self._file(hub.repositories[name] / file[3], hub.commit(name), body)
         elif api is not None and api[2] == "tree":
-            self._json([self._entry(hub.repositories[name], path) for path in hub.files(name)], body)
+            self._tree(hub.repositories[name], hub.files(name), api[4] or "", body)
         else:
-            siblings = [{"rfilename": path} for path in hub.files(name)]
-            self._json({"id": name, "sha": hub.commit(name), "siblings": siblings}, body)
+            entries = [self._entry(hub.repositories[name], path) for path in hub.files(name)]
+            siblings = [{"rfilename": entry["path"], "size": entry["size"], "blobId": entry["oid"]} for entry in entries]
+            identity = name.removeprefix("datasets/")
+            self._json({"id": identity, "sha": hub.commit(name), "private": False, "tags": [], "siblings": siblings}, body)
+
+    def _tree(self, folder: Path, files: list[str], inside: str, body: bool) -> None:
+        """The entries of a folder of a repository, with `recursive` those below it, too."""
+        if inside and not (folder / inside).is_dir():
+            self._send(404, b"", body, {"X-Error-Code": "EntryNotFound"})
+            return
+        begin = f"{inside}/" if inside else ""
+        below = [path.removeprefix(begin) for path in files if path.startswith(begin)]
+        if parse_qs(urlsplit(self.path).query).get("recursive") not in (["true"], ["True"]):
+            below = list(dict.fromkeys(path.partition("/")[0] for path in below))
+        self._json([entry for path in below for entry in self._entries(folder, begin + path)], body)
+
+    @classmethod
+    def _entries(cls, folder: Path, path: str) -> list[dict[str, Any]]:
+        """What is at a path of a repository: a file, a folder, or nothing."""
+        if (folder / path).is_dir():
+            return [{"type": "directory", "path": path, "size": 0, "oid": hashlib.sha1(path.encode()).hexdigest()}]
+        return [cls._entry(folder, path)] if (folder / path).is_file() else []
 
     @staticmethod
     def _entry(folder: Path, path: str) -> dict[str, Any]:
-        content = (folder / path).read_bytes()
-        return {"type": "file", "path": path, "size": len(content), "oid": hashlib.sha1(content).hexdigest()}
+        return {"type": "file", "path": path, "size": (folder / path).stat().st_size, "oid": _tag(folder / path)}
 
     def _json(self, value: Any, body: bool) -> None:
         self._send(200, json.dumps(value).encode(), body, {"Content-Type": "application/json"})
 
     def _file(self, path: Path, commit: str, body: bool) -> None:
-        content, status = path.read_bytes(), 200
-        headers = {"ETag": f'"{hashlib.sha1(content).hexdigest()}"', "X-Repo-Commit": commit, "Accept-Ranges": "bytes"}
+        size, status = path.stat().st_size, 200
+        headers = {"ETag": f'"{_tag(path)}"', "X-Repo-Commit": commit, "Accept-Ranges": "bytes"}
         asked = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
+        start, end = (int(asked[1]), min(int(asked[2] or size - 1), size - 1)) if asked else (0, size - 1)
         if asked:
-            start, end = int(asked[1]), int(asked[2] or len(content) - 1)
-            headers["Content-Range"] = f"bytes {start}-{end}/{len(content)}"
-            content, status = content[start : end + 1], 206
+            headers["Content-Range"], status = f"bytes {start}-{end}/{size}", 206
+        with path.open("rb") as file:
+            file.seek(start)
+            content = file.read(end - start + 1)
         self._send(status, content, body, headers, self.repositories.cut)
 
     def _send(
@@ -168,3 +201,9 @@ class _Handler(BaseHTTPRequestHandler):
         if body:
             self.wfile.write(content[:cut])
         self.close_connection = cut is not None
+
+
+def _tag(path: Path) -> str:
+    """The tag of a file: a digest of its size and times, since hashing gigabytes takes too long."""
+    status = path.stat()
+    return hashlib.sha1(f"{path} {status.st_size} {status.st_mtime_ns}".encode()).hexdigest()

@@ -38,7 +38,7 @@ def become_kernel(monkeypatch: pytest.MonkeyPatch) -> FrontEnd:
     """Let this process look like the kernel of a notebook until the test ends."""
     front_end = FrontEnd()
     ipython, display = ModuleType("IPython"), ModuleType("IPython.display")
-    ipython.get_ipython = lambda: SimpleNamespace(kernel=object())  # type: ignore[attr-defined]
+    ipython.get_ipython = lambda: SimpleNamespace(has_trait={"kernel"}.__contains__)  # type: ignore[attr-defined]
     display.display = front_end.display  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "IPython", ipython)
     monkeypatch.setitem(sys.modules, "IPython.display", display)

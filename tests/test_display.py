@@ -93,7 +93,7 @@ def test_a_display_is_chosen_by_where_the_process_runs(notebook: FrontEnd, monke
         display = choose_display()
         display.show("a line")
         assert type(display) is Display and notebook.outputs == []
-    monkeypatch.setattr(sys.modules["IPython"], "get_ipython", lambda: SimpleNamespace(kernel=None))
+    monkeypatch.setattr(sys.modules["IPython"], "get_ipython", lambda: SimpleNamespace(has_trait=lambda name: False))
     assert type(choose_display()) is PlainDisplay  # IPython in a terminal
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     assert type(choose_display()) is TerminalDisplay

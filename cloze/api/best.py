@@ -15,6 +15,7 @@ from cloze.comparison.best.best import answer
 from cloze.comparison.best.best_page import figures
 from cloze.comparison.best.question import BUDGET, SIZE, BestQuestion
 from cloze.comparison.best.verdict import Verdict, as_data, as_text, remarks, sentences, table
+from cloze.corpus.readers.hub_tables import local_table, local_tables
 from cloze.errors import Say
 from cloze.hub import local_folder
 from cloze.jobs import workers_on
@@ -85,12 +86,13 @@ def best(
         ClozeError: The question cannot be answered. Nothing has been trained.
         KeyboardInterrupt: The kernel was interrupted. Finished cells are kept.
     """
-    rows = [os.path.abspath(file) for file in paths_of(train)]
+    rows = list(map(os.path.abspath, local_tables(paths_of(train))))
     folders = [local_folder(model.folder if isinstance(model, Model) else model) for model in models]
     target = Path(out) / "best"
     with cells_run(out, report) as say:
         question = BestQuestion(
-            task, rows, None if test is None else os.path.abspath(test), paths_of(corpus), paths_of(unlabelled),
+            task, rows, None if test is None else os.path.abspath(local_table(str(test))), paths_of(corpus),
+            local_tables(paths_of(unlabelled)),
             folders, budget, size, tuning=overrides_of(tuning), text_format=text_format, device=device,
         )
         verdict, page = answer(question, Path(out), workers_on("local", jobs), keep=target, say=say)

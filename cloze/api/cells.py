@@ -10,6 +10,7 @@ from pathlib import Path
 from cloze import html_parts
 from cloze.api.train import reporting
 from cloze.comparison.compare import Interrupted
+from cloze.corpus.readers.hub_tables import with_local_tables
 from cloze.errors import Say, TaskError
 
 Files = str | Sequence[str | Path]
@@ -26,13 +27,13 @@ def typed_task(name: str, files: Files) -> str:
     """A task as the command line has it."""
     words = [files] if isinstance(files, str) else [str(word) for word in files]
     if len(words) == 1:
-        return f"{name}={words[0]}"
+        return with_local_tables(f"{name}={words[0]}")
     if len(words) not in (3, 4):
         raise TaskError(
             f"tasks: {name!r} has {len(words)} values. Expected the files (train, dev, test), or (type, train, dev, test)."
         )
     kind = f"{words[0]}:" if len(words) == 4 else ""
-    return f"{name}={kind}{','.join(words[-3:])}"
+    return with_local_tables(f"{name}={kind}{','.join(words[-3:])}")
 
 
 def result_html(columns: Sequence[str], rows: Sequence[Sequence[str]], remarks: Sequence[str], page: Path) -> str:

@@ -23,6 +23,7 @@ from cloze.api.summary import model_html, model_line
 from cloze.api.texts import as_list, for_each_text
 from cloze.arguments import checked
 from cloze.checkpoint.build import Loaded, load_checkpoint
+from cloze.corpus.readers.hub_tables import local_table
 from cloze.decoding.filling import Filled, fill
 from cloze.decoding.generating.drafting import Draft
 from cloze.decoding.generating.generation import Generated, generate
@@ -186,16 +187,16 @@ class Model:
     @overload
     def generate(  # type: ignore[overload-overlap]
         self, texts: str = "", *, tokens: int = 64, draft: Model | None = None, seed: int = 0, language: str | None = None,
-        batch: int = 32, **options: Unpack[WritingOptions],
+        to: str | None = None, batch: int = 32, **options: Unpack[WritingOptions],
     ) -> Generated: ...
     @overload
     def generate(
         self, texts: Texts, *, tokens: int = 64, draft: Model | None = None, seed: int = 0, language: str | None = None,
-        batch: int = 32, **options: Unpack[WritingOptions],
+        to: str | None = None, batch: int = 32, **options: Unpack[WritingOptions],
     ) -> list[Generated]: ...
     def generate(
         self, texts: str | Texts = "", *, tokens: int = 64, draft: Model | None = None, seed: int = 0,
-        language: str | None = None, batch: int = 32, **options: Unpack[WritingOptions],
+        language: str | None = None, to: str | None = None, batch: int = 32, **options: Unpack[WritingOptions],
     ) -> Any:
         """Continue every text by up to `tokens` tokens. An encoder-decoder generates its output for the text.
 
@@ -206,6 +207,7 @@ class Model:
                 the same, otherwise they have the same distribution.
             seed: Equal seeds give equal texts.
             language: The language of the texts, for networks that read one.
+            to: The language to write, for networks that translate into several.
             batch: Texts at once.
             options: How to write: `temperature`, `top_k`, `top_p`, `min_p`, `typical_p`; `beams`, `best`, `groups`,
                 `diversity`, `sampled`, `length_penalty`, `early`; `no_repeat`, `min_tokens`, `repetition_penalty`, `ban`,
@@ -218,10 +220,10 @@ class Model:
             UserError: An option does not exist or its value is impossible.
         """
         self._require("generate", lambda: to_generate(self.checkpoint))
-        ready = to_generate(self.checkpoint, language=language)
+        ready = to_generate(self.checkpoint, language=language, to=to)
         how = parts_of(ready.reader, options)
         if draft is not None:
-            other = to_generate(draft.checkpoint, language=language)
+            other = to_generate(draft.checkpoint, language=language, to=to)
             how["draft"] = Draft(other.reader, other.head)
 
         def made(strings: list[str]) -> list[Generated]:
@@ -267,16 +269,16 @@ class Model:
     @overload
     def score(  # type: ignore[overload-overlap]
         self, texts: str, answers: str | None = None, *, order: str | None = None, stride: int | None = None,
-        truncate: bool = False, language: str | None = None,
+        truncate: bool = False, language: str | None = None, to: str | None = None,
     ) -> Score: ...
     @overload
     def score(
         self, texts: Texts, answers: Texts | None = None, *, order: str | None = None, stride: int | None = None,
-        truncate: bool = False, language: str | None = None,
+        truncate: bool = False, language: str | None = None, to: str | None = None,
     ) -> list[Score]: ...
     def score(
         self, texts: str | Texts, answers: str | Texts | None = None, *, order: str | None = None,
-        stride: int | None = None, truncate: bool = False, language: str | None = None,
+        stride: int | None = None, truncate: bool = False, language: str | None = None, to: str | None = None,
     ) -> Any:
         """The log-probability of every text (natural logarithm).
 
@@ -291,12 +293,13 @@ class Model:
             stride: Split long texts into windows that start this many tokens apart. None: half a window.
             truncate: Cut an answer or its text if they are too long, instead of raising an error.
             language: The language of the texts, for networks that read one.
+            to: The language of the answers, for networks that translate into several.
 
         Returns:
             A `Score` per text: `score`, `tokens` and `per_token`.
         """
         self._require("score", lambda: to_score(self.checkpoint))
-        ready = to_score(self.checkpoint, order=order, language=language)
+        ready = to_score(self.checkpoint, order=order, language=language, to=to)
         method = ready.method
         if (method is None) != (answers is not None):
             raise UserError("score: this network scores answers to texts. Call model.score(texts, answers)." if method is None
@@ -368,7 +371,7 @@ class Model:
         """
         self._require("evaluate", lambda: contents_of(self.folder))
         learner, task_json = self._learned(task, length)
-        source = Path(rows) if isinstance(rows, str) else rows
+        source = local_table(str(rows)) if isinstance(rows, (str, Path)) else rows
         constant_answer = (task_json.get("baseline") or {}).get("always")
         with self._reading(encoding), given_examples(learner.task, source, labelled=True) as examples:
             learner = self._shown(learner, items, task, length, examples)

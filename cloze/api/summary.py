@@ -3,17 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any, Protocol
 
 from cloze import html_parts
+from cloze.checkpoint.build import Loaded
 from cloze.reports.run import read_losses
 from cloze.tasks.evaluation_text import NGRAMS, simple_answers
-
-if TYPE_CHECKING:
-    from cloze.api.model import Model
+from cloze.training.run import Outcome
 
 
-def model_line(model: Model) -> str:
+class DescribedModel(Protocol):
+    """What is told of a `cloze.Model`."""
+
+    @property
+    def folder(self) -> Path: ...
+    @property
+    def checkpoint(self) -> Loaded: ...
+    @property
+    def described(self) -> Mapping[str, Any]: ...
+    @property
+    def metrics(self) -> Mapping[str, float]: ...
+    @property
+    def labels(self) -> Sequence[str]: ...
+    @property
+    def task(self) -> str | None: ...
+    @property
+    def tasks(self) -> Sequence[str]: ...
+    @property
+    def can(self) -> Sequence[str]: ...
+    @property
+    def outcome(self) -> Outcome | None: ...
+
+
+def model_line(model: DescribedModel) -> str:
     """One line: the kind of model, its size, its methods."""
     tuned = f"; {_task(model)}" if _task(model) else ""
     ngrams = (model.described.get("ngrams") or {}).get("dev", {}) if model.metrics else {}
@@ -28,7 +51,7 @@ def model_line(model: Model) -> str:
     )
 
 
-def model_html(model: Model) -> str:
+def model_html(model: DescribedModel) -> str:
     """Tables: the model, the held-out losses of its training next to baselines, its metrics next to simple answers."""
     about = {
         "network": _network(model), "parameters": f"{model.checkpoint.parameters:,}", "tokenizer": _tokenizer(model),
@@ -42,7 +65,7 @@ def model_html(model: Model) -> str:
     ])  # fmt: skip
 
 
-def _losses(model: Model) -> list[dict[str, Any]]:
+def _losses(model: DescribedModel) -> list[dict[str, Any]]:
     """A row for each objective of a pre-trained model."""
     rows = []
     for name, (loss, baseline) in read_losses(model.folder).items() if not model.metrics else ():
@@ -55,7 +78,7 @@ def _losses(model: Model) -> list[dict[str, Any]]:
     return _without_empty(rows)
 
 
-def _metrics(model: Model, part: str) -> list[dict[str, Any]]:
+def _metrics(model: DescribedModel, part: str) -> list[dict[str, Any]]:
     """A row for each metric of a fine-tuned model on `dev` or `test`, next to those of simple answers."""
     ngrams = (model.described.get("ngrams") or {}).get(part)
     simple = simple_answers(
@@ -76,22 +99,22 @@ def _without_empty(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [{name: value for name, value in row.items() if name in filled} for row in rows]
 
 
-def _network(model: Model) -> str:
+def _network(model: DescribedModel) -> str:
     arguments = model.checkpoint.network_arguments
     sizes = [f"{name} {arguments[name]}" for name in ("layers", "width") if name in arguments]
     return ", ".join([model.checkpoint.imported.model.part, *sizes])
 
 
-def _tokenizer(model: Model) -> str:
+def _tokenizer(model: DescribedModel) -> str:
     return f"{model.checkpoint.tokenizer.kind} of {model.checkpoint.tokenizer.size:,}"
 
 
-def _task(model: Model) -> str:
+def _task(model: DescribedModel) -> str:
     among = f" among {_listed(model.labels)}" if model.labels else ""
     return f"{', '.join(model.tasks) or model.task}{among}" if model.task or model.tasks else ""
 
 
-def _stopped(model: Model) -> str:
+def _stopped(model: DescribedModel) -> str:
     return "" if model.outcome is None or model.outcome.finished else f"stopped at step {model.outcome.step:,}"
 
 

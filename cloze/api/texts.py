@@ -14,8 +14,10 @@ from typing import Any, TypeVar
 from cloze.errors import CheckpointError, CorpusError
 from cloze.tasks.in_memory import each_item, each_text
 
-#: Endings by which a string is taken for the path of a text.
-_FILE = re.compile(r"\.(txt|text|md|jsonl?|ndjson|csv|tsv|tab|parquet|store|conllu?|gz|xz|bz2|zst)$|[*/\\]$", re.IGNORECASE)
+#: Endings, and the beginning of the name of a data set, by which a string is taken for the path of a text.
+_FILE = re.compile(
+    r"\.(txt|text|md|jsonl?|ndjson|csv|tsv|tab|parquet|store|conllu?|gz|xz|bz2|zst)$|[*/\\]$|^hf://datasets/", re.IGNORECASE
+)
 
 Paths = list[str]
 T = TypeVar("T")

@@ -17,6 +17,7 @@ from cloze.api.model import ItemFiles, Model, item_files
 from cloze.api.texts import documents, keep, kept_in, paths_or_texts
 from cloze.arguments import checked
 from cloze.checkpoint.build import load_checkpoint
+from cloze.corpus.readers.hub_tables import local_table
 from cloze.display import silenced
 from cloze.errors import Phrase, Say, TaskError, spelled_by
 from cloze.hub import local_folder
@@ -247,7 +248,7 @@ def _only_paths(what: str, value: Any) -> list[str]:
 def _rows_file(folder: Path, what: str, rows: Any, task: Task) -> str:
     """The file with the rows that were given."""
     if isinstance(rows, (str, Path)):
-        return str(rows)
+        return str(local_table(str(rows)))
     return str(keep(folder, what, as_records(rows, task, labelled=True), what))
 
 

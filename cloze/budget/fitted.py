@@ -13,6 +13,7 @@ from cloze.budget.fit import can_be_fitted, fit, fit_vocabulary, short
 from cloze.budget.fit_text import fit_normalisation, sample_for
 from cloze.budget.fit_words import learns_words
 from cloze.corpus import Store
+from cloze.corpus.readers.files import TextFile
 from cloze.corpus.stores.build import corpus_files
 from cloze.document import Where, from_data
 from cloze.recipe import paths
@@ -182,10 +183,15 @@ def text_bytes(corpus: Sequence[str]) -> int | None:
     """About how many bytes of text there are at these paths; None for a store, standard input, or unknown sizes."""
     if len(corpus) == 1 and (Store.is_store(corpus[0]) or corpus[0] == "-"):
         return None
-    files = [Path(file) for file in corpus_files(list(corpus)) or ()]
-    if not files or not all(file.is_file() for file in files):
-        return None
-    return sum(file.stat().st_size * (_PACKED if file.suffix in _COMPRESSED else 1) for file in files)
+    sizes = [_bytes_of(file) for file in corpus_files(list(corpus))]
+    return None if None in sizes or not sizes else sum(size for size in sizes if size is not None)
+
+
+def _bytes_of(file: str) -> int | None:
+    if (dataset := TextFile(file).dataset) is not None:
+        return sum(dataset.sizes) or None
+    path = Path(file)
+    return path.stat().st_size * (_PACKED if path.suffix in _COMPRESSED else 1) if path.is_file() else None
 
 
 def _quoted(override: str) -> str:

@@ -67,7 +67,7 @@ def network_kind(part: PartSpec) -> NetworkKind:
     if class_of("network", part.name).stack == "recurrent":
         return "recurrent"
     norm = part.arguments.get("norm")
-    if isinstance(norm, PartSpec) and norm.name in ("pre", "branch"):
+    if isinstance(norm, PartSpec) and not class_of("norm", norm.name).norms_sum:
         return "pre"
     return "offsets" if offsets_of(part) else "post"
 

@@ -114,7 +114,7 @@ class Prefix(Change):
         kind = type(network)
         shared = kind is Transformer and any(layer.lends for layer in network.layers)
         relative = kind is Transformer and isinstance(
-            network.layer_inputs.positions, choices.FunctionalPositions | choices.Disentangled
+            network.layer_inputs.positions, choices.FunctionalPositions | choices.Disentangled | choices.LearnedWithBuckets
         )
         if kind is not Transformer or relative or shared:
             has = " with relative distances" if relative else " with shared weights" if shared else ""

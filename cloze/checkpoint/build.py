@@ -44,7 +44,7 @@ from cloze.text import Tokenizer
 from cloze.training.average_network import Average
 from cloze.training.passes import Pass, PassObjective, Rewrite
 from cloze.training.step import StepModule
-from cloze.training.tie import tie
+from cloze.training.tie import tie, tie_detached
 
 
 def plain_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -87,6 +87,7 @@ def build_step(
             for change in recipe.networks[name].change:  # its own new parameters are random even if the others are loaded
                 build_part(change).apply(networks[name])
         tie(networks, recipe.tie)
+        tie_detached(networks, recipe.tie_detached)
         objectives: dict[str, nn.Module] = {}
         rewriters: dict[str, nn.Module] = {}
         for entry in recipe.step_entries.values():

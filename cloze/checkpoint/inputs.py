@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from cloze.corpus import Store
+from cloze.corpus.readers.hub_datasets import is_dataset, is_pinned
+from cloze.corpus.readers.hub_tables import with_dataset_names
 from cloze.corpus.stores.store import file_hash
 from cloze.errors import CheckpointError
 
@@ -106,8 +108,11 @@ def store_digest(store: Store) -> str:
 
 
 def store_input(store: Store, paths: Sequence[str]) -> dict[str, Any]:
-    """A store as `run.json` records it."""
-    return {"given": list(paths), "store": store_digest(store), "tokens": store.size}
+    """A store as `run.json` records it, with the data sets of the hub that it was built from, at their commits."""
+    files = [file["path"] for file in store.header.get("report", {}).get("files", ())]
+    names = list(filter(is_pinned, map(with_dataset_names, [*files, *paths])))
+    datasets = {"datasets": names} if names else {}
+    return {"given": list(paths), "store": store_digest(store), "tokens": store.size, **datasets}
 
 
 def weights_input(folder: Path, record: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -230,8 +235,10 @@ def require_text_unchanged(out: Path, record: TextRecord, paths: Sequence[str], 
     here = marks_of(files, record.files)
     differs = difference(record.files, here)
     if differs:
+        commits = [mark.path for mark, new in zip(record.files, here, strict=False) if is_dataset(mark.path) and mark != new]
+        resume = f"  To resume, name the commit: {commits[0]}\n" if commits else ""
         raise CheckpointError(
-            f"{out}: was started with different text: {differs}.\n"
+            f"{out}: was started with different text: {differs}.\n{resume}"
             f"  To train on the new text, choose another --out; --init {out} starts from the weights of this run."
         )
     return TextRecord(record.given, tuple(here), record.how, record.store)

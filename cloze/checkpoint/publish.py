@@ -31,6 +31,7 @@ from cloze.tasks.result import row_length
 from cloze.text import Tokenizer
 from cloze.training.checkpoints.checkpoint import publish
 from cloze.training.checkpoints.state import part_state
+from cloze.training.tie import with_sums
 
 ADVICE = (
     "Do not upload the folder of a run as it is: under `cloze/` it holds the training text as ids, and checkpoints. "
@@ -133,7 +134,8 @@ class Publisher:
         arguments = {key: value for key, value in plain_arguments(part.arguments).items() if key not in initial_names}
         model = PortableModel(
             arguments=complete(arguments, part.name), order=self._order(name, orders),
-            network=part_state(state, f"networks.{name}"), heads=heads, part=part.name,
+            network=with_sums(part_state(state, f"networks.{name}"), name, state, self.recipe.tie_detached),
+            heads=heads, part=part.name,
             input_edits=tuple((spec.name, plain_arguments(spec.arguments)) for spec in edits),
             tables={name: self._table(name) for name in sorted(looked_up)},
             annotators=kept_annotators(self.recipe, read_layers(edits), self.label_names),

@@ -35,6 +35,7 @@ from cloze.recipe.parts import class_of
 from cloze.recipe.recipe import ObjectiveSpec, PartSpec, PassSpec, Recipe
 from cloze.text import Tokenizer
 from cloze.training.step import StepModule
+from cloze.training.tie import take_off_sums
 
 #: What a network computes from its weights, where their shapes do not tell.
 _FORM = ("heads", "norm", "positions", "feed_forward.activation")
@@ -113,17 +114,35 @@ class AdaptedCheckpoint:
 
     def network_state(self) -> Tensors:
         """The tensors of the network, adapted."""
-        state: Tensors = self.loaded.network.state_dict()
+        state = self._without_padding(self.loaded.network.state_dict(), self.transition.here)
         for change in self.changes:
             state = change.weights(state, self.transition)
         return state
 
     def head_state(self, name: str, head: nn.Module) -> Tensors:
         """The tensors of the head `name`, adapted to a head of the recipe."""
-        state: Tensors = self.loaded.heads[name].state_dict()
+        state = self._without_padding(self.loaded.heads[name].state_dict(), head)
         for change in self.changes:
             state = change.head_state(state, head, self.transition)
         return state
+
+    @property
+    def padding(self) -> int:
+        """How many vectors the checkpoint has more than its tokenizer has ids."""
+        return self.loaded.imported.vocab_size - self.loaded.tokenizer.size
+
+    def _without_padding(self, state: Tensors, module: nn.Module) -> Tensors:
+        """The tensors with a row for each id of the checkpoint's tokenizer, where its rows do not fit the module's."""
+        rows, there = self.loaded.imported.vocab_size, module.state_dict()
+
+        def is_padded(name: str, tensor: Tensor) -> bool:
+            shape = there[name].shape if name in there else tensor.shape
+            return self.padding > 0 and len(tensor) == rows and shape[1:] == tensor.shape[1:] and shape != tensor.shape
+
+        return {
+            name: tensor[: self.loaded.tokenizer.size] if tensor.dim() and is_padded(name, tensor) else tensor
+            for name, tensor in state.items()
+        }
 
     def heads_for(self, spec: ObjectiveSpec) -> tuple[list[str], list[str]]:
         """The heads of the part that an objective can take over, and those of them that predict the same set."""
@@ -199,7 +218,10 @@ def _adapted(
         Shape(str(folder), loaded.imported.model.part, loaded.network_arguments), loaded.network, network,
         plain_arguments(spec.part.arguments), loaded.tokenizer, tokenizer,
     )
-    return AdaptedCheckpoint(loaded, _with_vocabulary(changes, loaded, tokenizer, folder, say), transition)
+    checkpoint = AdaptedCheckpoint(loaded, _with_vocabulary(changes, loaded, tokenizer, folder, say), transition)
+    if checkpoint.padding > 0:
+        say(f"{folder}: has {checkpoint.padding:,} vectors more than its tokenizer has ids; they are padding and left out.")
+    return checkpoint
 
 
 def _inherited(specs: Sequence[PartSpec], model: PortableModel) -> list[PartSpec]:
@@ -359,13 +381,15 @@ def load_origins(
     Returns the heads to start as `begin_with` does. `tables` are those of `make_tables`; `drawn` and `labels` are as in
     `begin_with`.
     """
-    never, heads_to_start = borrowed(recipe), frozenset[str]()
+    never, heads_to_start, loaded = borrowed(recipe), frozenset[str](), list[str]()
     for label, folder in origins.items():
         if not resumes or label in never:
             reading = reading_of(label, tables)
             network_tokenizer = tokenizer if reading is None or reading.first else reading.tokenizer
             heard: Say = (lambda text: None) if resumes else say
             heads_to_start |= begin_with(step, recipe, label, folder, network_tokenizer, say=heard, drawn=drawn, labels=labels)
+            loaded.append(label)
+    take_off_sums(step.networks, recipe.tie_detached, loaded)
     return heads_to_start
 
 

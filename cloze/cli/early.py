@@ -1,4 +1,4 @@
-"""Before a command imports anything heavy: models of the Hugging Face Hub are fetched, and wrong paths fail at once."""
+"""Before a command imports anything heavy: models and labelled text of the hub are fetched, and wrong paths fail at once."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ CHECKPOINTS = ("checkpoint", "checkpoints")
 #: Further parameters that take the folder of a model, or its name on the Hugging Face Hub.
 MODELS = (*CHECKPOINTS, "base", "draft", "model", "models", "rerank", "source", "tokenizer", "tokenizers", "what")
 FILES = ("train", "dev", "test")  # of labelled text
+#: Further parameters that take labelled text, alone or within `NAME=TRAIN,DEV`.
+LABELLED = (*FILES, "against", "file", "files", "first", "inputs", "task", "tasks", "unlabelled")
 CORPORA = ("corpus",)
 
 
@@ -19,9 +21,10 @@ class EarlyCommand(TyperCommand):
     """A command that looks for the paths that it was given before it runs."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command, with the folders of models of the hub in place of their names, unless a path is missing: then a
-        `UserError`, as the command itself would raise."""
+        """Run the command, with local folders and files in place of the names of models and of labelled data sets, unless a path
+        is missing: then a `UserError`, as the command itself would raise."""
         ctx.params |= {name: _fetched(ctx.params[name]) for name in MODELS if name in ctx.params}
+        ctx.params |= {name: _with_tables(ctx.params[name]) for name in LABELLED if name in ctx.params}
         require_paths_of(ctx.params)
         return super().invoke(ctx)
 
@@ -35,6 +38,17 @@ def _fetched(value: Any) -> Any:
     from cloze.hub import is_name, local_folder
 
     return type(value)(local_folder(value)) if is_name(value) else value
+
+
+def _with_tables(value: Any) -> Any:
+    """An option or a list of options, with local files in place of the names of data sets."""
+    if isinstance(value, list | tuple):
+        return [_with_tables(entry) for entry in value]
+    if not isinstance(value, str) or "hf:/" not in value or any(map(str.isspace, value)):
+        return value
+    from cloze.corpus.readers.hub_tables import with_local_tables
+
+    return with_local_tables(value)
 
 
 def require_paths_of(arguments: Mapping[str, Any]) -> None:

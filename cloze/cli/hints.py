@@ -12,11 +12,12 @@ import typer
 
 def hint(run: Path) -> None:
     """Print how to resume a run, or a command that uses it; of several processes the first one does."""
+    from cloze.corpus.readers.hub_tables import with_dataset_names
     from cloze.processes import rank
     from cloze.reports.about_run import next_step
 
     if rank() == 0:
-        typer.echo(next_step(run), err=True)
+        typer.echo(with_dataset_names(next_step(run)), err=True)
 
 
 def note_unfinished(folder: Path) -> None:

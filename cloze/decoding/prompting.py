@@ -229,7 +229,7 @@ class DecoderPrompting(Prompting):
         marks: Marks
     ) -> PromptWithAnswer:
         """The prompt with a sentinel in place of its answer, and the answer as the decoder writes it."""
-        answer_ids = np.asarray(self.reader.tokenizer.encode(answer).ids, np.int32)
+        answer_ids = np.asarray(self.reader.tokenizer.targets.encode(answer).ids, np.int32)
         if not len(answer_ids):
             raise TaskError(f"--verbalise: the answer {answer!r} has no token in this vocabulary. Choose another word for it.")
         position = int((end <= prompt.answer[0])[keep].sum())

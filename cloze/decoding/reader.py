@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from cloze import fields
 from cloze.batch import Batch
+from cloze.decoding.languages import language_id, require_language, speaking
 from cloze.decoding.layout import Framed, Ids, Layout, Marks
 from cloze.decoding.marks import padded_characters, padded_marks, spelled
 from cloze.errors import CheckpointError, UserError
@@ -28,6 +29,7 @@ from cloze.reading import Reading
 from cloze.rng import Draw
 from cloze.rows import Rows
 from cloze.text import Annotations, retokenized
+from cloze.text.roles import LANGUAGE_ROLES
 
 if TYPE_CHECKING:
     from cloze.decoding.pictures import Pictures
@@ -146,15 +148,17 @@ class Reader:
 
     @classmethod
     def of(
-        cls, loaded: Checkpoint, *, order: str | None = None, language: str | None = None,
+        cls, loaded: Checkpoint, *, order: str | None = None, language: str | None = None, to: str | None = None,
         precision: torch.dtype | None = None,
     ) -> Reader:
         """The reader of a loaded checkpoint, in its usual order or in `order`. `language` is the name or the number of the
-        language, for networks with several; the default is the first.
+        language of the texts, for networks with several, and `to` the language that is written; the defaults are the folder's.
         """
+        tokenizer = speaking(loaded, language, to)
+        by_input = language is not None and tokenizer is loaded.tokenizer
         return cls(
-            loaded.network, loaded.tokenizer, loaded.reading, order or loaded.order, precision,
-            loaded.input_edits, {} if language is None else {"language": language_id(loaded, language)}, loaded.pictures,
+            loaded.network, tokenizer, loaded.reading, order or loaded.order, precision,
+            loaded.input_edits, {"language": language_id(loaded, str(language))} if by_input else {}, loaded.pictures,
             {hook.view: cls.of(loaded.other(hook.reads), precision=precision) for hook in loaded.network.outside if hook.reads},
             loaded.annotations,
         )
@@ -162,7 +166,18 @@ class Reader:
     @cached_property
     def single(self) -> Layout:
         """The layout of one text."""
-        return Layout(self.reading.single, self.tokenizer)
+        return self._layout(self.reading.single)
+
+    @cached_property
+    def written(self) -> Layout:
+        """The layout of what a decoder writes."""
+        return self.single if self.reading.target is None else self._layout(self.reading.target)
+
+    def _layout(self, template: str) -> Layout:
+        for role in LANGUAGE_ROLES:
+            if role in template:
+                require_language(self.tokenizer, role)
+        return Layout(template, self.tokenizer)
 
     @cached_property
     def pair(self) -> Layout:
@@ -428,20 +443,6 @@ def _heads(loaded: Checkpoint) -> Iterator[tuple[Any, Kind | None]]:
     for name, objective in loaded.heads.items():
         head = bound(objective, loaded.reads.get(name))
         yield head, objective.usable_as([gives[state].sees for state in head.reads if state in gives])
-
-
-def language_id(loaded: Checkpoint, language: str) -> int:
-    """The number of a language, given by name or number; a `UserError` if the network does not know it."""
-    count = loaded.network.inputs.get("language", 0)
-    names = list(loaded.languages)[:count]
-    if not count:
-        raise UserError(f"{loaded.folder}: this network knows no languages.\n  Leave --language out.")
-    if language in names:
-        return names.index(language)
-    if language.isdecimal() and int(language) < count:
-        return int(language)
-    raise UserError(f"{loaded.folder}: it does not know the language {language!r}.\n  It knows: "
-                    + (", ".join(names) or f"0 to {count - 1}") + ".")
 
 
 def orders_of(loaded: Checkpoint) -> tuple[str, ...]:

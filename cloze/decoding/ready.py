@@ -38,9 +38,9 @@ def to_augment(loaded: Checkpoint) -> Ready:
     return ready
 
 
-def to_generate(loaded: Checkpoint, *, language: str | None = None) -> Ready:
+def to_generate(loaded: Checkpoint, *, language: str | None = None, to: str | None = None) -> Ready:
     """What continues texts or answers them; a `ClozeError` for a network that does neither."""
-    reader, head = Reader.of(loaded, language=language), head_for(loaded, "token_prediction")
+    reader, head = Reader.of(loaded, language=language, to=to), head_for(loaded, "token_prediction")
     if head is not None and asks(reader, head):
         return Ready(reader, head)
     if not has_decoder(reader):
@@ -50,11 +50,12 @@ def to_generate(loaded: Checkpoint, *, language: str | None = None) -> Ready:
 
 
 def to_score(
-    loaded: Checkpoint, *, order: str | None = None, language: str | None = None, precision: torch.dtype | None = None
+    loaded: Checkpoint, *, order: str | None = None, language: str | None = None, to: str | None = None,
+    precision: torch.dtype | None = None,
 ) -> Ready:
     """What scores texts, or answers to texts; a `ClozeError` for a network that does neither."""
     check_order(loaded, order)
-    reader = Reader.of(loaded, order=order, language=language, precision=precision)
+    reader = Reader.of(loaded, order=order, language=language, to=to, precision=precision)
     if answers(reader):
         return Ready(reader, prediction_head(loaded, verb="score"))
     method, head = method_of(loaded, order)

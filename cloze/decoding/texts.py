@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cloze.corpus.readers.fasttext import PREFIX, without_labels
+from cloze.corpus.readers.hub_tables import with_local_tables
 from cloze.corpus.readers.objects import holds_objects, objects
 from cloze.corpus.readers.text_files import lines, string_field
 from cloze.errors import TaskError, nearest_path
@@ -60,7 +61,7 @@ def gather(arguments: Sequence[str], file: str | None, *, field: str = "text", j
     file = named_file(arguments) if arguments else file
     if arguments and file is None:
         return list(arguments)
-    source = file if file is not None else "-"
+    source = with_local_tables(file) if file is not None else "-"
     if source == "-" and sys.stdin.isatty():
         raise TaskError("no text given. Write texts, or the name of a text file, after the checkpoint; or pipe the text in.")
     if json_input or (json_input is None and holds_objects(source)):

@@ -9,6 +9,8 @@ from cloze.interop.architectures import (  # noqa: F401  the imports make the ar
     albert,
     bart,
     bert,
+    deberta,
+    deberta_v2,
     distilbert,
     electra,
     ernie,
@@ -18,6 +20,8 @@ from cloze.interop.architectures import (  # noqa: F401  the imports make the ar
     llama,
     lxmert,
     mamba,
+    marian,
+    mbart,
     mobilebert,
     modernbert,
     modernbert_decoder,
@@ -29,6 +33,14 @@ from cloze.interop.architectures import (  # noqa: F401  the imports make the ar
     visual_bert,
     xlm,
     xlnet,
+)
+from cloze.interop.architectures.encoders import (  # noqa: F401  as above
+    bert_generation,
+    big_bird,
+    esm,
+    megatron_bert,
+    mpnet,
+    roformer,
 )
 from cloze.interop.arguments import complete
 from cloze.interop.card import Card

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -12,6 +12,7 @@ from cloze.interop.arguments import flat, usual
 from cloze.interop.mapping import MappingLine, TableSizes
 from cloze.interop.model import PortableHead, PortableModel
 from cloze.reading import Reading
+from cloze.text.tokenizer import Tokenizer
 
 #: Our activation → the name in config.json. Several of their names map to one of ours: see `ACTIVATIONS_BACK`.
 ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_new", "relu": "relu", "silu": "silu"}
@@ -120,6 +121,15 @@ class ModelClass:
     base: str | None = None
 
 
+class ReadingFacts(NamedTuple):
+    """What a folder says about how its texts are read: config.json with the keys of generation_config.json, the settings in
+    tokenizer_config.json, and the tokenizer."""
+
+    config: Mapping[str, Any]
+    settings: Mapping[str, Any]
+    tokenizer: Tokenizer
+
+
 @dataclass(frozen=True)
 class Architecture:
     """Everything that cloze knows about one `model_type`.
@@ -131,6 +141,8 @@ class Architecture:
         legal: Keys of config.json with the values that cloze supports.
         body: The lines of every network.
         reading: How it reads text if the folder does not say so.
+        told: For networks that are told languages by tokens: from a folder's facts, how it reads text, its tokenizer with the
+            languages, and remarks; None: as every folder.
         recipe: The name of the recipe for such a model, for a folder that does not say how it was trained.
         part: The network part that it expresses.
         orders: Its possible orders, the usual one first.
@@ -151,8 +163,18 @@ class Architecture:
         project: The line between embeddings and layers of different widths.
         copies: Names under which files repeat the token table.
         ignored: Buffers in old files.
+        computed: From the arguments, tensors of the network that files may lack because they follow from the arguments.
         blank: Buffers that must be zero because our network lacks them.
-        shifted: Positions begin after the id of [PAD].
+        renamed: The name of a tensor in the tables by its name in a file, without `base`, for names that files may have besides.
+        repeated: From the arguments, the names under which a tensor is written instead of its name in the tables.
+        buffers: From the arguments, tensors of a file that follow from these, under their names without `base`: written, and
+            compared when read. A file may lack them.
+        embeddings: The kinds of embeddings that it has.
+        paddings: The ids that [PAD] may have where positions begin after it; empty: positions begin with 0.
+        unused: Tensors of classes with heads that compute nothing with them: written as zeros where the model brings none.
+        unread: How the names of further tensors in the body begin, which cloze carries along.
+        longest: From a config, the most tokens that transformers' network reads as ours does; None: as many as it reads.
+        fixed_shifted: The same of fixed positions: `positions.first` is the id of [PAD] plus one.
         pooled: The class without heads has a pooling layer.
         framed: The tokenizer of a folder says which special tokens stand around a text, and `reading` holds if it says nothing.
         generates: transformers generates with it.
@@ -172,6 +194,7 @@ class Architecture:
     tokenizer_class: str
     reading: Reading
     recipe: Callable[[PortableModel], str]
+    told: Callable[[ReadingFacts], tuple[Reading, Tokenizer, list[str]] | None] = lambda facts: None
     part: str = "transformer"
     orders: tuple[str, ...] = ("open",)
     order_of: Callable[[Mapping[str, Any]], str] | None = None
@@ -189,8 +212,17 @@ class Architecture:
     project: MappingLine | None = None
     copies: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
+    computed: Callable[[Mapping[str, Any]], Mapping[str, torch.Tensor]] = lambda arguments: {}
     blank: tuple[str, ...] = ()
-    shifted: bool = False
+    renamed: Callable[[str], str] = same
+    repeated: Callable[[Mapping[str, Any]], Mapping[str, Sequence[str]]] = lambda arguments: {}
+    buffers: Callable[[Mapping[str, Any]], Mapping[str, torch.Tensor]] = lambda arguments: {}
+    embeddings: tuple[str, ...] = ("table",)
+    paddings: Sequence[int] = ()
+    unused: tuple[MappingLine, ...] = ()
+    unread: tuple[str, ...] = ("pooler", "encoder")
+    longest: Callable[[Mapping[str, Any]], int | None] = lambda config: None
+    fixed_shifted: bool = False
     pooled: bool = False
     framed: bool = False
     generates: bool = False
@@ -256,15 +288,24 @@ class Architecture:
             wrong.append(f"order is {order!r}, transformers' {self.title} has {' or '.join(map(repr, self.orders))}")
         if self.project is None and self.setting("embedding.width") is None and _narrower(arguments):
             wrong.append(f"transformers' {self.title} has embeddings as wide as the layers")
-        if arguments.get("embedding") not in (None, "table"):
-            wrong.append(f"words are read by their characters, transformers' {self.title} has a table of tokens")
+        if arguments.get("embedding") not in (None, *self.embeddings):
+            expected = " or ".join(f"`{kind}`" for kind in self.embeddings)
+            wrong.append(f"tokens are read by `{arguments['embedding']}`, transformers' {self.title} has {expected}")
         if arguments.get("segments") and self.segments is None and self.setting("segments") is None:
             wrong.append(f"transformers' {self.title} has no segments")
         if self.setting("head_width") is None and _headed(arguments):
             wrong.append(f"transformers' {self.title} has no head_width of its own")
-        if self.shifted and (pad is None or pad > 15):
-            wrong.append(f"transformers' {self.title} counts positions from the id of [PAD], which must be a small number")
+        if self.paddings and pad not in self.paddings:
+            ids = f"{self.paddings[0]}" if len(self.paddings) == 1 else f"{self.paddings[0]} to {self.paddings[-1]}"
+            wrong.append(f"transformers' {self.title} counts positions from the id of [PAD], which must be {ids} and is {pad}")
+        if self.fixed_shifted and arguments.get("positions.first") != (0 if pad is None else pad) + 1:
+            first = arguments.get("positions.first")
+            wrong.append(f"positions.first is {first!r}, transformers' {self.title} counts from one more than the id of [PAD]")
         return wrong + self.against(arguments)
+
+    def pad_of(self, arguments: Mapping[str, Any]) -> int:
+        """The id of [PAD] that such a network has here, where no tokenizer says it."""
+        return max(0, arguments.get("positions.first", 1) - 1) if self.fixed_shifted else 0
 
     def _demanded(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The required value of every argument that the folder cannot express; how weights began does not change a network."""

@@ -9,12 +9,13 @@ ModernBERT has dense, GELU, norm, output, the first three as in its masked-LM he
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from cloze.interop.architecture import HeadTable, ModelClass
+from cloze.interop.architecture import ACTIVATIONS_BACK, HeadTable, ModelClass
 from cloze.interop.mapping import MappingLine, Move, TableSizes
 from cloze.interop.model import PortableHead
 
@@ -79,6 +80,20 @@ ELECTRA_CLASSIFIER = HeadTable(
     objections=lambda head, arguments: summary_objections(head, "gelu"),
     arguments=_arguments("classifier.out_proj.weight", "gelu"),
 )
+
+
+def dense_classifier(activation: str) -> HeadTable:
+    """ELECTRA's head with the activation of the layers, as RoFormer and BigBird have it; `activation`: that of a config without
+    `hidden_act`."""
+    def arguments(config: Mapping[str, Any], tensors: Mapping[str, Any]) -> dict[str, Any]:
+        transform = ACTIVATIONS_BACK[config.get("hidden_act", activation)]
+        return {**ELECTRA_CLASSIFIER.arguments(config, tensors), "transform": transform}
+
+    return replace(
+        ELECTRA_CLASSIFIER, arguments=arguments,
+        objections=lambda head, network: summary_objections(head, network["feed_forward.activation"]),
+    )
+
 
 GPT2_CLASSIFIER = HeadTable(
     role=ROLE,

@@ -15,7 +15,9 @@ from safetensors import SafetensorError, safe_open
 from cloze.errors import CheckpointError, did_you_mean, nearest, propose
 from cloze.hub import is_name, local_folder
 from cloze.interop.architecture import ACTIVATIONS_BACK, ARCHITECTURES, Architecture, ModelClass
-from cloze.interop.files import names_of_weights, read_json, read_tensors
+from cloze.interop.files import names_of_weights, parse_modules, read_json, read_tensors
+from cloze.interop.not_read import NOT_READ
+from cloze.interop.prompts import MODULES
 from cloze.untrusted import require_ordinary
 
 CONFIG, OLD_CONFIG = "config.json", "bert_config.json"
@@ -49,6 +51,13 @@ def read_config(folder: Path) -> dict[str, Any]:
     if is_adapter(folder):
         return _adapter_config(folder)
     file = config_file(folder)
+    if not file.exists() and (folder / MODULES).is_file():
+        place = next((path for kind, path in parse_modules(folder / MODULES) if kind == "Transformer" and path), None)
+        if place is not None:
+            raise CheckpointError(
+                f"{folder}: {MODULES} places the network in {place}, as sentence-transformers did before 2021.\n"
+                "  Save the folder again in the present layout: SentenceTransformer(FOLDER).save(NEW)"
+            )
     config = read_json(file, "a checkpoint: a run folder, or a folder that transformers wrote")
     classes = config.get("architectures")
     if classes is not None and not (isinstance(classes, list) and all(isinstance(name, str) for name in classes)):
@@ -161,6 +170,8 @@ def _type_of_class(config: Mapping[str, Any]) -> str | None:
 def _unknown(folder: Path, kind: str) -> str:
     """What is wrong with the `model_type` of a config, and what to write."""
     readable = f"cloze reads {', '.join(sorted(ARCHITECTURES))}."
+    if kind in NOT_READ:
+        return f"model_type {kind!r}: cloze has no such network. It {NOT_READ[kind]}.\n  {readable}"
     if kind:
         return f"model_type {kind!r}; {readable} {did_you_mean(nearest(kind, ARCHITECTURES))}".rstrip()
     leads = {name.partition(".")[0] for name in names_of_weights(folder)}

@@ -26,8 +26,13 @@ READING = Reading("[CLS] {A} [SEP]", "[CLS] {A} [SEP] {B} [SEP]", "first")
 IGNORED = ("{base}embeddings.position_ids", "{base}embeddings.token_type_ids")
 
 
-def body(positions: Move = SAME) -> tuple[MappingLine, ...]:
-    """Embeddings and layers. Query, key and value are separate in transformers, and one fused matrix in that order in cloze."""
+def body(
+    positions: Move = SAME, *, attention_norm: str = "attention.output.LayerNorm", inner_norm: str = "output.LayerNorm"
+) -> tuple[MappingLine, ...]:
+    """Embeddings and layers. Query, key and value are separate in transformers, and one fused matrix in that order in cloze.
+
+    The two norms of a layer have other names where they stand before what is added.
+    """
     prefix = "{base}encoder.layer.{i}."
     return (
         MappingLine("embeddings.tokens.weight", "{base}embeddings.word_embeddings.weight", "V E"),
@@ -40,24 +45,27 @@ def body(positions: Move = SAME) -> tuple[MappingLine, ...]:
             STACKED,
         ),
         MappingLine("layers.{i}.attention.out.*", prefix + "attention.output.dense.*", "D D"),
-        MappingLine("layers.{i}.attention_norm.*", prefix + "attention.output.LayerNorm.*", "D"),
+        MappingLine("layers.{i}.attention_norm.*", f"{prefix}{attention_norm}.*", "D"),
         MappingLine("layers.{i}.inner.*", prefix + "intermediate.dense.*", "I D"),
         MappingLine("layers.{i}.outer.*", prefix + "output.dense.*", "D I"),
-        MappingLine("layers.{i}.inner_norm.*", prefix + "output.LayerNorm.*", "D"),
+        MappingLine("layers.{i}.inner_norm.*", f"{prefix}{inner_norm}.*", "D"),
     )
 
 
-def settings(*, layers: int, width: int, heads: int, inner: int, longest: int = 512) -> tuple[Setting, ...]:
-    """The keys of config.json that the encoders share; the numbers are transformers' own defaults."""
+def settings(
+    *, layers: int, width: int, heads: int, inner: int, longest: int = 512, segments: int = 2, epsilon: float = 1e-12,
+    activation: str = "gelu",
+) -> tuple[Setting, ...]:
+    """The keys of config.json that the encoders share; the values are transformers' own defaults."""
     return (
         Setting("layers", "num_hidden_layers", layers),
         Setting("width", "hidden_size", width),
         Setting("heads", "num_attention_heads", heads),
         Setting("feed_forward.inner", "intermediate_size", inner),
         Setting("positions.max_length", "max_position_embeddings", longest),
-        Setting("segments", "type_vocab_size", 2, lambda rows: max(1, rows), lambda rows: 0 if rows == 1 else rows),
-        Setting("feed_forward.activation", "hidden_act", "gelu", ACTIVATIONS.__getitem__, ACTIVATIONS_BACK.__getitem__),
-        Setting("norm.epsilon", "layer_norm_eps", 1e-12),
+        Setting("segments", "type_vocab_size", segments, lambda rows: max(1, rows), lambda rows: 0 if rows == 1 else rows),
+        Setting("feed_forward.activation", "hidden_act", activation, ACTIVATIONS.__getitem__, ACTIVATIONS_BACK.__getitem__),
+        Setting("norm.epsilon", "layer_norm_eps", epsilon),
         Setting("dropout.hidden", "hidden_dropout_prob", 0.1),
         Setting("dropout.attention", "attention_probs_dropout_prob", 0.1),
         Setting("initial.std", "initializer_range", 0.02),

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from cloze.errors import CheckpointError
@@ -19,7 +20,7 @@ from cloze.interop.card import Card, write_card
 from cloze.interop.choice import ArchitectureChoice, against_hint, choose, usual
 from cloze.interop.embeddings import OWN_EMBEDDINGS, added_up, plain_embeddings
 from cloze.interop.files import DESCRIPTION, WEIGHTS, read_json, staged, write_json, write_tensors
-from cloze.interop.mapping import MappingLine, to_theirs
+from cloze.interop.mapping import MappingLine, entries, to_theirs
 from cloze.interop.model import PROBLEMS, Annotating, PortableHead, PortableModel, as_classifier, is_of_texts
 from cloze.interop.sentences import drop_sentences, gives_sentences, sentence_head, write_sentences
 from cloze.reading import Reading
@@ -74,14 +75,16 @@ def export_folder(
     if isinstance(choice, ArchitectureChoice):
         expected = architecture or usual(model, tokenizer_kind=tokenizer.kind, pad=pad)
         remarks = [*against_hint(model, choice, pad=pad, hint=expected), *remarks]
+    if tokenizer.targets is not tokenizer:
+        remarks.append("transformers' tokenizer of this folder cuts targets as it cuts texts; cloze has another one for them.")
     with staged(folder) as stage:
         (stage / "cloze").mkdir()
         if isinstance(choice, ArchitectureChoice):
             write_tensors(stage / WEIGHTS, tensors_there(model, choice, vocab_size=vocab_size, pad=pad))
-            config = config_of(model, choice, vocab_size, tokenizer.roles, labels)
+            config = config_of(model, choice, vocab_size, tokenizer.roles, labels, reading)
             write_json(stage / "config.json", {**config, **problem_of(full_model, choice)})
             if choice.architecture.generates:
-                write_json(stage / "generation_config.json", _ids(choice.architecture, tokenizer.roles))
+                write_json(stage / "generation_config.json", _generation(choice.architecture, tokenizer.roles, reading))
         else:
             write_tensors(stage / OWN_NETWORK, full_model.network)
         for name, table in model.tables.items():
@@ -151,6 +154,10 @@ def tensors_there(model: PortableModel, choice: ArchitectureChoice, *, vocab_siz
     base = architecture.base_of(choice.cls)
     facts = architecture.facts(model.flat, vocab_size, base=base, pad=pad)
     result = to_theirs(architecture.rows(model.flat), model.network, facts)
+    for name, copies in architecture.repeated(model.flat).items():
+        tensor = result.pop(base + name)
+        result.update({base + copy: tensor.clone() for copy in copies})
+    result.update({base + name: tensor for name, tensor in architecture.buffers(model.flat).items()})
     if architecture.segments is not None and not model.arguments.get("segments"):
         table = model.network["embeddings.tokens.weight"]
         result[_there(architecture.segments, base)] = table.new_zeros(1, table.shape[1])  # a segment without effect
@@ -162,6 +169,9 @@ def tensors_there(model: PortableModel, choice: ArchitectureChoice, *, vocab_siz
             result.update({copy: result[source] for copy, source in table_.copies.items()})
     for name, tensor in model.spare.items():
         result.setdefault(base + name if not _outside(name, architecture) else name, tensor)
+    for entry in entries(architecture.unused, facts) if choice.cls.roles else ():
+        for name in entry.theirs:
+            result.setdefault(name, torch.zeros(entry.shape))
     return result
 
 
@@ -171,6 +181,7 @@ def config_of(
     vocab_size: int,
     roles: Mapping[str, int],
     labels: Sequence[str] | None = None,
+    reading: Reading | None = None,
 ) -> dict[str, Any]:
     """config.json in the layout of transformers 5, which 4.57 reads too."""
     architecture = choice.architecture
@@ -180,10 +191,10 @@ def config_of(
         "dtype": "float32",
         "vocab_size": vocab_size,
         "tie_word_embeddings": _tied(model, choice.placed),
-        **_ids(architecture, roles),
+        **_ids(architecture, roles, reading),
         **architecture.keys(model.flat, model.order),
     }
-    if architecture.shifted:
+    if architecture.paddings:
         config["max_position_embeddings"] += (roles["[PAD]"]) + 1
     for name, table in choice.placed.items():
         if table.role in NAMED_ROLES:
@@ -269,15 +280,28 @@ def _outside(name: str, architecture: Architecture) -> bool:
     """Whether a tensor that cloze does not use belonged to a head there, outside the body."""
     names = [line.theirs for line in architecture.body if isinstance(line.theirs, str)]
     inside = {re.split(r"[.{]", name.removeprefix("{base}"))[0] for name in names if name.startswith("{base}")}
-    return name.partition(".")[0] not in inside | {"pooler", "encoder"}
+    return name.partition(".")[0] not in inside | set(architecture.unread)
 
 
-def _ids(architecture: Architecture, roles: Mapping[str, int]) -> dict[str, int | None]:
-    """The ids that the configuration names."""
+def _ids(architecture: Architecture, roles: Mapping[str, int], reading: Reading | None = None) -> dict[str, int | None]:
+    """The ids that the configuration names; `reading` says which token a decoder starts with, if it is not the usual one."""
     ids = {
         key: next((roles[name] for name in names if name in roles), None) for key, names in architecture.tokens.items()
     }
+    start = "decoder_start_token_id"
+    if start in ids and reading is not None and reading.start is not None:
+        ids[start] = roles.get(reading.start, ids[start])
     return {"pad_token_id": roles.get("[PAD]"), **ids}
+
+
+def _generation(architecture: Architecture, roles: Mapping[str, int], reading: Reading) -> dict[str, Any]:
+    """generation_config.json: the ids, what is always written first, and what is never written."""
+    first = None if reading.target is None else roles.get(reading.target.split()[0])
+    never = [[roles[role]] for role in reading.unwritten if role in roles]
+    return {
+        **_ids(architecture, roles, reading), **({} if first is None else {"forced_bos_token_id": first}),
+        **({"bad_words_ids": never} if never else {}),
+    }
 
 
 def _own_heads(model: PortableModel, choice: ArchitectureChoice | list[str]) -> dict[str, Tensor]:
@@ -313,8 +337,10 @@ def _reading(reading: Reading, choice: ArchitectureChoice | list[str]) -> dict[s
     start = reading.start
     if start is None and isinstance(choice, ArchitectureChoice):
         start = choice.architecture.reading.start
-    rest = {"start": start, "shift": reading.shift, "orders": reading.orders, "segments": reading.segments,
-            "max_length": reading.max_length}  # fmt: skip
+    rest = {
+        "start": start, "target": reading.target, "unwritten": reading.unwritten, "shift": reading.shift,
+        "orders": reading.orders, "segments": reading.segments, "max_length": reading.max_length,
+    }  # fmt: skip
     return description | {name: list(value) if isinstance(value, tuple) else value for name, value in rest.items() if value}
 
 

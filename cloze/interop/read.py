@@ -21,22 +21,22 @@ from torch import Tensor
 from cloze.bounds import DEEPEST
 from cloze.corpus.readers.not_text import what_is
 from cloze.errors import CheckpointError
-from cloze.interop.architecture import NAMED_ROLES, Architecture, HeadTable, Setting
+from cloze.interop.architecture import NAMED_ROLES, Architecture, HeadTable, ReadingFacts, Setting
 from cloze.interop.architectures.tower import has_tower, tower_arguments, whole_of
 from cloze.interop.arguments import derived, flat, nested
 from cloze.interop.config import architecture_of, classes_of, config_file, read_config
 from cloze.interop.embeddings import own_embeddings
 from cloze.interop.export import OWN_ANNOTATORS, OWN_CHANGED, OWN_NETWORK, OWN_TABLES
-from cloze.interop.files import DESCRIPTION, WEIGHTS, read_stored, read_tensors, read_weights, weights_file
+from cloze.interop.files import DESCRIPTION, WEIGHTS, read_json, read_stored, read_tensors, read_weights, weights_file
 from cloze.interop.heads import names_of, own_names, read_heads
-from cloze.interop.mapping import to_ours
+from cloze.interop.mapping import TableSizes, entries, to_ours
 from cloze.interop.model import Annotating, PortableHead, PortableModel, PortableTable, defaults
 from cloze.interop.own import own_description
 from cloze.interop.prompts import prompts_of
 from cloze.interop.purpose import labels_of
 from cloze.interop.sentences import NAME as SENTENCES
 from cloze.interop.sentences import read_sentences
-from cloze.interop.tokenizer_settings import gives_segments, longest_row
+from cloze.interop.tokenizer_settings import gives_segments, longest_row, tokenizer_settings
 from cloze.missing import require_checkpoint
 from cloze.reading import Reading
 from cloze.text.layout import saved_frame
@@ -87,12 +87,18 @@ def import_folder(folder: Path | str) -> Imported:
     model, labels, remarks = _model(folder, config, architecture, description)
     tokenizer, about_tokens = _fitting(folder, Tokenizer.load(folder), model)
     remarks += about_tokens
+    reading = (
+        Reading.of(description["reading"]) if description else _reading(folder, config, architecture, model, tokenizer)
+    )
+    if description is None and (told := architecture.told(_reading_facts(folder, config, tokenizer))) is not None:
+        reading, tokenizer, notes = told
+        remarks += notes
     return Imported(
         folder=folder,
         architecture=architecture.name if model.part == architecture.part else None,
         model=model,
         tokenizer=tokenizer,
-        reading=Reading.of(description["reading"]) if description else _reading(folder, architecture, model, tokenizer),
+        reading=reading,
         labels=labels,
         step=int(description.get("step") or 0) if description else 0,
         remarks=tuple(remarks),
@@ -108,17 +114,15 @@ def import_heads(
     `further` are tensors of the heads under transformers' names, which come before those of the folder.
     """
     architecture = architecture_of(folder, config)
-    arguments = _arguments(folder, config, architecture)
-    tensors = {_modern(name): tensor for name, tensor in read_weights(folder).items()}
-    base = architecture.base_in(tensors)
+    arguments, (tensors, base) = _arguments(folder, config, architecture), _modernised(read_weights(folder), architecture)
     lead = architecture.base_in(further)
     upstream_names = {base + name.removeprefix(lead) if lead and name.startswith(lead) else name: name for name in further}
     tensors |= {name: further[upstream] for name, upstream in upstream_names.items()}
-    pad = config.get("pad_token_id", 1 if architecture.shifted else 0)
+    pad = config.get("pad_token_id", 1 if architecture.paddings else 0)
     facts, source = architecture.facts(arguments, config.get("vocab_size", 30522), base=base, pad=pad), str(weights_file(folder))
     _fold_segments(tensors, architecture, config, arguments, base, source)
-    _drop_copies(architecture, tensors, base, source)
-    network = to_ours(architecture.rows(arguments), tensors, facts, source)
+    _drop_copies(architecture, tensors, base, source, arguments)
+    network = _network(architecture, arguments, tensors, facts, source)
     roles = {role for cls in classes_of(architecture, config) for role in cls.roles}
     variant = replace(architecture, heads=tuple(table for table in architecture.heads if table.role in roles))
     head_tables, _ = read_heads(variant, config, tensors, network, arguments, facts, source)
@@ -140,16 +144,15 @@ def _model(
         described = None
     arguments = described or arguments
     weights = read_stored(folder)
-    tensors = {_modern(name): tensor for name, tensor in weights.tensors.items()}
+    tensors, base = _modernised(weights.tensors, architecture)
     if weights.narrow:
         remarks.append(f"the weights are stored in {' and '.join(weights.narrow)}; cloze computes and writes in float32.")
-    base = architecture.base_in(tensors)
-    pad = config.get("pad_token_id", 1 if architecture.shifted else 0)
+    pad = config.get("pad_token_id", 1 if architecture.paddings else 0)
     facts = architecture.facts(arguments, config.get("vocab_size", 30522), base=base, pad=pad)
     source = str(weights_file(folder))
     _fold_segments(tensors, architecture, config, arguments, base, source)
-    _drop_copies(architecture, tensors, base, source)
-    network = to_ours(architecture.rows(arguments), tensors, facts, source)
+    _drop_copies(architecture, tensors, base, source, arguments)
+    network = _network(architecture, arguments, tensors, facts, source)
     head_tables, about_heads = read_heads(architecture, config, tensors, network, arguments, facts, source)
     remarks += about_heads
     heads = own_names(head_tables, description, folder, config)
@@ -166,6 +169,11 @@ def _model(
     spare = {name.removeprefix(base): tensor for name, tensor in tensors.items()}
     order = description["order"] if description is not None else _order(config, architecture)
     remarks += architecture.beware(arguments)
+    longest = architecture.longest(config)
+    if description is None and longest is not None and longest < arguments["positions.max_length"]:
+        remarks.append(
+            f"transformers' {architecture.title} sees all tokens only in rows of up to {longest}, to which cloze cuts texts."
+        )
     input_edits, tables = ((), {}) if description is None else _input_edits(folder, description)
     languages = () if description is None else tuple(description.get("languages", ()))
     changes, changed = ((), {}) if description is None else _changes(folder, description)
@@ -178,6 +186,18 @@ def _model(
     model = own_embeddings(model, folder)
     roles = _roles(head_tables, description, config)
     return model, _labels(folder, config, heads, roles), remarks
+
+
+def _network(
+    architecture: Architecture, arguments: Mapping[str, Any], tensors: dict[str, Tensor], facts: TableSizes, path: str
+) -> dict[str, Tensor]:
+    """The network's state; of tensors that follow from the arguments, those that the file lacks are computed."""
+    lines, computed = architecture.rows(arguments), architecture.computed(arguments)
+    present = {entry.ours for entry in entries(lines, facts) if all(name in tensors for name in entry.theirs)}
+    absent = computed.keys() - present
+    return {name: computed[name] for name in absent} | to_ours(
+        [line for line in lines if line.ours not in absent], tensors, facts, path
+    )
 
 
 def _own_arguments(description: Mapping[str, Any], architecture: Architecture, path: Path) -> dict[str, Any]:
@@ -208,13 +228,22 @@ def _check_own_arguments(arguments: Mapping[str, Any], architecture: Architectur
             raise CheckpointError(f"{path}: {setting.ours} is {value!r}; expected a number. Copy the file again.")
 
 
-def _reading(folder: Path, architecture: Architecture, model: PortableModel, tokenizer: Tokenizer) -> Reading:
+def _reading(
+    folder: Path, config: Mapping[str, Any], architecture: Architecture, model: PortableModel, tokenizer: Tokenizer
+) -> Reading:
     """How a folder of others reads text; rows end where transformers cuts them, if that is before the network's last position."""
-    positions, longest = model.flat.get("positions.max_length"), longest_row(folder)
+    positions, limits = model.flat.get("positions.max_length"), (longest_row(folder), architecture.longest(config))
+    longest = min((limit for limit in limits if limit is not None), default=None)
     limited = positions is not None and longest is not None and longest < positions and not architecture.generates
     reading = architecture.reading
     reading = replace(reading, single=saved_frame(tokenizer, folder)) if architecture.framed else reading
     return replace(reading, max_length=longest) if limited else reading
+
+
+def _reading_facts(folder: Path, config: Mapping[str, Any], tokenizer: Tokenizer) -> ReadingFacts:
+    path = folder / "generation_config.json"
+    written = read_json(path, "how texts are generated") if path.is_file() else {}
+    return ReadingFacts({**config, **written}, tokenizer_settings(folder), tokenizer)
 
 
 def _order(config: Mapping[str, Any], architecture: Architecture) -> str:
@@ -240,7 +269,7 @@ def _arguments(folder: Path, config: Mapping[str, Any], architecture: Architectu
         arguments.update(architecture.read(config))
     except ValueError as error:
         raise CheckpointError(f"{path}: {error} This model cannot be imported.") from None
-    if architecture.shifted:
+    if architecture.paddings:
         pad = config.get("pad_token_id", 1)
         if not isinstance(pad, int) or pad < 0 or arguments["positions.max_length"] <= pad + 1:
             raise CheckpointError(
@@ -260,20 +289,21 @@ def _arguments(folder: Path, config: Mapping[str, Any], architecture: Architectu
 
 
 def _sound(value: Any, example: Any) -> bool:
-    """Whether a value from config.json has the type of the default; whole numbers must be positive."""
+    """Whether a value from config.json has the type of the default; whole numbers must be positive, or 0 where that is the
+    default."""
     if isinstance(example, bool):
         return isinstance(value, bool)
     if isinstance(example, float):
         return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
     if isinstance(example, str):
         return isinstance(value, str)
-    positive = isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 40
+    positive = isinstance(value, int) and not isinstance(value, bool) and (example != 0) <= value < 1 << 40
     return (value is None and example is None) or positive
 
 
 def _agrees(arguments: Mapping[str, Any], config: Mapping[str, Any], architecture: Architecture) -> bool:
     """Whether config.json still agrees with these arguments."""
-    shift = config.get("pad_token_id", 1) + 1 if architecture.shifted else 0
+    shift = config.get("pad_token_id", 1) + 1 if architecture.paddings else 0
     for setting in architecture.settings:
         if setting.ours not in arguments:  # an argument of another part
             continue
@@ -284,6 +314,13 @@ def _agrees(arguments: Mapping[str, Any], config: Mapping[str, Any], architectur
             return False
     expected = architecture.keys(arguments, architecture.orders[0])
     return dict(architecture.read({**expected, **config})) == dict(architecture.read(expected))
+
+
+def _modernised(weights: Mapping[str, Tensor], architecture: Architecture) -> tuple[dict[str, Tensor], str]:
+    """Tensors under their present names, and the prefix before the body's."""
+    tensors = {_modern(name): tensor for name, tensor in weights.items()}
+    base = architecture.base_in(tensors)
+    return {base + architecture.renamed(n.removeprefix(base)) if n.startswith(base) else n: t for n, t in tensors.items()}, base
 
 
 def _modern(name: str) -> str:
@@ -306,6 +343,12 @@ def _fold_segments(
     name = pattern.replace("{base}", base)
     table = tensors.pop(name, None)
     positions = f"{base}embeddings.position_embeddings.weight"
+    if table is not None and positions not in tensors and bool(table[:1].any()):
+        raise CheckpointError(
+            f"{path}: the tokenizer gives no segments (model_input_names), and {architecture.title} has no vectors of positions "
+            "to which that of segment 0 could be added.\n"
+            "  If texts have segments after all, add token_type_ids to model_input_names in tokenizer_config.json."
+        )
     if table is not None and positions in tensors:
         setting = architecture.setting("segments")
         segments = 1 if setting is None else config.get(setting.theirs, setting.default)
@@ -318,8 +361,17 @@ def _fold_segments(
         tensors[positions] = tensors[positions] + table[:1]
 
 
-def _drop_copies(architecture: Architecture, tensors: dict[str, Tensor], base: str, path: str) -> None:
-    """Reduce the copies of the token table in the file to one, and remove buffers of zeros."""
+def _drop_copies(
+    architecture: Architecture, tensors: dict[str, Tensor], base: str, path: str, arguments: Mapping[str, Any]
+) -> None:
+    """Reduce the copies of the token table in the file to one, and remove buffers, which must have the values of ours."""
+    for name, expected in architecture.buffers(arguments).items():
+        held = tensors.pop(base + name, expected)
+        if held.shape != expected.shape or not torch.allclose(held.float(), expected, rtol=0, atol=1e-4):
+            raise CheckpointError(
+                f"{path}: {base + name} differs from the numbers that {architecture.title} has there, which cloze's network "
+                "computes; this model cannot be imported."
+            )
     for name in architecture.blank:
         if name in tensors and bool(tensors.pop(name).any()):
             raise CheckpointError(f"{path}: {name} is not zero; cloze's network has none, so this model cannot be imported.")
@@ -327,9 +379,9 @@ def _drop_copies(architecture: Architecture, tensors: dict[str, Tensor], base: s
         return
     line = next(line for line in architecture.body if line.ours == "embeddings.tokens.weight")
     names = [str(name).replace("{base}", base) for name in (line.theirs, *architecture.copies)]
-    held = {name: tensors.pop(name) for name in names if name in tensors}
-    for name, rows in held.items():
-        first, expected = next(iter(held.items()))
+    tables = {name: tensors.pop(name) for name in names if name in tensors}
+    for name, rows in tables.items():
+        first, expected = next(iter(tables.items()))
         if not torch.equal(rows, expected):
             raise CheckpointError(
                 f"{path}: {name} differs from {first}; cloze's network has one table of tokens for both, so this model "
@@ -419,8 +471,8 @@ def _read_own(folder: Path, description: Mapping[str, Any]) -> Imported:
 
 def _fitting(folder: Path, tokenizer: Tokenizer, model: PortableModel) -> tuple[Tokenizer, list[str]]:
     """The tokenizer without last special tokens that have no vector, and a remark on them (BART for summaries has no vector for
-    the mask). Every other id needs a vector; up to the next multiple of 256, or a hundredth more (Qwen2), further vectors are
-    padding that some trainers add."""
+    the mask). Every other id needs a vector; up to the next multiple of 256, or a hundredth more (Qwen2, mDeBERTa), further
+    vectors are padding that some trainers add."""
     if "embeddings.tokens.weight" not in model.network:
         return tokenizer, []
     rows = int(model.network["embeddings.tokens.weight"].shape[0])

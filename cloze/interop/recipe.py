@@ -10,8 +10,10 @@ from cloze.errors import CheckpointError
 from cloze.interop.architecture import ARCHITECTURES
 from cloze.interop.model import PortableHead, class_of, defaults
 from cloze.interop.read import Imported
+from cloze.reading import Reading
 from cloze.registry import names
 from cloze.text.tokenizer import Tokenizer
+from cloze.text.words import split_of
 
 
 def base_recipe(imported: Imported) -> str:
@@ -37,13 +39,7 @@ def adapted_recipe(imported: Imported, base: Mapping[str, Any], name: str) -> di
         f"Everything else is that of the recipe {base['name']}, because such a folder does not say how it was trained.\n"
     )
     recipe["text"] = _text(imported.tokenizer)
-    recipe["reading"] = {
-        key: value
-        for key, value in (
-            ("single", imported.reading.single), ("pair", imported.reading.pair), ("summary", imported.reading.summary)
-        )
-        if value is not None
-    }  # fmt: skip
+    _reframe(recipe, imported.reading)
     arguments = dict(imported.model.arguments)
     if "networks" in recipe:
         parts = {"generator": _generator(arguments), "discriminator": arguments}
@@ -53,16 +49,35 @@ def adapted_recipe(imported: Imported, base: Mapping[str, Any], name: str) -> di
         _put_heads(recipe, imported.model.heads)
         if not imported.model.flat.get("embedding.inputs"):
             _without_languages(recipe)
+    if "[SEP]" not in imported.tokenizer.roles and "[EOS]" in imported.tokenizer.roles:
+        recipe.update(_ended_by_eos({key: recipe[key] for key in ("exercise", "corpus") if key in recipe}))
     length = imported.model.flat.get("positions.max_length") or arguments.get("max_length")
     if length:
         _shorten(recipe, int(length))
     return recipe
 
 
+def _reframe(recipe: dict[str, Any], reading: Reading) -> None:
+    """The model's reading, also where edits of an encoder-decoder's exercise have the base's templates and start."""
+    base, decodes = recipe.get("reading", {}), reading.start is not None
+    keys = ("single", "pair", "summary", *(("start", "target") if decodes else ()))
+    recipe["reading"] = {key: vars(reading)[key] for key in keys if vars(reading)[key] is not None}
+    if decodes and reading.unwritten:
+        recipe["reading"]["unwritten"] = list(reading.unwritten)
+    for index, edit in enumerate(recipe["exercise"] if decodes else ()):
+        name, options = _named(edit)
+        if options == base.get("single"):
+            recipe["exercise"][index] = {name: reading.single}
+        elif isinstance(options, dict) and options.get("frame") == base.get("single"):
+            options |= {"frame": reading.target or reading.single, "start": reading.start}
+
+
 def _text(tokenizer: Tokenizer) -> dict[str, Any]:
     arguments: dict[str, Any] = {"size": tokenizer.size}
     if tokenizer.kind not in names("tokenizer"):  # one that cloze reads and does not train
         return {"tokenizer": {"unigram": arguments}}
+    if tokenizer.kind == "words":
+        arguments |= {"min_count": 1, "split": split_of(tokenizer), "special": dict(tokenizer.literals)}
     if tokenizer.kind == "byte_bpe":
         spare = {} if "[UNK]" in tokenizer.literals else {"[UNK]": next(iter(tokenizer.literals.values()), "<unk>")}
         arguments["special"] = {**tokenizer.literals, **spare}
@@ -118,6 +133,15 @@ def _alone(edit: Any, recipe: Mapping[str, Any]) -> Any:
     """An edit that frames pairs, for single texts; any other edit unchanged."""
     name, _ = _named(edit)
     return {name: recipe["reading"]["single"]} if class_of("edit", name).frames else edit
+
+
+def _ended_by_eos(value: Any) -> Any:
+    """Templates and separators with [EOS] in the place of [SEP], for a tokenizer without the latter."""
+    if isinstance(value, dict):
+        return {key: _ended_by_eos(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_ended_by_eos(item) for item in value]
+    return value.replace("[SEP]", "[EOS]") if isinstance(value, str) else value
 
 
 def _without_languages(recipe: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ networks read them and build the modules in `blocks/`: `blocks/layer_inputs.py` 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -60,13 +60,30 @@ class LearnedPositions:
     max_length: Count = 512
 
 
+@register("positions", "learned_with_buckets")
+@dataclass(frozen=True, kw_only=True)
+class LearnedWithBuckets(LearnedPositions):
+    """`learned` positions, and a learned number for each head and bucket of distances, added to the scores of every layer
+    (microsoft/MPNet, `pretraining/fairseq/modules/transformer_sentence_encoder.py`). The buckets are those of `buckets`."""
+
+    buckets: Count = 32
+    farthest: Count = 128
+
+
 @register("positions", "sinusoid")
 @dataclass(frozen=True, kw_only=True)
 class Sinusoid:
     """A fixed vector of sines and cosines for each of `max_length` positions, added to the embeddings (Vaswani et al., 2017,
-    §3.5)."""
+    §3.5).
+
+    `layout`: `interleaved` alternates sines and cosines; `halves` has all sines first (Marian); so has `tensor2tensor`, whose
+    slowest wave turns by 1/10000 from one position to the next (fairseq). `first` is the number of the first position (fairseq:
+    2).
+    """
 
     max_length: Count = 512
+    layout: Literal["interleaved", "halves", "tensor2tensor"] = "interleaved"
+    first: Natural = 0
 
 
 @register("positions", "rotary")
@@ -75,14 +92,25 @@ class Rotary:
     """Queries and keys are rotated by angles proportional to the position (Su et al., 2021, §3.2).
 
     `local_base` is the base of layers with banded attention (ModernBERT; Warner et al., 2024), `base` if not given. `scaling`
-    slows the angles for longer texts. With `skip_every: n`, every nth layer rotates nothing (SmolLM3). `max_length` is the
-    longest text that the network is meant to read.
+    slows the angles for longer texts. With `skip_every: n`, every nth layer rotates nothing (SmolLM3). With `values`, values are
+    rotated, too (`rotary_value` of transformers' RoFormer). `max_length` is the longest text that the network is meant to read.
     """
 
     base: Positive = 10000.0
     local_base: Positive | None = None
     scaling: Annotated[LinearScaling | LlamaScaling | None, PartMark("scaling")] = None
     skip_every: Count | None = None
+    values: bool = False
+    max_length: Count = 512
+
+
+@register("positions", "rotary_table")
+@dataclass(frozen=True, kw_only=True)
+class RotaryTable:
+    """`rotary` with angles per position that the checkpoint holds, so that their rounding is kept: those of ESM-2 may have been
+    rounded to half precision in training. New networks have those of `base`."""
+
+    base: Positive = 10000.0
     max_length: Count = 512
 
 
@@ -102,21 +130,56 @@ class FunctionalPositions:
 @dataclass(frozen=True, kw_only=True)
 class Disentangled:
     """A learned vector for each bucket of distances is, in every layer, a key for the queries and a query for the keys (DeBERTa;
-    He et al., 2021, §3.1), through the layer's own maps; scores are divided by √3 more.
+    He et al., 2021, §3.1); with t of these two `terms`, scores are divided by √(1 + t) more.
 
     Distances below half of the `buckets` have one each, in both directions; the others grow up to `max_length`, the longest text
-    that the network is meant to read, and farther ones share the last (ltgoslo/ltg-bert, `make_log_bucket_position`).
+    that the network is meant to read, and farther ones share the last (ltgoslo/ltg-bert, `make_log_bucket_position`). With
+    `buckets: null` every distance below `max_length` has its own (DeBERTa v1). With `beyond` there is one bucket more, for keys
+    `max_length` or more tokens ahead, as in transformers' DeBERTa (the table of microsoft/DeBERTa has that row, too, but from v2
+    on its code never reads it).
+
+    `maps`: the layers map the vectors by their own maps to queries and keys, which are `shared` (v2, v3), or by `own` ones (v1).
+    `norm`: whether a layer norm follows the table. `drop_as`: whether the vectors have the rate of `attention` or of `hidden`
+    states (DeBERTa). `absolute`: learned vectors of positions are also added to the `embeddings`, or to what the last layer reads
+    when it runs again as a `decoder` (DeBERTa's enhanced mask decoder, §3.2): the network then also gives the state `decoded`,
+    after `decoder_steps` runs of that layer, and objectives read it with `read: decoded`.
     """
 
-    buckets: Count = 32
+    buckets: Count | None = 32
     max_length: Count = 512
+    terms: Literal["both", "content_to_position", "position_to_content"] = "both"
+    maps: Literal["shared", "own"] = "shared"
+    norm: bool = True
+    beyond: bool = False
+    drop_as: Literal["attention", "hidden"] = "attention"
+    absolute: Literal["embeddings", "decoder"] | None = None
+    decoder_steps: Count = 2
 
     def __post_init__(self) -> None:
-        if not 4 <= self.buckets < self.max_length:
+        if self.buckets is not None and not 4 <= self.buckets < self.max_length:
             raise RecipeError(
                 f"positions.disentangled: {self.buckets} buckets for texts of {self.max_length} tokens. Give at least 4 buckets, "
                 "and fewer than max_length."
             )
+        if self.beyond and self.buckets is not None and self.buckets % 2:
+            raise RecipeError(
+                f"positions.disentangled: {self.buckets} buckets, and beyond: true. Give an even number, as DeBERTa has."
+            )
+
+    @property
+    def rows(self) -> int:
+        """How many vectors there are."""
+        return 2 * (self.buckets or self.max_length) - 1 + self.beyond
+
+    @property
+    def as_keys(self) -> bool:
+        """Whether the vectors are keys for the queries of tokens."""
+        return self.terms != "position_to_content"
+
+    @property
+    def as_queries(self) -> bool:
+        """Whether the vectors are queries for the keys of tokens."""
+        return self.terms != "content_to_position"
 
 
 @register("positions", "buckets")
@@ -124,11 +187,13 @@ class Disentangled:
 class DistanceBuckets:
     """A learned number for each head and bucket of distances is added to the scores of a stack (T5; Raffel et al., 2020, §2.1).
 
-    Half of the `buckets` of a side are single distances, the others grow up to `farthest`.
+    Half of the `buckets` of a side are single distances, the others grow up to `farthest`. The layers of a stack have the same
+    numbers, or with `shared: false` each its own (umT5; Chung et al., 2023).
     """
 
     buckets: Count = 32
     farthest: Count = 128
+    shared: bool = True
 
 
 @register("positions", "none")
@@ -160,6 +225,7 @@ class PostNorm:
     `embedding`: whether the embeddings have one (GPT's do not), `final`: whether there is one more after the last layer.
     """
 
+    norms_sum: ClassVar[bool] = True
     kind: Norm = "layer"
     epsilon: Positive = 1e-12
     embedding: bool = True
@@ -179,6 +245,7 @@ class PreNorm:
     GPT-BERT after attention, too).
     """
 
+    norms_sum: ClassVar[bool] = False
     kind: Norm = "layer"
     epsilon: Positive = 1e-12
     embedding: bool = False
@@ -193,6 +260,7 @@ class BranchNorm:
     """A norm at the end of each residual branch, before the sum, and one after the last layer (Swin Transformer V2; Liu et al.,
     2022, §3.2; OLMo 2)."""
 
+    norms_sum: ClassVar[bool] = False
     kind: Norm = "rms"
     epsilon: Positive = 1e-6
     embedding: bool = False
@@ -267,7 +335,8 @@ class Band:
 
 @dataclass(frozen=True, kw_only=True)
 class BandedAttention:
-    """Whether the linear maps of attention have biases, and the band that limits what layers see.
+    """Whether the linear maps of attention have biases, or all of them but those to keys (`not_keys`: DeBERTa v1), and the band
+    that limits what layers see.
 
     With `gate`, the heads' outputs are multiplied by GELU of a further map of what the layer reads (ltgoslo/gpt-bert). With
     `norm`, a layer norm without weights stands before the map back (NormFormer; Shleifer et al., 2021, §2; ltgoslo/ltg-bert).
@@ -279,7 +348,7 @@ class BandedAttention:
     they are rotated: each `head` by itself (Qwen3), or `all` heads together (OLMo 2).
     """
 
-    biases: bool = True
+    biases: bool | Literal["not_keys"] = True
     band: Band | None = None
     gate: bool = False
     norm: bool = False
@@ -308,6 +377,20 @@ class Share:
 # ---- embeddings ------------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, kw_only=True)
+class Convolution:
+    """A convolution of what the first layer reads, over `kernel` tokens, is added to what it gives, in front of one more norm
+    (DeBERTa v2's code, `ConvLayer`). `groups` of equal width are convolved apart."""
+
+    kernel: Count = 3
+    activation: Activation | Literal["tanh"] = "gelu"
+    groups: Count = 1
+
+    def __post_init__(self) -> None:
+        if self.kernel % 2 == 0:
+            raise RecipeError(f"convolution.kernel: {self.kernel} tokens have none in the middle. Give an odd number.")
+
+
 @register("embedding", "table")
 @dataclass(frozen=True, kw_only=True)
 class TokenTable:
@@ -315,13 +398,15 @@ class TokenTable:
 
     With `project` there is a map even if the widths are equal (ALBERT's code). `inputs` names further tables of ids and gives
     their sizes: `{language: 15}` reads the field `inputs/language` (XLM). `scaled` multiplies the vectors of tokens by the square
-    root of their width (Vaswani et al., 2017, §3.4; Gemma).
+    root of their width (Vaswani et al., 2017, §3.4; Gemma). A `convolution` of the embeddings joins the output of the first
+    layer; it needs the open order.
     """
 
     width: Width | None = None
     project: bool = False
     inputs: Mapping[str, int] | None = None
     scaled: bool = False
+    convolution: Convolution | None = None
 
 
 @register("embedding", "table_with_labels")
@@ -339,6 +424,17 @@ class TableWithSenses(TokenTable):
 
     senses: str
     tables: Given[Mapping[str, Any] | None] = field(default=None, repr=False, compare=False)
+
+
+@register("embedding", "table_without_masks")
+@dataclass(frozen=True, kw_only=True)
+class TableWithoutMasks(TokenTable):
+    """A `table` in which [MASK] has no vector, as if dropout had hit the token: all other vectors of a text are divided by the
+    share of its tokens that are not masked, and multiplied by the usual one, 1 - `usual` (facebookresearch/esm, `token_dropout`).
+    Only for texts that are read in the open order."""
+
+    usual: BelowOne = 0.12
+    spellings: Given[Sequence[str] | None] = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -393,11 +489,18 @@ def dropouts(dropout: float | Dropouts) -> Dropouts:
 
 @dataclass(frozen=True, kw_only=True)
 class SequenceDropouts(Dropouts):
-    """Also the rate between the two maps of a layer; with `mask: row` all positions of a row drop the same numbers, and all
-    queries the same keys (T5's noise shapes in Mesh TensorFlow)."""
+    """Also the rate between the two maps of a layer, and that behind a final norm (`final`; `hidden` if not given); with
+    `mask: row` all positions of a row drop the same numbers, and all queries the same keys (T5's noise shapes in Mesh
+    TensorFlow)."""
 
     inner: BelowOne = 0.0
+    final: BelowOne | None = None
     mask: Literal["position", "row"] = "position"
+
+    @property
+    def of_final(self) -> float:
+        """The rate behind a final norm."""
+        return self.hidden if self.final is None else self.final
 
 
 @dataclass(frozen=True, kw_only=True)

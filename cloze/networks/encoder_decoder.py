@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
@@ -23,7 +23,7 @@ from cloze.networks.blocks.inputs.embeddings import Embeddings, add_positions, p
 from cloze.networks.blocks.layer import Layer
 from cloze.networks.blocks.norm import make_norm
 from cloze.networks.blocks.positions.buckets import Bias, Buckets
-from cloze.networks.blocks.positions.relation import NONE
+from cloze.networks.blocks.positions.relation import NONE, Relation
 from cloze.networks.blocks.positions.sinusoid import FixedTable
 from cloze.networks.blocks.projections import Across, StackedProjections
 from cloze.networks.blocks.recurrence.locked import LockedDropout
@@ -62,17 +62,18 @@ class SequenceCache(Cache):
 class Coder(nn.Module):
     """An encoder or a decoder: layers, and what stands before the first and behind the last: positions, norms, dropout.
 
-    `norms` are the one of the embeddings and the one behind the last layer; `dropout` is called once for each place.
+    `norms` and `dropouts` are those of the embeddings and those behind the last layer. `buckets` are the same for all layers, or
+    a list with those of each.
     """
 
     def __init__(
-        self, layers: Sequence[Layer], *, positions: nn.Embedding | FixedTable | None, buckets: Buckets | None,
-        norms: tuple[nn.Module | None, nn.Module | None], dropout: Callable[[], Dropout],
+        self, layers: Sequence[Layer], *, positions: nn.Embedding | FixedTable | None, buckets: Buckets | nn.ModuleList | None,
+        norms: tuple[nn.Module | None, nn.Module | None], dropouts: tuple[Dropout, Dropout],
     ) -> None:
         super().__init__()
         self.positions, self.buckets, (self.embedding_norm, self.norm) = positions, buckets, norms
         self.layers: Sequence[Layer] = nn.ModuleList(layers)  # type: ignore[assignment]
-        self.embedding_dropout, self.final_dropout = dropout(), dropout()
+        self.embedding_dropout, self.final_dropout = dropouts
         self.around = nn.ModuleList()  # objects that every pass calls
 
     def forward(
@@ -89,12 +90,12 @@ class Coder(nn.Module):
         x = add_positions(vectors, self.positions, position_ids, past)
         x = self.embedding_dropout(residual_dtype(x if self.embedding_norm is None else self.embedding_norm(x)))
         seen = visibility(order, block, length=length, past=past, device=x.device)
-        relation = NONE if self.buckets is None else Bias(self.buckets(length, past))
         rows, record, crossing = _real(block, x, cache), AttentionRecord.of(want, prefix), None
         caches, sources = (None, None) if cache is None else (cache.layers, cache.source)
         number, across = len(self.layers), None
-        inputs = AttentionInputs(seen, relation, rows=rows, further=further)
-        inputs_by_layer = each_layer([inputs] * number, caches=caches, gates=gates[0], record=record)
+        relations = self._relations(length, past)
+        attention_inputs = [AttentionInputs(seen, relation, rows=rows, further=further) for relation in relations]
+        inputs_by_layer = each_layer(attention_inputs, caches=caches, gates=gates[0], record=record)
         if source is not None:
             crossing = AttentionRecord.of(want, "crossing_")
             inputs = replace(source, rows=rows, further=further)
@@ -109,6 +110,13 @@ class Coder(nn.Module):
         if f"{prefix}layers" in want:
             states[f"{prefix}layers"] = torch.stack([*passed[:-1], hidden])
         return hidden, states
+
+    def _relations(self, length: int, past: int) -> Sequence[Relation]:
+        """What joins the scores of each layer."""
+        number = len(self.layers)
+        if isinstance(self.buckets, nn.ModuleList):
+            return [Bias(buckets(length, past)) for buckets in self.buckets]
+        return [NONE if self.buckets is None else Bias(self.buckets(length, past))] * number
 
 
 @register("network", "encoder_decoder")
@@ -187,9 +195,10 @@ class EncoderDecoder(Network):
             ]
             table, buckets = position_table(positions, width), None
             if isinstance(positions, choices.DistanceBuckets):
-                buckets = Buckets(heads=heads, both=not across, buckets=positions.buckets, farthest=positions.farthest)
+                buckets = _buckets(positions, heads=heads, both=not across, layers=number)
             norms = make() if norm.embedding else None, make() if norm.final else None
-            return Coder(stacked, positions=table, buckets=buckets, norms=norms, dropout=hidden_dropout)
+            around = hidden_dropout(), kind(rates.of_final, clock)
+            return Coder(stacked, positions=table, buckets=buckets, norms=norms, dropouts=around)
 
         self.encoder = stack(layers, across=False)
         self.decoder = stack(layers if decoder_layers is None else decoder_layers, across=True)
@@ -303,6 +312,12 @@ class EncoderDecoder(Network):
             counted.add_branches(branch)
 
 
+def _buckets(positions: choices.DistanceBuckets, *, heads: int, both: bool, layers: int) -> Buckets | nn.ModuleList:
+    """The buckets of a stack: one table, or one for each layer."""
+    make = partial(Buckets, heads=heads, both=both, buckets=positions.buckets, farthest=positions.farthest)
+    return make() if positions.shared else nn.ModuleList(make() for _ in range(layers))
+
+
 def _reads_decoder(want: frozenset[str]) -> bool:
     """Whether some of the wanted states are the decoder's."""
     return any(name == "summary" or name.startswith(("decoder_", "crossing_")) for name in want)
@@ -329,8 +344,9 @@ def initialise_t5(network: EncoderDecoder) -> None:
     narrow, inner = network.width**-0.5, network.inner**-0.5
     draw(network.embeddings.tokens.weight, "normal", 1.0)
     for stack in network.encoder_and_decoder:
-        if stack.buckets is not None:
-            draw(stack.buckets.table.weight, "normal", narrow)
+        for buckets in () if stack.buckets is None else stack.buckets.modules():
+            if isinstance(buckets, Buckets):
+                draw(buckets.table.weight, "normal", narrow)
         for layer in stack.layers:
             for attention, reads, asks in (
                 (layer.attention, "projections", "projections"), (layer.crossing, "memory", "query"),

@@ -63,6 +63,11 @@ def spell_vocabulary(spellings: Sequence[str], per_word: int = 50) -> Characters
     return characters
 
 
+def mask_ids(spellings: Sequence[str] | None) -> list[int]:
+    """The ids of [MASK]; none where spellings are not known."""
+    return [number for number, spelling in enumerate(spellings or ()) if _MARKS.get(spelling) == MASKED]
+
+
 def unknown_id(spellings: Sequence[str] | None) -> int:
     """The id that stands for every word without one; 1, as tokenizers of words number it, where spellings are not known."""
     return next((number for number, spelling in enumerate(spellings or ()) if spelling in _UNKNOWN), 1)

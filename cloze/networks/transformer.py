@@ -18,6 +18,7 @@ from cloze.bounds import BelowOne, Depth, Natural, Width
 from cloze.errors import RecipeError
 from cloze.networks import choices
 from cloze.networks.blocks.attention import Attention, AttentionRecord
+from cloze.networks.blocks.convolution import ConvolvedInput, InputConvolution
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.feed_forward import feed_forward_of
 from cloze.networks.blocks.hooks import LayerHook
@@ -25,22 +26,33 @@ from cloze.networks.blocks.initial import attend_to_offsets, initialise, initial
 from cloze.networks.blocks.inputs.characters import Characters
 from cloze.networks.blocks.inputs.embeddings import Embeddings, residual_dtype
 from cloze.networks.blocks.inputs.senses import sense_vectors
+from cloze.networks.blocks.inputs.without_masks import WithoutMasks
 from cloze.networks.blocks.layer import Layer
-from cloze.networks.blocks.layer_inputs import LayerInputs
+from cloze.networks.blocks.layer_inputs import LayerInputs, make_positions
+from cloze.networks.blocks.mask_decoder import MaskDecoder
 from cloze.networks.blocks.norm import QueryKeyNorm, make_norm
-from cloze.networks.blocks.positions.disentangled import DistanceVectors
+from cloze.networks.blocks.positions.disentangled import DistanceVectors, distance_maps
 from cloze.networks.blocks.positions.distances import StepDropout
 from cloze.networks.blocks.selected import Selected
 from cloze.networks.blocks.stack import Cache, Stack, each_layer
 from cloze.networks.blocks.visibility import AnyOrder
 from cloze.networks.clock import Clock
-from cloze.networks.cost import Operations, SequenceSize, is_trained
-from cloze.networks.network import Network, StateKind, attention_kinds, named_sizes, reading_kinds, reading_states
+from cloze.networks.cost import Operations, SequenceSize
+from cloze.networks.network import (
+    Network,
+    StateKind,
+    attention_kinds,
+    named_sizes,
+    reading_kinds,
+    reading_states,
+    require_order,
+)
+from cloze.networks.spelling import mask_ids
 from cloze.registry import Given, PartMark, register
 
 PositionKinds = Annotated[
-    choices.LearnedPositions | choices.Sinusoid | choices.Rotary | choices.FunctionalPositions | choices.Disentangled
-    | choices.NoPositions,
+    choices.LearnedPositions | choices.LearnedWithBuckets | choices.Sinusoid | choices.Rotary | choices.RotaryTable
+    | choices.FunctionalPositions | choices.Disentangled | choices.NoPositions,
     PartMark("positions"),
 ]
 Embedding = Annotated[choices.TokenTable | Characters, PartMark("embedding")]
@@ -97,7 +109,8 @@ class Transformer(Network):
         self.width, self.vocab_size, self.heads, self.clock = width, vocab_size, heads, clock
         self.inner, self.initial = feed_forward.inner or 4 * width, initial
         self.max_length = None if isinstance(positions, choices.NoPositions) else positions.max_length
-        self.unlimited = isinstance(positions, choices.FunctionalPositions | choices.Disentangled)
+        far = positions if isinstance(positions, choices.Disentangled) else None
+        self.unlimited = isinstance(positions, choices.FunctionalPositions) or (far is not None and far.absolute is None)
         self.rates = rates = choices.dropouts(dropout)
         table = embedding if isinstance(embedding, choices.TokenTable) else choices.TokenTable()
         self.embedding_width, self.inputs = table.width or width, table.inputs or {}
@@ -110,21 +123,26 @@ class Transformer(Network):
             scale=self.embedding_width**0.5 if table.scaled else 1.0,
             characters=embedding if isinstance(embedding, Characters) else None,
             senses=sense_vectors(table, vocab_size, self.embedding_width) if isinstance(table, choices.TableWithSenses) else None,
+            without_masks=WithoutMasks(mask_ids(table.spellings), table.usual)
+            if isinstance(table, choices.TableWithoutMasks) else None,
         )
         self.embedding_dropout = Dropout(rates.hidden, clock)
         projects = self.embedding_width != width or table.project
         self.project = nn.Linear(self.embedding_width, width) if projects else None
-        by_distance = isinstance(positions, choices.Disentangled)
-        self.distances = DistanceVectors(positions, width, norm.epsilon) if isinstance(positions, choices.Disentangled) else None
+        self.distances = make_positions(positions, width=width, heads=heads, epsilon=norm.epsilon)
 
         def attending() -> Attention:
+            learned: dict[str, nn.Module | nn.Parameter] = {}
+            if far is not None:
+                rate = rates.hidden if far.drop_as == "hidden" else rates.of_attention
+                learned = {"distance_dropout": StepDropout(rate, clock)}
+                learned |= distance_maps(far, width=width, inside=head_width * heads, biases=attention.biases)
             return Attention(
                 width=width, heads=heads, head_width=attention.head_width, dropout=Dropout(rates.of_attention, clock),
                 bias=attention.biases, output_bias=attention.output_bias, key_value_heads=attention.key_value_heads,
                 gated=attention.gate, norm_epsilon=norm.epsilon if attention.norm else None,
-                query_key_norm=query_key_norm(attention, norm),
-                scale=(3 * head_width) ** -0.5 if by_distance else None,
-                learned={"distance_dropout": StepDropout(rates.of_attention, clock)} if by_distance else None,
+                query_key_norm=query_key_norm(attention, norm), learned=learned,
+                scale=None if far is None else ((1 + far.as_keys + far.as_queries) * head_width) ** -0.5,
             )
 
         self.layers: Sequence[Layer] = nn.ModuleList(  # type: ignore[assignment]
@@ -137,6 +155,13 @@ class Transformer(Network):
         )
         if share is not None:
             share_weights(self.layers, share)
+        self.convolution = None
+        if table.convolution is not None:
+            self.convolution = InputConvolution(table.convolution, width, norm.epsilon, Dropout(rates.hidden, clock))
+        self.mask_decoder: MaskDecoder | None = None
+        if far is not None and far.absolute == "decoder":
+            self.mask_decoder = MaskDecoder(steps=far.decoder_steps, max_length=far.max_length, width=width)
+            self.gives = {**self.gives, "decoded": StateKind("B L D", "order")}
         self.around = nn.ModuleList()  # objects that the stack calls in every pass, such as adapters
         self.norm = make_norm(norm.kind, width, norm.epsilon) if norm.final else None
         optional = {"order", "block", "visible", "summaries", "vectors"} | {f"inputs/{name}" for name in self.inputs}
@@ -188,14 +213,25 @@ class Transformer(Network):
             ),
             caches=None if cache is None else cache.layers, gates=gates, record=record,
         )
-        x = self.embeddings(tokens, position_ids, segments, vectors, inputs, characters)
+        x = self.embeddings(tokens, position_ids, segments, vectors, inputs, characters, block, order)
         x = residual_dtype(self.embedding_dropout(x))
         x = x if self.project is None else self.project(x)
-        stack = Stack(self.layers, inputs_by_layer, [*self.around, *layer_hooks])
+        hooks = [*self.around, *layer_hooks]
+        if self.convolution is not None:
+            require_order("a transformer with a convolution", order, "open")
+            hooks.append(ConvolvedInput(self.convolution, block, self.layers))
+        stack = Stack(self.layers, inputs_by_layer, hooks)
         selected = self._read_tokens(tokens, want, positions, summaries) if stack.per_token and record is None else None
-        passed = stack.run(x, selected=selected)
-        hidden = self.finish(passed[-1])
-        states = reading_states(want, hidden if selected is None else selected.put_back(hidden), passed, summaries)
+        decoder = self.mask_decoder if "decoded" in want else None
+        unread = decoder is not None and record is None and not want & {"hidden", "summary", "layers"}
+        passed = stack.run(x, selected=selected, unread=unread)
+        states: dict[str, Tensor] = {}
+        if not unread:
+            hidden = self.finish(passed[-1])
+            states = reading_states(want, hidden if selected is None else selected.put_back(hidden), passed, summaries)
+        if decoder is not None:
+            read = passed[-1] if unread else passed[-2]
+            states["decoded"] = self.finish(decoder(read, self.layers[-1], inputs_by_layer[-1], position_ids))
         return states if record is None else {**states, **record.stacked()}
 
     @property
@@ -225,7 +261,13 @@ class Transformer(Network):
         A band masks tokens but saves no products: every layer multiplies all queries with all keys of a row.
         """
         counted.add(size, self.embeddings, self.project)
-        self.count_layers(counted, size)
+        if self.mask_decoder is None or "decoded" not in counted.want:
+            self.count_layers(counted, size)
+            return
+        last = len(self.layers) - 1
+        once = 1 if counted.want & {"hidden", "summary", "layers"} else 0
+        for number in [*range(last), *[last] * (once + self.mask_decoder.steps)]:
+            self.count_layer(counted, number, size)
 
     def rotate_by(self, positions: Any) -> None:
         """Turn queries and keys by other bases from now on, where positions are rotary."""
@@ -234,14 +276,12 @@ class Transformer(Network):
 
     def count_layer(self, counted: Operations, number: int, size: SequenceSize) -> None:
         """Also the vectors of distances, which are not trained where they are functions."""
-        where, inside = self.layer_inputs.positions, self.layers[number].attention.inner_width
-        if self.distances is not None:  # they meet a layer's maps, its queries and its keys
-            rows, vectors = self.distances.table.num_embeddings, counted.branch(needs_grad=is_trained(self.distances))
-            maps = self.layers[number].attention.projections
-            vectors.add_weight_products(rows * 2 * inside * self.width, trained=is_trained(maps))
-            counted.add_branches(vectors)
-            counted.add_row_products(2 * size.tokens * rows * inside)
+        where = self.layer_inputs.positions
+        if isinstance(self.distances, DistanceVectors):
+            self.distances.count_in(self.layers[number].attention, counted, size)
         super().count_layer(counted, number, size)
+        if number == 0 and self.convolution is not None:
+            counted.add(size, self.convolution)
         if isinstance(where, choices.FunctionalPositions):
             counted.add_frozen_products(size.tokens * 2 * self.width * (2 * where.limit + 1))
 
@@ -257,6 +297,8 @@ def check_attention(attention: choices.BandedAttention, *, heads: int, positions
     fewer = attention.key_value_heads
     if fewer is None:
         return
+    if attention.biases == "not_keys":
+        raise RecipeError("transformer.attention: biases: not_keys needs as many heads of keys as of queries.")
     if heads % fewer:
         raise RecipeError(
             f"transformer.attention: {fewer} heads of keys and values cannot be shared evenly by {heads} heads of queries. "

@@ -145,7 +145,8 @@ def _both(reader: Reader, head: Any, text: str, other: str | None, length: int |
         other = str(reader.tokenizer.decode(target))
         record.remarks.append("The second text is what the network writes for the first one.")
     else:
-        target, cut = form.target(_ids(reader, other or ""), most=length)
+        other_ids = np.asarray(reader.tokenizer.targets.encode_template(other or "").ids, np.int32)
+        target, cut = form.target(other_ids, most=length)
         record.cut(cut, "second text")
     target = target if len(target) else np.array([start_id(reader)], np.int32)
     record.add(_shown(reader, "source", source.ids, source.part))

@@ -42,7 +42,7 @@ def diff(left: Recipe, right: Recipe) -> list[ValueDifference]:
     Edits, objectives and passes are matched by name, so an edit that only moved or was left out is one line.
     """
     changes: list[ValueDifference] = []
-    for name in ("texts", "sources", "networks", "tie", "reading"):
+    for name in ("texts", "sources", "networks", "tie", "tie_detached", "reading"):
         changes += _compare(name, vars(left)[name], vars(right)[name])
     if list(left.entries) == list(right.entries) == ["main"]:
         changes += _entry("", left.entries["main"], right.entries["main"])

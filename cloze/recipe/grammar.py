@@ -66,6 +66,7 @@ RECIPE: Arguments = {
     "tables": Argument.of_named_parts("table", {}),
     "networks": Argument(dict[str, Any]),  # a part each, with the keys of `NETWORK` next to it
     "tie": Argument(list[list[str]], ()),
+    "tie_detached": Argument(list[list[str]], ()),
     "reading": Argument(Reading),
     **{key: ENTRY[key] for key in ("order", "exercise", "passes", "objectives")},
     "mixture": Argument(dict[str, Any], {}),  # of `ENTRY`
@@ -77,7 +78,7 @@ RECIPE: Arguments = {
     "stages": Argument(dict[str, Any], {}),  # of the keys of a recipe
 }
 #: The keys that hold a plain value each, all of them optional but `name`.
-VALUES: Arguments = {key: RECIPE[key] for key in ("name", "paper", "notes", "tie", "mixing", "export")}
+VALUES: Arguments = {key: RECIPE[key] for key in ("name", "paper", "notes", "tie", "tie_detached", "mixing", "export")}
 #: Every key that a recipe may have, with the short forms.
 KEYS = tuple(key for plural in RECIPE for key in (plural, *(short for short, long in SINGULAR.items() if long == plural)))
 #: Arguments that recipes read themselves and do not pass to the builder of a part.

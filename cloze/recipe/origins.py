@@ -221,7 +221,7 @@ def borrowed(recipe: Recipe) -> frozenset[str]:
 
     The exported network may have trained heads. Any other network with trained heads is not borrowed: its folder must hold them.
     """
-    tied = {member.partition(".")[0] for group in recipe.tie for member in group}
+    tied = {member.partition(".")[0] for group in (*recipe.tie, *recipe.tie_detached) for member in group}
     frozen = frozen_heads(recipe)
     taught = {
         pass_.network for entry in recipe.entries.values() for pass_, spec in entry.objectives()

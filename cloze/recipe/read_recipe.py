@@ -92,7 +92,8 @@ def recipe_of(root: Node, faults: Faults) -> Recipe | None:
                        f"Write `export:` with one of {', '.join(networks)}.")
     return Recipe(
         name=top["name"], paper=top["paper"], notes=top["notes"], texts=texts, sources=sources, tables=tables,  # type: ignore[arg-type]
-        networks=networks, tie=tuple(tuple(group) for group in top["tie"]), reading=reading,  # type: ignore[arg-type]
+        networks=networks, tie=tuple(tuple(group) for group in top["tie"]),
+        tie_detached=tuple(tuple(group) for group in top["tie_detached"]), reading=reading,  # type: ignore[arg-type]
         entries={name: _with_widths(entry, networks) for name, entry in entries.items()},  # type: ignore[arg-type]
         mixing=top["mixing"], schedule=schedule, training=training, export=export, task=task,
     )

@@ -288,6 +288,7 @@ class Recipe:
     tables: Mapping[str, PartSpec]
     networks: Mapping[str, NetworkSpec]
     tie: tuple[tuple[str, ...], ...]
+    tie_detached: tuple[tuple[str, ...], ...]
     reading: Reading
     entries: Mapping[str, EntrySpec]
     mixing: Mixing
@@ -330,6 +331,8 @@ class Recipe:
             data["tables"] = as_plain_data(self.tables)
         data["networks"] = {name: _network(network) for name, network in self.networks.items()}
         data["tie"] = as_plain_data(self.tie)
+        if self.tie_detached:
+            data["tie_detached"] = as_plain_data(self.tie_detached)
         if self.reading.single != OWN:
             reading = as_plain_data(vars(self.reading))
             data["reading"] = {key: value for key, value in reading.items() if key != "max_length" or value is not None}

@@ -195,14 +195,16 @@ def _check_heads(recipe: Recipe, faults: Faults) -> None:
 
 
 def _check_ties(recipe: Recipe, report: Report) -> None:
-    for index, group in enumerate(recipe.tie):
+    ties = {"tie": recipe.tie, "tie_detached": recipe.tie_detached}
+    groups = {f"{key}[{index}]": group for key, groups in ties.items() for index, group in enumerate(groups)}
+    for path, group in groups.items():
         if len(group) < 2:
-            report(f"tie[{index}]", "ties one thing; a tie joins two or more.",
+            report(path, "ties one thing; a tie joins two or more.",
                        "For example `tie: [[generator.embeddings, discriminator.embeddings]]`.")
         for member in group:
             owner, dot, _ = member.partition(".")
             if not dot or owner not in recipe.networks:
-                report(f"tie[{index}]", f"{member!r} does not begin with the name of a network.",
+                report(path, f"{member!r} does not begin with the name of a network.",
                            propose(owner, recipe.networks))
 
 

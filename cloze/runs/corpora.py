@@ -13,6 +13,7 @@ from typing import Any
 from cloze.budget.fit_text import advise_on_unknown, require_words_apart, sample_for
 from cloze.checkpoint.inputs import TextRecord, difference, marks_of, require_read_alike, require_text_unchanged, store_digest
 from cloze.corpus import Store
+from cloze.corpus.readers.hub_tables import local_tables
 from cloze.corpus.stores.build import Progress, build_store, corpus_files, train_tokenizer_from
 from cloze.errors import CorpusError, RecipeError, Say
 from cloze.processes import rank
@@ -100,6 +101,7 @@ def tokenizer_of_texts(
     recipe: Recipe, spec: PartSpec, paths: Sequence[str], folder: Path, *, seed: int, run: Path | None, report: Say
 ) -> Tokenizer | None:
     """A tokenizer trained on the texts of a source that builds its own store; None if it has none, or a store already."""
+    paths = local_tables(paths)
     if len(paths) == 1 and Store.is_store(paths[0]) or "main" not in recipe.texts:
         return None
     if run is not None and Store.is_store(folder / "store"):
@@ -138,6 +140,7 @@ def open_own(
 ) -> tuple[Store, Tokenizer]:
     """The store of labelled text or of triples, as its source reads them, and its tokenizer. A path to a store is opened; files
     are built into `folder/store`. `base` is the store of the training part, whose classes and vocabulary are used."""
+    paths = local_tables(paths)
     if len(paths) == 1 and Store.is_store(paths[0]):
         store = Store.open(paths[0])
         if tokenizer is not None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, ParamSpec, TypeVar, g
 
 import typer
 
+from cloze.corpus.readers.hub_tables import with_dataset_names
 from cloze.errors import Say, TaskError
 from cloze.hub import local_folder, name_of
 
@@ -329,7 +330,8 @@ class FinetuneOptions:
         )
         words += ["--seeds", ",".join(map(str, self.seeds))] if tuple(self.seeds) != (1,) else []
         words += words_of(self, "test") + ([] if self.baselines else ["--no-baselines"])
-        return (*words, *words_of(self, "mix_ngrams", "keep_checkpoints"), "--out", str(self.out))
+        words += words_of(self, "mix_ngrams", "keep_checkpoints")
+        return (*map(with_dataset_names, words), "--out", str(self.out))
 
 
 def _bound(binds: Sequence[str]) -> BoundCheckpoints:

@@ -14,6 +14,7 @@ from cloze.checkpoint.build import build_part
 from cloze.checkpoint.checks.check import check_recipe
 from cloze.corpus import Store
 from cloze.corpus.readers.formats import with_column
+from cloze.corpus.readers.hub_datasets import is_dataset
 from cloze.corpus.shards.place import is_address
 from cloze.corpus.shards.remote import ShardCache, local_store
 from cloze.errors import BudgetError, CheckpointError, CorpusError, RecipeError, Say, propose
@@ -111,7 +112,7 @@ def _was_fitted(out: Path) -> bool:
 
 def _local_path(path: str, cache: ShardCache) -> str:
     """The path itself; for a remote store, the local folder through which it is read."""
-    return str(local_store(path, cache)) if is_address(path) else path
+    return str(local_store(path, cache)) if is_address(path) and not is_dataset(path) else path
 
 
 def _path(value: Any) -> str:

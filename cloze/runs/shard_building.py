@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from cloze.atomic import whole_file, whole_folder
+from cloze.corpus.readers.files import absolute
+from cloze.corpus.readers.hub_datasets import is_dataset
 from cloze.corpus.shards.build_tasks import TASKS, as_plain, build_task, encoder, from_plain, record_of, tasks_of
 from cloze.corpus.shards.manifest import write_manifest
 from cloze.corpus.stores.encode import BlockEncoder
@@ -99,7 +101,8 @@ class Building:
         files = dict.fromkeys(piece["path"] for task in tasks for piece in task)
         plan = {
             "tokenizer": tokenizer.hash, "tokens": tokens, "format": format, "recipe": recipe, "words": words,
-            "annotate": list(annotate), "files": {path: Path(path).stat().st_size for path in files}, "tasks": tasks,
+            "annotate": list(annotate), "tasks": tasks,
+            "files": {path: None if is_dataset(path) else Path(path).stat().st_size for path in files},
         }
         building = cls(out, _absolute(json.loads(json.dumps(plan))), encode)
         old = cls.read(out)
@@ -218,8 +221,8 @@ class Building:
 
 def _absolute(plan: Mapping[str, Any]) -> dict[str, Any]:
     """A plan whose files are named by absolute paths, so that it holds in any folder and for any worker."""
-    tasks = [[{**piece, "path": os.path.abspath(piece["path"])} for piece in task] for task in plan["tasks"]]
-    files = {os.path.abspath(path): size for path, size in plan["files"].items()}
+    tasks = [[{**piece, "path": absolute(piece["path"])} for piece in task] for task in plan["tasks"]]
+    files = {absolute(path): size for path, size in plan["files"].items()}
     recipe, words = plan["recipe"], plan["words"]
     return {
         **plan, "files": files, "tasks": tasks, "annotate": [_with_file(annotator) for annotator in plan["annotate"]],

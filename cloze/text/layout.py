@@ -9,7 +9,8 @@ PreTrainedTokenizerFast, which uses the file unchanged.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 from weakref import WeakValueDictionary
@@ -19,8 +20,9 @@ import tokenizers
 from cloze.errors import CheckpointError, ClozeError, RecipeError
 from cloze.text.apart import read_segmenter, write_segmenter
 from cloze.text.joins import PHRASES, Joins, read_joins
+from cloze.text.marian import MARIAN_FILES, read_marian
 from cloze.text.old_layouts import OLD_FILES, read_json_object, read_old_layout, read_settings, unreadable, with_added
-from cloze.text.roles import CONFIG_KEYS, guess_literals
+from cloze.text.roles import CONFIG_KEYS, LANGUAGE_ROLES, guess_literals
 from cloze.text.segment import Segmenter
 
 T = TypeVar("T", bound="Described")
@@ -41,7 +43,10 @@ class Described(Protocol):
     def segmenter(self) -> Segmenter | None: ...
     @property
     def joins(self) -> Joins | None: ...
+    @property
+    def targets(self) -> Any: ...
     def role(self, name: str) -> int: ...
+    def with_targets(self, targets: Any) -> Any: ...
 
 
 BERT_LIKE = ("BertTokenizer", "ElectraTokenizer")
@@ -92,6 +97,8 @@ def write_folder(
         config["model_input_names"] = ["input_ids", "attention_mask"]
     folder.mkdir(parents=True, exist_ok=True)
     _write_json(folder / "tokenizer.json", data)
+    if tokenizer.targets is not tokenizer:
+        _write_json(folder / TARGETS, json.loads(tokenizer.targets.description))
     _write_json(folder / "tokenizer_config.json", config)
     if tokenizer.segmenter is not None:
         write_segmenter(tokenizer.segmenter, folder)
@@ -99,8 +106,13 @@ def write_folder(
         tokenizer.joins.write(folder)
 
 
+#: cloze's own: the tokenizer of what is written for a text, if it is another.
+TARGETS = "target_tokenizer.json"
 #: Every file from which a tokenizer is read.
-_FILES = ("tokenizer.json", "tokenizer_config.json", *OLD_FILES, "segmenter.json", "segmenter.txt", PHRASES)
+_FILES = (
+    "tokenizer.json", "tokenizer_config.json", *OLD_FILES, *MARIAN_FILES, "segmenter.json", "segmenter.txt", PHRASES, TARGETS,
+)  # fmt: skip
+_IDEOGRAPH = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002fa1f]")
 _in_use: WeakValueDictionary[tuple[Any, ...], Any] = WeakValueDictionary()
 
 
@@ -120,9 +132,11 @@ def read_folder(folder: Path, make: Callable[[str, Mapping[str, str], Segmenter 
 
 
 def _read(folder: Path, make: Callable[[str, Mapping[str, str], Segmenter | None, Joins | None], T]) -> T:
-    settings = read_settings(folder)
+    settings, targets = read_settings(folder), read_json_object(folder / TARGETS)
     if (folder / "tokenizer.json").is_file():
         data = _whole(folder, settings)
+    elif all((folder / name).is_file() for name in MARIAN_FILES):
+        data, targets = read_marian(folder, settings)
     elif (old := read_old_layout(folder, settings)) is not None:
         data, usual = old
         settings = {**{CONFIG_KEYS[role]: literal for role, literal in usual.items() if role in CONFIG_KEYS}, **settings}
@@ -131,9 +145,12 @@ def _read(folder: Path, make: Callable[[str, Mapping[str, str], Segmenter | None
             f"{folder}: no tokenizer here; expected tokenizer.json, vocab.txt, vocab.json and merges.txt, or a model of "
             "sentencepiece such as spiece.model."
         )
+    if _asks_jieba(folder, settings):
+        data = _for_jieba(folder / ("tokenizer.json" if (folder / "tokenizer.json").is_file() else "vocab.txt"), data)
     try:
         literals = _literals(data, settings)
-        return make(json.dumps(data), literals, read_segmenter(folder), read_joins(folder))
+        tokenizer = make(json.dumps(data), literals, read_segmenter(folder), read_joins(folder))
+        return tokenizer.with_targets(make(json.dumps(targets), literals, None, None)) if targets else tokenizer
     except ClozeError:
         raise
     except Exception as problem:  # `tokenizers` raises bare Exception for a damaged file
@@ -267,25 +284,57 @@ def _literals(data: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, s
     """role → literal, from the configuration, or else guessed from literals in the vocabulary."""
     vocabulary = data["model"]["vocab"]
     pieces = {p[0] if isinstance(p, list) else p for p in vocabulary} | {t["content"] for t in data["added_tokens"]}
+    special = {token["content"] for token in data["added_tokens"]}
     literals: dict[str, str] = {}
     for role, key in CONFIG_KEYS.items():
         value = config.get(key)
         literal = value.get("content") if isinstance(value, dict) else value
+        if role in LANGUAGE_ROLES:
+            literal = language_token(literal, special)
         if isinstance(literal, str) and literal in pieces:
             literals[role] = literal
     ours = config.get(_OUR_ROLES)
     our_literals = ours if isinstance(ours, dict) else {"[EOD]": "<eod>", "[EOP]": "<eop>"}
-    special = {token["content"] for token in data["added_tokens"]}
     literals.update({role: literal for role, literal in our_literals.items() if literal in special})
     guessed = guess_literals(pieces)
-    if not literals:
-        return guessed
+    if not literals.keys() - set(LANGUAGE_ROLES):
+        return {**guessed, **literals}
     # GPT-2's own files name three roles; its only literal also serves as padding.
     if len(set(literals.values())) == 1:
         return {**guessed, **literals}
     # Llama's files name nothing to pad with; rows are padded with a token that no text has.
     spare = literals.get("[EOS]", literals.get("[UNK]"))
     return literals if spare is None or "[PAD]" in literals else {**literals, "[PAD]": spare}
+
+
+def _asks_jieba(folder: Path, config: Mapping[str, Any]) -> bool:
+    """Whether transformers would cut Chinese words with jieba: RoFormer's tokenizer, by default that of a RoFormer."""
+    name = config.get("tokenizer_class")
+    return name in ("RoFormerTokenizer", "RoFormerTokenizerFast") or (
+        name is None and read_json_object(folder / "config.json").get("model_type") == "roformer"
+    )
+
+
+def _for_jieba(path: Path, data: dict[str, Any]) -> dict[str, Any]:
+    """RoFormer's tokenizer for a vocabulary in which every Chinese piece is one ideograph, so that words do not matter: what is
+    no Latin letter or digit stands alone, whatever tokenizer.json says.
+
+    Differs: words with signs in jieba's dictionary, such as c++, are cut at the signs.
+    """
+    words = [piece for piece in data["model"]["vocab"] if len(piece.removeprefix("##")) > 1 and _IDEOGRAPH.search(piece)]
+    if words:
+        raise CheckpointError(
+            f"{path}: {len(words):,} pieces are Chinese words, such as {words[0]!r}. transformers' RoFormerTokenizer finds words "
+            "with rjieba, which cloze does not, so its ids would differ.\n"
+            "  Use a RoFormer of characters, whose Chinese pieces are single ideographs."
+        )
+    alone = {"type": "Split", "pattern": {"Regex": r"[a-zA-Z0-9]+|[^\sa-zA-Z0-9]"}, "behavior": "Isolated", "invert": False}
+    return {**data, "pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, alone]}}
+
+
+def language_token(language: Any, tokens: Container[str]) -> str | None:
+    """The token of a language that is called `fr_XX`, or `fr` where tokens are `__fr__` (M2M-100); None if there is none."""
+    return next((token for token in (language, f"__{language}__") if token in tokens), None)
 
 
 def _write_json(path: Path, data: Mapping[str, Any]) -> None:

@@ -7,6 +7,7 @@ is that of the `model_type`. A class that cuts texts in a way of its own is refu
 from __future__ import annotations
 
 import json
+import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -16,7 +17,7 @@ import tokenizers
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 
 from cloze.errors import CheckpointError, ClozeError
-from cloze.text.roles import CONFIG_KEYS, XLM_LITERALS, guess_literals
+from cloze.text.roles import CONFIG_KEYS, ESM_LITERALS, XLM_LITERALS, guess_literals
 from cloze.text.sentencepiece import CLASS_OF, FAMILIES, FILES, describe
 from cloze.untrusted import parse_json, read_small
 
@@ -30,7 +31,7 @@ _WORD_LISTS = (
     "BertTokenizer", "ElectraTokenizer", "DistilBertTokenizer", "MobileBertTokenizer", "LxmertTokenizer", "ConvBertTokenizer",
     "SqueezeBertTokenizer", "MPNetTokenizer", "ErnieTokenizer", "NezhaTokenizer", "LayoutLMTokenizer", "FunnelTokenizer",
     "DPRContextEncoderTokenizer", "DPRQuestionEncoderTokenizer", "DPRReaderTokenizer", "RetriBertTokenizer", "RealmTokenizer",
-    "SplinterTokenizer",
+    "SplinterTokenizer", "RoFormerTokenizer", "EsmTokenizer",
 )  # fmt: skip
 _BYTE_LEVEL = (
     "GPT2Tokenizer", "RobertaTokenizer", "BartTokenizer", "LongformerTokenizer", "LEDTokenizer", "MvpTokenizer",
@@ -190,6 +191,8 @@ def _from_word_list(path: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
     """BERT's first layout: one piece per line, the line number is the id; lower-casing by default."""
     with path.open(encoding="utf-8") as lines:  # str.splitlines also cuts at U+2028, which is a piece of Chinese vocabularies
         pieces = {line.removesuffix("\n"): number for number, line in enumerate(lines)}
+    if pieces.keys() >= set(ESM_LITERALS.values()):
+        return _from_letters(pieces)
     if "do_lower_case" not in settings and (cased := [piece for piece in pieces if _is_cased(piece)]):
         warnings.warn(
             f"{path}: pieces have capitals ({', '.join(cased[:3])}), but texts are lower-cased, because tokenizer_config.json "
@@ -209,6 +212,17 @@ def _from_word_list(path: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
     built.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     built.decoder = decoders.WordPiece(prefix="##")
     built.add_special_tokens(_special_tokens(guess_literals(pieces).values(), settings, pieces))
+    return dict(json.loads(built.to_str()))
+
+
+def _from_letters(pieces: Mapping[str, int]) -> dict[str, Any]:
+    """ESM's layout: every letter of a protein is a piece; a run of other characters is one unknown piece."""
+    special = list(ESM_LITERALS.values())
+    letters = sorted((piece for piece in pieces if piece and piece not in special), key=len, reverse=True)
+    built = tokenizers.Tokenizer(models.WordLevel(dict(pieces), unk_token=ESM_LITERALS["[UNK]"]))
+    cut = pre_tokenizers.Split(tokenizers.Regex("|".join(map(re.escape, letters))), "isolated")
+    built.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), cut])
+    built.add_special_tokens(special)
     return dict(json.loads(built.to_str()))
 
 

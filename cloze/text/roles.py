@@ -1,6 +1,7 @@
 """Roles of special tokens. A role is written `[MASK]`; a vocabulary may spell it `<mask>`.
 
-`[R0]`, `[R1]`, … have no meaning and only reserve an id, as XLM's `<special0>` does.
+`[R0]`, `[R1]`, … have no meaning and only reserve an id, as XLM's `<special0>` does. `[SOURCE]` and `[TARGET]` are the tokens of
+the languages that a translator reads and writes; any token of a language may play them (`Tokenizer.speaking`).
 """
 
 from __future__ import annotations
@@ -10,10 +11,14 @@ from collections.abc import Iterable, Mapping
 
 from cloze.errors import RecipeError, propose
 
-ROLES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[BOS]", "[EOS]", "[EOD]", "[EOP]")
+#: What stands before the spelling of pieces that no text is cut into, because they are those of another text: of Unicode's
+#: private use, so that texts do not have it. A run that would be [UNK] is such a piece if that is spelled so (Marian).
+HIDDEN = "\ue000"
+LANGUAGE_ROLES = ("[SOURCE]", "[TARGET]")
+ROLES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[BOS]", "[EOS]", "[EOD]", "[EOP]", *LANGUAGE_ROLES)
 _RESERVED = re.compile(r"\[R\d+\]")
 
-# The names under which tokenizer_config.json of Hugging Face keeps the first seven roles.
+# The names under which tokenizer_config.json of Hugging Face keeps roles.
 CONFIG_KEYS: Mapping[str, str] = {
     "[PAD]": "pad_token",
     "[UNK]": "unk_token",
@@ -22,6 +27,8 @@ CONFIG_KEYS: Mapping[str, str] = {
     "[MASK]": "mask_token",
     "[BOS]": "bos_token",
     "[EOS]": "eos_token",
+    "[SOURCE]": "src_lang",
+    "[TARGET]": "tgt_lang",
 }
 
 BERT_LITERALS: Mapping[str, str] = {role: role for role in ROLES[:5]}
@@ -45,6 +52,8 @@ UNIGRAM_LITERALS: Mapping[str, str] = {
     "[BOS]": "<s>",
     "[EOS]": "</s>",
 }
+ESM_LITERALS: Mapping[str, str] = {"[CLS]": "<cls>", "[PAD]": "<pad>", "[EOS]": "<eos>", "[UNK]": "<unk>", "[MASK]": "<mask>"}
+MPNET_LITERALS: Mapping[str, str] = {**ROBERTA_LITERALS, "[UNK]": "[UNK]"}
 XLM_LITERALS: Mapping[str, str] = {
     "[BOS]": "<s>",
     "[CLS]": "</s>",
@@ -62,13 +71,13 @@ _SPECIAL = re.compile("|".join([
     r"<extra_id_\d+>",
     *map(re.escape, sorted({
         *BERT_LITERALS.values(), *ROBERTA_LITERALS.values(), *GPT2_LITERALS.values(), *UNIGRAM_LITERALS.values(),
-        *XLM_LITERALS.values(), *ROLES,
+        *XLM_LITERALS.values(), *ESM_LITERALS.values(), *ROLES,
     })),
 ]))
 
 
 def literals_in(text: str) -> list[str]:
-    """The special tokens of BERT, RoBERTa, GPT-2, T5 and XLM that a text contains as literals, in order.
+    """The special tokens of BERT, RoBERTa, GPT-2, T5, XLM and ESM that a text contains as literals, in order.
 
     They are plain text to `Tokenizer.encode`, and special tokens to transformers' `AutoTokenizer`.
     """
@@ -99,13 +108,14 @@ def in_id_order(literals: Mapping[str, str]) -> list[str]:
 
 
 def guess_literals(pieces: Iterable[str]) -> dict[str, str]:
-    """Roles guessed from the literals of BERT, RoBERTa, GPT-2 and T5-like vocabularies, if no file names them."""
+    """Roles guessed from the literals of BERT, RoBERTa, GPT-2, ESM and T5-like vocabularies, if no file names them. That of MPNet
+    also has BERT's."""
     vocabulary = set(pieces)
-    for table in (BERT_LITERALS, ROBERTA_LITERALS, UNIGRAM_LITERALS, GPT2_LITERALS):
+    for table in (ESM_LITERALS, MPNET_LITERALS, BERT_LITERALS, ROBERTA_LITERALS, UNIGRAM_LITERALS, GPT2_LITERALS):
         if all(literal in vocabulary for literal in table.values()):
             return dict(table)
-    merged = {**UNIGRAM_LITERALS, **ROBERTA_LITERALS, **BERT_LITERALS}
-    return {role: literal for role, literal in merged.items() if literal in vocabulary}
+    tables = (UNIGRAM_LITERALS, ROBERTA_LITERALS, BERT_LITERALS)  # of several spellings in a vocabulary the last one counts
+    return {role: literal for table in tables for role, literal in table.items() if literal in vocabulary}
 
 
 def sentinel_literals(count: int) -> list[str]:

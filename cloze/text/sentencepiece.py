@@ -74,8 +74,11 @@ class PieceFamily:
     first: tokens that come before the pieces: roles, or spellings as they are. `dropped` pieces of the file give way to them.
     last: tokens that follow the pieces.
     sentinels: the sentinels that follow the pieces unless the folder says otherwise.
+    special: further special tokens.
+    switches: keys of tokenizer_config.json with the only value that is read.
     cleans: whether quotes, accents and capitals are changed first, and a comma never follows a digit inside a piece; `lowers`
       whether it lower-cases if the folder does not say.
+    refused: switches of the folder that cloze does not obey.
     """
 
     file: str
@@ -87,10 +90,22 @@ class PieceFamily:
     cleans: bool = False
     lowers: bool = False
     special: tuple[str, ...] = field(default=())
+    switches: Mapping[str, Any] = field(default_factory=dict)
+    refused: tuple[str, ...] = field(default=())
 
 
 _SPECIAL = {"[PAD]": "<pad>", "[UNK]": "<unk>"}
 _BRACKETED = {role: role for role in ("[CLS]", "[SEP]", "[MASK]")}
+_PEGASUS = ("<mask_1>", "<mask_2>", *(f"<unk_{number}>" for number in range(2, 103)))  # of its pre-training
+_CC25 = (
+    "ar_AR cs_CZ de_DE en_XX es_XX et_EE fi_FI fr_XX gu_IN hi_IN it_IT ja_XX kk_KZ ko_KR lt_LT lv_LV my_MM ne_NP nl_XX ro_RO "
+    "ru_RU si_LK tr_TR vi_VN zh_CN"
+)
+_CC50 = _CC25 + (
+    " af_ZA az_AZ bn_IN fa_IR he_IL hr_HR id_ID ka_GE km_KH mk_MK ml_IN mn_MN mr_IN pl_PL ps_AF pt_XX sv_SE sw_KE ta_IN te_IN "
+    "th_TH tl_XX uk_UA ur_PK xh_ZA gl_ES sl_SI"
+)
+_FAIRSEQ = ("[BOS]", "[PAD]", "[EOS]", "[UNK]")
 _XLNET = {"[CLS]": "<cls>", "[SEP]": "<sep>", "[MASK]": "<mask>", "[BOS]": "<s>", "[EOS]": "</s>"}
 #: fairseq puts its own special tokens before the pieces, so every id of the file moves.
 FAMILIES: Mapping[str, PieceFamily] = {
@@ -98,9 +113,25 @@ FAMILIES: Mapping[str, PieceFamily] = {
     "AlbertTokenizer": PieceFamily(
         "spiece.model", {**_SPECIAL, **_BRACKETED, "[BOS]": "[CLS]", "[EOS]": "[SEP]"}, cleans=True, lowers=True
     ),
+    "DebertaV2Tokenizer": PieceFamily(
+        "spm.model", {"[PAD]": "[PAD]", "[UNK]": "[UNK]", **_BRACKETED, "[BOS]": "[CLS]", "[EOS]": "[SEP]"}, last=("[MASK]",),
+        refused=("do_lower_case", "split_by_punct"),
+    ),
     "XLNetTokenizer": PieceFamily("spiece.model", {**_SPECIAL, **_XLNET}, cleans=True, special=("<eop>", "<eod>")),
     "XLMRobertaTokenizer": PieceFamily(
         "sentencepiece.bpe.model", ROBERTA_LITERALS, ("[BOS]", "[PAD]", "[EOS]", "[UNK]"), dropped=3, last=("[MASK]",)
+    ),
+    "MBartTokenizer": PieceFamily(
+        "sentencepiece.bpe.model", ROBERTA_LITERALS, _FAIRSEQ, dropped=3, last=(*_CC25.split(), "[MASK]"),
+        special=tuple(_CC25.split()),
+    ),
+    "MBart50Tokenizer": PieceFamily(
+        "sentencepiece.bpe.model", ROBERTA_LITERALS, _FAIRSEQ, dropped=3, last=(*_CC50.split(), "[MASK]"),
+        special=tuple(_CC50.split()),
+    ),
+    "PegasusTokenizer": PieceFamily(
+        "spiece.model", {**_SPECIAL, "[EOS]": "</s>", "[MASK]": "<mask_2>"}, ("[PAD]", "[EOS]", *_PEGASUS), dropped=2,
+        special=_PEGASUS, switches={"offset": 103},
     ),
     "CamembertTokenizer": PieceFamily(
         "sentencepiece.bpe.model", ROBERTA_LITERALS,
@@ -109,7 +140,8 @@ FAMILIES: Mapping[str, PieceFamily] = {
 }  # fmt: skip
 #: The class of a folder that names none, by the `model_type` of its config.json.
 CLASS_OF: Mapping[str, str] = {
-    "t5": "T5Tokenizer", "mt5": "T5Tokenizer", "albert": "AlbertTokenizer", "xlnet": "XLNetTokenizer",
+    "t5": "T5Tokenizer", "mt5": "T5Tokenizer", "umt5": "T5Tokenizer", "mbart": "MBartTokenizer", "pegasus": "PegasusTokenizer",
+    "albert": "AlbertTokenizer", "deberta-v2": "DebertaV2Tokenizer", "xlnet": "XLNetTokenizer",
     "xlm-roberta": "XLMRobertaTokenizer", "camembert": "CamembertTokenizer",
 }  # fmt: skip
 FILES = tuple(dict.fromkeys(family.file for family in FAMILIES.values()))
@@ -124,11 +156,15 @@ def describe(path: Path, family: PieceFamily, config: Mapping[str, Any]) -> dict
     """
     model = read_pieces(path)
     odd = model.odd if model.algorithm == UNIGRAM else ("model_type",)
+    odd += tuple(switch for switch in family.refused if config.get(switch))
     if odd:
         raise CheckpointError(
             f"{path}: its option {odd[0]} is not the usual one of {family.file}; cloze would cut texts in another way.\n"
             "  If another library reads the folder, save its tokenizer there as tokenizer.json."
         )
+    for key, value in family.switches.items():
+        if config.get(key, value) != value:
+            raise ValueError(f"{key} is {config[key]!r} in tokenizer_config.json; expected {value!r}")
     literals = {role: _literal(config.get(CONFIG_KEYS[role]), usual) for role, usual in family.literals.items()}
     vocabulary, unknown = _vocabulary(model, family, literals, config)
     built = tokenizers.Tokenizer(models.Unigram(vocabulary, unk_id=unknown, byte_fallback=model.byte_fallback))
@@ -153,11 +189,14 @@ def _vocabulary(
     """The pieces with their scores in the order of ids, and the id of the unknown piece."""
     pieces = [(piece, score - 100 if family.cleans and _ends_number(piece) else score) for piece, score in model.pieces]
     if not family.first:
-        return [*pieces, *((sentinel, 0.0) for sentinel in _sentinels(family, config))], model.unknown
+        behind = [*_sentinels(family, config), *(literals.get(token, token) for token in family.last)]
+        return [*pieces, *((token, 0.0) for token in behind if (token, 0.0) not in pieces)], model.unknown
     # No text may become the unused <unk> of the file.
     first = [(literals.get(token, token), -100.0 if token == "<unk>NOTUSED" else 0.0) for token in family.first]
     last = [(literals.get(token, token), 0.0) for token in family.last]
-    return [*first, *pieces[family.dropped :], *last], family.first.index("[UNK]")
+    moved = len(first) - family.dropped
+    unknown = family.first.index("[UNK]") if "[UNK]" in family.first else model.unknown + moved
+    return [*first, *pieces[family.dropped :], *last], unknown
 
 
 def _ends_number(piece: str) -> bool:

@@ -20,6 +20,7 @@ from cloze.errors import CheckpointError, RecipeError, propose
 from cloze.text.apart import places_before, set_apart
 from cloze.text.joins import Joins, PairTable, join_lines
 from cloze.text.layout import read_folder, write_folder
+from cloze.text.roles import HIDDEN, LANGUAGE_ROLES
 from cloze.text.segment import Segmenter
 
 KINDS = {"WordPiece": "wordpiece", "BPE": "byte_bpe", "Unigram": "unigram", "WordLevel": "words"}
@@ -71,10 +72,13 @@ class Tokenizer:
       (`segmenter.json`, with its list in `segmenter.txt`), and so with every store and checkpoint: everything in cloze cuts a
       text the same way. Other libraries read tokenizer.json alone and need text that is segmented already.
     joins: pairs of words that become one token, such as new_york; saved in `phrases.tsv`. Other libraries do not join them.
+    targets: the tokenizer of what is written for a text, with the same ids: this one but for Marian, which has another
+      (`target_tokenizer.json`). Other libraries cut both texts alike.
     """
 
     def __init__(
-        self, description: str, literals: Mapping[str, str], segmenter: Segmenter | None = None, joins: Joins | None = None
+        self, description: str, literals: Mapping[str, str], segmenter: Segmenter | None = None, joins: Joins | None = None,
+        targets: Tokenizer | None = None,
     ) -> None:
         data = without_frame(json.loads(description))
         for token in data.get("added_tokens", []):
@@ -99,6 +103,7 @@ class Tokenizer:
         special = sorted(added | set(self.roles.values()))
         self.special_ids: NDArray[np.int32] = np.array(special, dtype=np.int32)
         self.ordinary_ids: NDArray[np.int32] = np.setdiff1d(np.arange(self.size, dtype=np.int32), self.special_ids)
+        self._targets = targets
         self._cut(segmenter, joins)
 
     def _cut(self, segmenter: Segmenter | None, joins: Joins | None) -> None:
@@ -107,7 +112,9 @@ class Tokenizer:
         self.segmenter, self.joins = segmenter, joins
         cut = "" if segmenter is None else f"\nsegmenter: {segmenter.hash}"
         joined = "" if joins is None else f"\nphrases: {joins.hash}"
-        self.hash: str = hashlib.sha256(f"{self._json}{cut}{joined}".encode()).hexdigest()
+        told = "".join(f"\n{role}: {self.literals[role]}" for role in LANGUAGE_ROLES if role in self.literals)
+        written = "" if self._targets is None else f"\ntargets: {self._targets.hash}"
+        self.hash: str = hashlib.sha256(f"{self._json}{cut}{joined}{told}{written}".encode()).hexdigest()
         self._pairs: list[PairTable] = [] if joins is None else self._tables(joins)
 
     def _tables(self, joins: Joins) -> list[PairTable]:
@@ -123,12 +130,21 @@ class Tokenizer:
         return f"Tokenizer(kind={self.kind!r}, size={self.size}, hash={self.hash[:12]!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Tokenizer, (self._json, dict(self.literals), self.segmenter, self.joins)
+        return Tokenizer, (self._json, dict(self.literals), self.segmenter, self.joins, self._targets)
 
     @property
     def description(self) -> str:
         """The canonical tokenizer.json, without a frame."""
         return self._json
+
+    @property
+    def targets(self) -> Tokenizer:
+        """The tokenizer of what is written for a text."""
+        return self if self._targets is None else self._targets
+
+    def with_targets(self, targets: Tokenizer) -> Tokenizer:
+        """The same tokenizer with another one, of the same ids, for what is written."""
+        return Tokenizer(self._json, self.literals, self.segmenter, self.joins, targets)
 
     def cut_by(self, segmenter: Segmenter | None) -> Tokenizer:
         """The same tokenizer that first sets the words of a text apart with this segmenter; None: without segmenter."""
@@ -149,8 +165,30 @@ class Tokenizer:
         tokenizer._cut(segmenter, joins)
         return tokenizer
 
+    def speaking(self, **languages: str) -> Tokenizer:
+        """The same tokenizer with other tokens of languages: `source` plays `[SOURCE]`, `target` plays `[TARGET]`."""
+        tokenizer = object.__new__(Tokenizer)
+        tokenizer.__dict__.update(self.__dict__)
+        literals = {f"[{side.upper()}]": literal for side, literal in languages.items()}
+        tokenizer.literals = MappingProxyType({**self.literals, **literals})
+        tokenizer.roles = MappingProxyType({**self.roles, **{role: self._id_of(role, name) for role, name in literals.items()}})
+        tokenizer._cut(self.segmenter, self.joins)
+        return tokenizer
+
+    @cached_property
+    def languages(self) -> tuple[str, ...]:
+        """The special tokens that may stand for a language: those that play no other role and are no sentinels."""
+        other_roles = {literal for role, literal in self.literals.items() if role not in LANGUAGE_ROLES}
+        taken = {*self.sentinels.tolist(), *(self.id(literal) for literal in other_roles)}
+        return tuple(self.piece(number) for number in self.special_ids.tolist() if number not in taken)
+
     def described_by(self, description: str) -> Tokenizer:
         """A tokenizer of another tokenizer.json with the literals, the segmenter and the phrases of this one."""
+        if self._targets is not None:
+            raise RecipeError(
+                "tokenizer: what is written has a tokenizer of its own (Marian), so the vocabulary cannot be changed.\n"
+                "  Use a checkpoint whose two texts share one tokenizer."
+            )
         return Tokenizer(description, self.literals, self.segmenter, self.joins)
 
     def without_last(self, size: int) -> Tokenizer | None:
@@ -165,7 +203,8 @@ class Tokenizer:
         data["model"]["vocab"] = {piece: id for piece, id in pieces.items() if id < size} if as_mapping else pieces[:size]
         data["added_tokens"] = [token for token in data["added_tokens"] if token["id"] < size]
         literals = {role: literal for role, literal in self.literals.items() if self.roles[role] < size}
-        return Tokenizer(json.dumps(data, ensure_ascii=False), literals, self.segmenter, self.joins)
+        targets = None if self._targets is None else self._targets.without_last(size)
+        return Tokenizer(json.dumps(data, ensure_ascii=False), literals, self.segmenter, self.joins, targets)
 
     def with_words(self, words: Sequence[str]) -> Tokenizer:
         """The same tokenizer of whole words with further words, whose ids follow the others."""
@@ -350,6 +389,11 @@ class Tokenizer:
         np.cumsum(np.fromiter(map(len, encodings), dtype=np.int64, count=len(encodings)), out=offsets[1:])
         total = int(offsets[-1])
         ids = np.fromiter(chain.from_iterable([e.ids for e in encodings]), dtype=np.int32, count=total)
+        if self._hidden:
+            for place in np.flatnonzero(ids == self.roles["[UNK]"]).tolist():
+                number = int(np.searchsorted(offsets, place, "right")) - 1
+                spelling = encodings[number].tokens[place - int(offsets[number])]
+                ids[place] = self._hidden.get(spelling, ids[place])
         if self.kind == "wordpiece":
             return ids, self._begins[ids], offsets
         if self.kind == "words":
@@ -366,6 +410,13 @@ class Tokenizer:
         np.logical_or(words[1:] != words[:-1], words[1:] < 0, out=starts[1:])
         starts[offsets[:-1][offsets[:-1] < total]] = True
         return ids, starts, offsets
+
+    @cached_property
+    def _hidden(self) -> Mapping[str, int]:
+        """The ids of pieces that no text is cut into, by their spellings."""
+        if HIDDEN not in self._json:
+            return {}
+        return {piece[1:]: number for number, piece in enumerate(self.spellings) if piece.startswith(HIDDEN)}
 
     @cached_property
     def _begins(self) -> NDArray[np.bool_]:
@@ -412,8 +463,9 @@ def _kind(data: Mapping[str, Any]) -> str:
 
 
 def _has_role(token: Mapping[str, Any], literals: Mapping[str, str]) -> bool:
-    """Whether a template or an edit writes an added token."""
-    return token["content"] in literals.values() or _SENTINEL.fullmatch(token["content"]) is not None
+    """Whether a template or an edit writes an added token; texts may write those of languages, too, as in transformers."""
+    other_roles = {literal for role, literal in literals.items() if role not in LANGUAGE_ROLES}
+    return token["content"] in other_roles or _SENTINEL.fullmatch(token["content"]) is not None
 
 
 def _sentinels(data: Mapping[str, Any]) -> NDArray[np.int32]:

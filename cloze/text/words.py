@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from cloze.bounds import Count
 from cloze.errors import CorpusError, RecipeError
 from cloze.registry import register
 from cloze.text.encoding.counting import ChunkCounter
+from cloze.text.encoding.cuts import cuts_inside
 from cloze.text.normalise import Normalise
 from cloze.text.roles import WORD_LITERALS, check_literals, in_id_order
 from cloze.text.tokenizer import Tokenizer
@@ -31,7 +33,8 @@ class Words:
 
     min_count: words that are rarer have no id.
     size: how many ids there are in all, the special ones among them (null: one for every word that is frequent enough).
-    split: where words end: at white space, or also around every punctuation mark, which is then a word (as BERT cuts).
+    split: where words end: at white space, or also around every punctuation mark, which is then a word (as BERT cuts), or around
+      every character (proteins).
     special: role → literal, ids from 0 in that order; the words follow by falling count, those of equal count by spelling.
 
     In scripts without spaces a segmenter (`text.words`) sets the words apart first. Without one, give text that is segmented
@@ -43,14 +46,14 @@ class Words:
 
     min_count: Count = 5
     size: Count | None = None
-    split: Literal["punctuation", "whitespace"] = "punctuation"
+    split: Literal["punctuation", "whitespace", "characters"] = "punctuation"
     special: dict[str, str] | None = None
 
     def __post_init__(self) -> None:
         if self.min_count < 1:
             raise RecipeError(f"text.tokenizer.words.min_count: {self.min_count}; expected 1 or more.")
-        if self.split not in ("punctuation", "whitespace"):
-            raise RecipeError(f"text.tokenizer.words.split: {self.split!r}; expected punctuation or whitespace.")
+        if self.split not in ("punctuation", "whitespace", "characters"):
+            raise RecipeError(f"text.tokenizer.words.split: {self.split!r}; expected punctuation, whitespace or characters.")
 
     def train(self, texts: list[str], normalise: Normalise) -> Tokenizer:
         """Train on texts held in memory."""
@@ -73,7 +76,7 @@ class Words:
                 f"the dictionary of words was full: words seen no more than {counter.forgotten} times so far were forgotten, "
                 "and counts of rare words may be too low"
             )
-        counted = count_words(engine, counter, set(special), self.min_count)
+        counted = count_words(engine, counter, set(special), self.min_count, by_chunk=self.split != "characters")
         del counter
         counts = counted.frequent
         if not counts:
@@ -108,12 +111,24 @@ class Words:
             engine.normalizer = normaliser
         if self.split == "punctuation":
             engine.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        elif self.split == "characters":
+            each = pre_tokenizers.Split(Regex("."), "isolated")
+            engine.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), each])
         else:
             # Plain text must not produce a special token: its spelling between spaces is cut after its first character.
             rests = "|".join(f"{re.escape(literal[0])}(?={re.escape(literal[1:])}\\z)" for literal in special)
             apart = pre_tokenizers.Split(Regex(f"\\A(?:{rests})"), "isolated")
             engine.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), apart])
         return engine
+
+
+def split_of(tokenizer: Tokenizer) -> Literal["punctuation", "whitespace", "characters"]:
+    """Where a tokenizer of words ends them, as `Words.split` says it."""
+    before = json.loads(tokenizer.description).get("pre_tokenizer") or {}
+    first, *rest = before.get("pretokenizers") or [before]
+    if first.get("type") != "WhitespaceSplit":
+        return "punctuation"
+    return "characters" if any(map(cuts_inside, rest)) else "whitespace"
 
 
 class Counted(NamedTuple):
@@ -125,12 +140,15 @@ class Counted(NamedTuple):
     best: tuple[str, int] | None
 
 
-def count_words(engine: tokenizers.Tokenizer, counter: ChunkCounter, special: set[str], least: int) -> Counted:
-    """Word counts from chunk counts, without keeping the rare words of a large corpus in memory."""
+def count_words(
+    engine: tokenizers.Tokenizer, counter: ChunkCounter, special: set[str], least: int, *, by_chunk: bool = True
+) -> Counted:
+    """Word counts from chunk counts, without keeping the rare words of a large corpus in memory. `by_chunk`: a chunk is one word,
+    unless it holds something unusual."""
 
     def plain(word: str) -> bool:
         # ASCII without control characters is a word already, with its letters folded.
-        return word.isascii() and word.isprintable() and word not in special
+        return by_chunk and word.isascii() and word.isprintable() and word not in special
 
     held: dict[str, int] = {}  # words that also come from other chunks than scanned ones
     odd: list[tuple[str, int]] = []

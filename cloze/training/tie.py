@@ -1,13 +1,15 @@
-"""Parts that networks share: `tie:` of a recipe."""
+"""Parts that networks share: `tie:` and `tie_detached:` of a recipe."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from cloze.errors import RecipeError, propose
+from cloze.networks.blocks.computed import compute_weight, own_weight
 
 
 def tie(networks: Mapping[str, nn.Module], groups: Sequence[Sequence[str]]) -> None:
@@ -34,15 +36,77 @@ def tie(networks: Mapping[str, nn.Module], groups: Sequence[Sequence[str]]) -> N
             setattr(networks[network].get_submodule(parent), last, first)
 
 
-def _find(networks: Mapping[str, nn.Module], path: str) -> nn.Module | nn.Parameter:
+class DetachedSum(nn.Module):
+    """The weight of a table (V, D), which is a difference, plus that of another table, which gets no gradient."""
+
+    def __init__(self, source: nn.Embedding) -> None:
+        super().__init__()
+        self._source = (source,)  # of another network, which stores it
+
+    def forward(self, weight: Tensor) -> Tensor:
+        """(V, D) to (V, D)."""
+        return weight + self._source[0].weight.detach().to(weight.dtype)
+
+
+def tie_detached(networks: Mapping[str, nn.Module], groups: Sequence[Sequence[str]]) -> None:
+    """Gradient-disentangled sharing of tables: each after the first of its group is the first one, without a gradient to it, plus
+    a difference of its own, which begins at zero (DeBERTaV3; He et al., 2023, §3.3).
+
+    In the state of a step, the table's own weight is the difference; folders hold the sum (`with_sums`).
+
+    Raises:
+        RecipeError: a path that does not exist or is no table of vectors, or shapes that differ.
+    """
+    for first, *others in groups:
+        source = _table(networks, first)
+        for path in others:
+            table = _table(networks, path)
+            if table.weight.shape != source.weight.shape:
+                raise RecipeError(
+                    f"tie_detached: {first} and {path}: the tables are {tuple(source.weight.shape)} and "
+                    f"{tuple(table.weight.shape)}. Tied tables must have equal shapes."
+                )
+            nn.init.zeros_(table.weight)
+            compute_weight(table, "tie_detached", DetachedSum(source))
+
+
+def with_sums(
+    network: Mapping[str, Tensor], name: str, state: Mapping[str, Tensor], groups: Sequence[Sequence[str]]
+) -> dict[str, Tensor]:
+    """The tensors of the network `name` of a step's `state`, with sums in place of the differences of `tie_detached`."""
+    sums = {
+        inner: state[f"networks.{first}.weight"] for first, *others in groups for path in others
+        for owner, _, inner in [f"{path}.weight".partition(".")] if owner == name
+    }
+    return {key: tensor + sums[key] if key in sums else tensor for key, tensor in network.items()}
+
+
+@torch.no_grad()
+def take_off_sums(networks: Any, groups: Sequence[Sequence[str]], loaded: Collection[str]) -> None:
+    """The reverse of `with_sums` in those of the `networks`, by name, that were `loaded` from folders; call it when all are."""
+    for first, *others in groups:
+        for path in others:
+            if path.partition(".")[0] in loaded:
+                own_weight(_table(networks, path)).sub_(_table(networks, first).weight)
+
+
+def _table(networks: Mapping[str, nn.Module], path: str) -> nn.Embedding:
+    table = _find(networks, path, "tie_detached")
+    if not isinstance(table, nn.Embedding):
+        example = f"{path.partition('.')[0]}.embeddings.tokens"
+        raise RecipeError(f"tie_detached: {path} is no table of vectors. Expected one, such as {example}.")
+    return table
+
+
+def _find(networks: Mapping[str, nn.Module], path: str, key: str = "tie") -> nn.Module | nn.Parameter:
     name, _, inner = path.partition(".")
     if name not in networks:
-        raise RecipeError(f"tie: {path}: unknown network {name!r}. {propose(name, networks)}")
+        raise RecipeError(f"{key}: {path}: unknown network {name!r}. {propose(name, networks)}")
     node: Any = networks[name]
     for part in inner.split("."):
         inside = dict(node.named_children()) | dict(node.named_parameters(recurse=False))
         if part not in inside:
-            raise RecipeError(f"tie: {path}: no part {part!r} in it. {propose(part, inside)}")
+            raise RecipeError(f"{key}: {path}: no part {part!r} in it. {propose(part, inside)}")
         node = inside[part]
     assert isinstance(node, (nn.Module, nn.Parameter))
     return node

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import json
+import random
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
@@ -40,6 +41,15 @@ def test_rows_are_read_from_every_row_group_with_their_numbers(tmp_path: Path) -
     assert list(read_rows(file, WANTED)) == [(n + 1, (f"text {n}", str(n % 2))) for n in range(2500)]
     read = read_table(file)
     assert (read.columns, read.lines[-1], read.rows[-1]) == (("text", "id", "label"), 2500, ("text 2499", "2499", "1"))
+
+
+def test_a_large_file_is_not_held_in_memory(tmp_path: Path) -> None:
+    texts = [random.Random(number).randbytes(10_000).hex() for number in range(400)]
+    parquet.write_table(pa.table({"text": texts, "label": ["a"] * 400}), tmp_path / "a.parquet", row_group_size=20)
+    held, before = 0, pa.total_allocated_bytes()
+    for _ in read_rows(tmp_path / "a.parquet", WANTED):
+        held = max(held, pa.total_allocated_bytes() - before)
+    assert held < 2_500_000 < (tmp_path / "a.parquet").stat().st_size  # five groups of 20 rows
 
 
 def test_parquet_and_arrow_give_what_json_lines_give(tmp_path: Path) -> None:

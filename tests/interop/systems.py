@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -52,11 +54,27 @@ class System:
 _made: dict[str, Tokenizer] = {}
 
 
+#: ESM's vocabulary; letters of proteins come behind four roles.
+LETTERS = ["<cls>", "<pad>", "<eos>", "<unk>", *"LAGVSERTIDPKQNFYMHWCXBUZO.-", "<null_1>", "<mask>"]
+
+
+def letters() -> Tokenizer:
+    """The tokenizer of a folder with ESM's vocab.txt."""
+    if "esm" not in _made:
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "vocab.txt").write_text("\n".join(LETTERS))
+            _made["esm"] = Tokenizer.load(Path(folder))
+    return _made["esm"]
+
+
 def tokenizer(kind: str) -> Tokenizer:
-    """A tokenizer of a few hundred pieces: wordpiece, roberta, gpt2, unigram or t5."""
+    """A tokenizer of a few hundred pieces: wordpiece, mpnet, roberta, gpt2, unigram or t5; or that of ESM."""
+    if kind == "esm":
+        return letters()
     if kind not in _made:
         trainer = {
             "wordpiece": WordPiece(size=150),
+            "mpnet": WordPiece(size=150, special={**ROBERTA_LITERALS, "[UNK]": "[UNK]"}),
             "roberta": ByteBPE(size=320, special=dict(ROBERTA_LITERALS)),
             "gpt2": ByteBPE(size=310, special=dict(GPT2_LITERALS)),
             "unigram": Unigram(size=100),

@@ -85,7 +85,11 @@ def shrink(tensors: dict[str, torch.Tensor]) -> None:
 CASES: dict[str, tuple[Change, list[str]]] = {
     "unknown architecture": (
         set_config(model_type="bertt"),
-        ["config.json: model_type 'bertt'", "bart, bert, camembert, distilbert, electra", "Did you mean 'bert'"],
+        ["config.json: model_type 'bertt'", "bart, bert, bert-generation, big_bird, camembert", "Did you mean 'bert'"],
+    ),
+    "an architecture that no network of cloze has": (
+        set_config(model_type="convbert"),
+        ["model_type 'convbert': cloze has no such network. It has convolutions next to attention.", "\n  cloze reads albert, "],
     ),
     "no model_type": (
         set_config(model_type=None, architectures=None),

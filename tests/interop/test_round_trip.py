@@ -128,8 +128,8 @@ def test_heads_that_transformers_does_not_know_are_kept_with_the_model(systems: 
 @pytest.mark.parametrize(
     ("changes", "order", "reason"),
     [
-        ({"norm": "pre", "segments": 0}, "open", "order is 'open'"),
-        ({"positions": "none"}, "open", "positions is 'none'"),
+        ({"norm": "pre", "norm.kind": "rms"}, "open", "norm.kind is 'rms'"),
+        ({"positions": "none", "feed_forward": "gated"}, "open", "feed_forward is 'gated'"),
         ({}, "left_to_right", "norm is 'post'"),
     ],
 )

@@ -14,14 +14,14 @@ from cloze.networks import Cache, Clock, Transformer
 from cloze.networks.blocks.attention import Attention, AttentionInputs, QueryKeyValue
 from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.blocks.positions.functional import functional
-from cloze.networks.blocks.positions.rotary import rotation
+from cloze.networks.blocks.positions.rotary import frequencies, rotation
 from cloze.networks.blocks.positions.sinusoid import sinusoids
-from cloze.networks.blocks.visibility import Visibility
+from cloze.networks.blocks.visibility import Restricted, Visibility
 from tests.making import network_of
 
 CPU = torch.device("cpu")
 HIDDEN = frozenset({"hidden"})
-KINDS = ["sinusoid", "rotary", "functional"]
+KINDS = ["sinusoid", "rotary", "functional", "learned_with_buckets", "rotary_table"]
 
 
 def build(positions: str, **changed: Any) -> Transformer:
@@ -145,6 +145,19 @@ def test_chosen_positions_get_the_states_and_gradients_of_the_full_run(positions
     torch.testing.assert_close(results[1], results[0], rtol=0, atol=1e-10)
 
 
+def test_tokens_of_branches_are_as_far_apart_as_their_positions() -> None:
+    network, tokens = build("learned_with_buckets", layers=1), ids(1, 5)
+    places = torch.tensor([[0, 1, 2, 2, 3]])  # the last two columns are a branch at column 1
+    order = Restricted("open", torch.ones(1, 5, 5, dtype=torch.bool))
+    states = frozenset({"scores", "queries", "keys"})
+    found = network(want=states, tokens=tokens, position_ids=places, order=order)
+    table = network.distances.table.weight
+    without = found["queries"][0] @ found["keys"][0].transpose(-1, -2) / 8**0.5
+    added = (found["scores"][0] - without)[0]
+    torch.testing.assert_close(added[:, 1, 4], table[16 + 2], rtol=0, atol=1e-12)
+    torch.testing.assert_close(added[:, 4, 1], table[2], rtol=0, atol=1e-12)
+
+
 @pytest.mark.parametrize("last", [False, True])
 def test_where_summaries_alone_are_read_the_last_layer_is_computed_there_alone(last: bool) -> None:
     network, tokens = build("rotary"), ids(3, 7)
@@ -163,11 +176,47 @@ def test_fixed_tables_are_neither_trained_nor_drawn_but_saved() -> None:
     assert torch.equal(network.state_dict()["embeddings.positions.weight"], sinusoids(32, 16))
     assert not any("position" in name for name in build("functional").state_dict())
     assert not any("position" in name for name in build("rotary").state_dict())
+    kept = build("rotary_table").float()
+    assert "distances.frequencies" not in dict(kept.named_parameters())
+    assert torch.equal(kept.state_dict()["distances.frequencies"], frequencies(8, 10000.0))
+
+
+def test_the_angles_of_a_table_are_those_that_the_checkpoint_holds() -> None:
+    tokens, rotary, table = ids(2, 9), build("rotary"), build("rotary_table")
+    state = {**rotary.state_dict(), "distances.frequencies": frequencies(8, 10000.0)}
+    table.load_state_dict(state)
+    expected = rotary(want=HIDDEN, tokens=tokens)["hidden"]
+    torch.testing.assert_close(table(want=HIDDEN, tokens=tokens)["hidden"], expected, rtol=0, atol=1e-6)
+    table.load_state_dict({**state, "distances.frequencies": frequencies(8, 10000.0).half().float()})
+    rounded = table(want=HIDDEN, tokens=tokens)["hidden"]
+    assert 1e-5 < (rounded - expected).abs().max() < 0.1
+
+
+def test_values_are_rotated_by_the_positions_of_their_tokens() -> None:
+    network, plain, tokens = build("rotary", **{"positions.values": True}, layers=1), build("rotary", layers=1), ids(1, 6)
+    plain.load_state_dict(network.state_dict())
+    states = frozenset({"values"})
+    values, unturned = (one(want=states, tokens=tokens)["values"][0] for one in (network, plain))
+    expected = rotation(torch.arange(6)[None], 8, 10000.0).rotate(unturned, unturned)[0]
+    torch.testing.assert_close(values, expected, rtol=0, atol=1e-12)
+    assert not torch.allclose(values[:, :, 1:], unturned[:, :, 1:])
+
+
+def test_the_buckets_of_distances_add_a_number_to_every_score_of_their_head() -> None:
+    network, tokens = build("learned_with_buckets"), ids(2, 5)
+    states = frozenset({"scores", "queries", "keys"})
+    found = network(want=states, tokens=tokens)
+    table = network.distances.table.weight
+    for i in range(5):
+        for j in range(5):
+            row = abs(i - j) + 16 * (j > i)
+            without = (found["queries"][:, :, :, i] * found["keys"][:, :, :, j]).sum(-1) / 8**0.5
+            torch.testing.assert_close(found["scores"][:, :, :, i, j], without + table[row], rtol=0, atol=1e-12)
 
 
 def test_they_declare_whether_positions_are_read() -> None:
     assert {kind for kind in (*KINDS, "learned", "none") if "position_ids" in build(kind).takes} == {
-        "sinusoid", "rotary", "learned", "functional"
+        "sinusoid", "rotary", "learned", "functional", "learned_with_buckets", "rotary_table"
     }
 
 

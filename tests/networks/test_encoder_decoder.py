@@ -25,7 +25,14 @@ T5: dict[str, Any] = {"layers": 2, "decoder_layers": 3, "width": 12, "heads": 3,
         "attention.scaled": False, "feed_forward": "gated", "initial": "t5"}  # fmt: skip
 MASS: dict[str, Any] = {**BART, "embedding.inputs": {"language": 3}, "positions": "sinusoid", "embedding.scaled": True}
 FIRST_T5: dict[str, Any] = {**T5, "feed_forward": "plain", "feed_forward.activation": "relu", "dropout.inner": 0.2}
-KINDS = {"bart": BART, "first t5": FIRST_T5, "t5": T5, "mass": MASS, "shared": {**BART, "norm": "pre"}}
+MARIAN: dict[str, Any] = {**BART, "norm.embedding": False, "positions": "sinusoid", "positions.layout": "halves",
+    "feed_forward.activation": "silu"}  # fmt: skip
+M2M: dict[str, Any] = {**BART, "norm": "pre", "positions": "sinusoid", "positions.layout": "tensor2tensor",
+    "positions.first": 2}  # fmt: skip
+KINDS = {
+    "bart": BART, "first t5": FIRST_T5, "t5": T5, "mass": MASS, "shared": {**BART, "norm": "pre"},
+    "umt5": {**T5, "positions.shared": False}, "marian": MARIAN, "m2m": M2M,
+}  # fmt: skip
 
 
 def network(kind: str, *, dropout: float = 0.0, seed: int = 0, **changes: Any) -> EncoderDecoder:
@@ -46,6 +53,15 @@ def fields(rows: int = 3, length: int = 9, targets: int = 6, seed: int = 0) -> d
 def states(made: EncoderDecoder, given: dict[str, Any]) -> dict[str, Tensor]:
     with torch.no_grad():
         return made(want=WANT, **given)
+
+
+def test_dropout_behind_the_final_norm_has_a_rate_of_its_own() -> None:
+    rates = [
+        network_of("encoder_decoder", **{**T5, "dropout.hidden": 0.2, **given}, vocab_size=40, clock=Clock(7))
+        for given in ({}, {"dropout.final": 0.0})
+    ]  # fmt: skip
+    assert [made.decoder.final_dropout.rate for made in rates] == [0.2, 0.0]
+    assert [made.encoder.embedding_dropout.rate for made in rates] == [0.2, 0.2]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -30,6 +30,9 @@ _BART = {"d_model": 64, "encoder_layers": 2, "decoder_layers": 1, "encoder_atten
          "encoder_ffn_dim": 24, "decoder_ffn_dim": 24, "max_position_embeddings": 30}  # fmt: skip
 _T5 = {"d_model": 64, "num_layers": 2, "num_decoder_layers": 1, "num_heads": 2, "d_kv": 8, "d_ff": 24,
        "relative_attention_num_buckets": 8}  # fmt: skip
+_DEBERTA = {**_ENCODER, "num_attention_heads": 2, "relative_attention": True, "pos_att_type": "p2c|c2p",
+            "position_biased_input": False, "layer_norm_eps": 1e-7}  # fmt: skip
+_DEBERTA_V3 = {**_DEBERTA, "position_buckets": 8, "share_att_key": True, "norm_rel_ebd": "layer_norm"}
 
 
 @dataclass(frozen=True)
@@ -56,10 +59,27 @@ KINDS = {
                         "XLMRobertaForSequenceClassification"),
     "camembert": Kind("camembert", "CamembertForMaskedLM", "unigram", {**_ENCODER, "type_vocab_size": 1},
                       "CamembertForSequenceClassification"),
+    "data2vec-text": Kind("data2vec-text", "Data2VecTextForMaskedLM", "roberta", {**_ENCODER, "type_vocab_size": 1},
+                          "Data2VecTextForSequenceClassification"),
+    "roberta-prelayernorm": Kind("roberta-prelayernorm", "RobertaPreLayerNormForMaskedLM", "roberta",
+                                 {**_ENCODER, "type_vocab_size": 1}, "RobertaPreLayerNormForSequenceClassification"),
+    "xlm-roberta-xl": Kind("xlm-roberta-xl", "XLMRobertaXLForMaskedLM", "unigram", _ENCODER,
+                           "XLMRobertaXLForSequenceClassification"),
+    "mpnet": Kind("mpnet", "MPNetForMaskedLM", "mpnet", _ENCODER, "MPNetForSequenceClassification"),
+    "esm": Kind("esm", "EsmForMaskedLM", "esm", {**_ENCODER, "position_embedding_type": "rotary", "token_dropout": True},
+                "EsmForSequenceClassification"),
+    "roformer": Kind("roformer", "RoFormerForMaskedLM", "wordpiece", {**_ENCODER, "num_attention_heads": 2},
+                     "RoFormerForSequenceClassification"),
+    "big_bird": Kind("big_bird", "BigBirdForPreTraining", "unigram", _ENCODER, "BigBirdForSequenceClassification"),
+    "bert-generation": Kind("bert-generation", "BertGenerationDecoder", "gpt2", {**_ENCODER, "is_decoder": True}),
+    "megatron-bert": Kind("megatron-bert", "MegatronBertForPreTraining", "wordpiece",
+                          classifier="MegatronBertForSequenceClassification"),
     "albert": Kind("albert", "AlbertForPreTraining", "unigram", {**_ENCODER, "embedding_size": 8},
                    "AlbertForSequenceClassification"),
     "electra": Kind("electra", "ElectraForPreTraining", "wordpiece", {**_ENCODER, "embedding_size": 8},
                     "ElectraForSequenceClassification"),
+    "deberta": Kind("deberta", "DebertaForMaskedLM", "roberta", _DEBERTA, "DebertaForSequenceClassification"),
+    "deberta-v2": Kind("deberta-v2", "DebertaV2ForMaskedLM", "unigram", _DEBERTA_V3, "DebertaV2ForSequenceClassification"),
     "xlm": Kind("xlm", "XLMWithLMHeadModel", "unigram", _XLM, "XLMForSequenceClassification"),
     "flaubert": Kind("flaubert", "FlaubertWithLMHeadModel", "unigram", {**_XLM, "n_langs": 1},
                      "FlaubertForSequenceClassification"),
@@ -85,17 +105,30 @@ KINDS = {
     "mamba": Kind("mamba", "MambaForCausalLM", "gpt2", {"hidden_size": 64, "num_hidden_layers": 2}),
     "t5": Kind("t5", "T5ForConditionalGeneration", "t5", _T5),
     "mt5": Kind("mt5", "MT5ForConditionalGeneration", "t5", _T5),
+    "umt5": Kind("umt5", "UMT5ForConditionalGeneration", "t5", _T5),
     "bart": Kind("bart", "BartForConditionalGeneration", "roberta", _BART, "BartForSequenceClassification"),
+    "mbart": Kind("mbart", "MBartForConditionalGeneration", "unigram", _BART),
+    "m2m_100": Kind("m2m_100", "M2M100ForConditionalGeneration", "unigram", _BART),
+    "marian": Kind("marian", "MarianMTModel", "t5", _BART),
+    "pegasus": Kind("pegasus", "PegasusForConditionalGeneration", "t5", _BART),
+}  # fmt: skip
+
+#: The role of the token that the decoder of each starts with.
+STARTS = {
+    "t5": "[PAD]", "mt5": "[PAD]", "umt5": "[PAD]", "marian": "[PAD]", "pegasus": "[PAD]", "bart": "[SEP]", "mbart": "[EOS]",
+    "m2m_100": "[EOS]",
 }  # fmt: skip
 
 
 def model_of(kind: Kind, pieces: Any, *, cls: str | None = None, seed: int = 0, **changes: Any) -> Any:
-    """A model with every parameter shaken, made by transformers' own class from its own configuration."""
+    """A model with every trained parameter shaken, made by transformers' own class from its own configuration."""
     roles = pieces.roles
     begin, end = roles.get("[BOS]", roles.get("[CLS]")), roles.get("[EOS]", roles.get("[SEP]"))
     ids = {"pad_token_id": roles["[PAD]"], "bos_token_id": begin, "eos_token_id": end}
-    if kind.model_type in ("t5", "mt5", "bart"):
-        ids["decoder_start_token_id"] = end if kind.model_type == "bart" else roles["[PAD]"]
+    if kind.model_type in STARTS:
+        ids["decoder_start_token_id"] = roles[STARTS[kind.model_type]]
+    if kind.model_type == "esm":
+        ids["mask_token_id"] = roles["[MASK]"]
     if kind.model_type.startswith("modernbert"):
         ids |= {"cls_token_id": begin, "sep_token_id": end}
     sizes = {"vocab_size": pieces.size, **kind.sizes, **ids, **changes}
@@ -104,7 +137,7 @@ def model_of(kind: Kind, pieces: Any, *, cls: str | None = None, seed: int = 0, 
     model = getattr(transformers, cls or kind.cls)(config).eval()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
-        for parameter in dict.fromkeys(model.parameters()):
+        for parameter in dict.fromkeys(p for p in model.parameters() if p.requires_grad):  # tables of sines hold still
             parameter.add_(0.2 * torch.randn(parameter.shape, generator=generator))
     return model
 

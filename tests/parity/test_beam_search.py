@@ -58,7 +58,7 @@ def clipped(row: torch.Tensor, end: int) -> tuple[int, ...]:
 
 
 @pytest.mark.parametrize("setting", [*SETTINGS, "first"])
-@pytest.mark.parametrize("name", ["t5", "t5-v1.1", "bart"])
+@pytest.mark.parametrize("name", ["t5", "t5-v1.1", "bart", "marian"])
 def test_beam_search_over_an_encoder_decoder(systems: ModuleType, tmp_path: Path, name: str, setting: str) -> None:
     made = seq2seq.system(systems, name, decoder_layers=2)  # transformers' cache wants as many as the encoder has
     seq2seq.write(tmp_path, made, systems, name)

@@ -9,14 +9,15 @@ from cloze.interop.architecture import ARCHITECTURES
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.parity
 
-#: Said in another way there: as many layers in the decoder as in the encoder.
-_OTHERWISE = {"num_decoder_layers"}
+#: Where None is the default, it is said in another way there: as many layers in the decoder as in the encoder, embeddings as wide
+#: as the layers.
+_OTHERWISE = {"num_decoder_layers", "embedding_size"}
 
 
 @pytest.mark.parametrize("name", sorted(set(ARCHITECTURES) & set(transformers.CONFIG_MAPPING)))
 def test_defaults_are_those_of_transformers_and_what_it_does_by_itself_is_understood(name: str) -> None:
     architecture, config = ARCHITECTURES[name], transformers.CONFIG_MAPPING[name]()
-    named = [setting for setting in architecture.settings if setting.theirs not in _OTHERWISE]
+    named = [setting for setting in architecture.settings if setting.default is not None or setting.theirs not in _OTHERWISE]
     assert {setting.theirs: setting.default for setting in named} == {
         setting.theirs: getattr(config, setting.theirs) for setting in named
     }

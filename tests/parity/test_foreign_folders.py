@@ -9,9 +9,13 @@ from typing import Any
 import pytest
 import torch
 
+from cloze.checkpoint.bound import BoundCheckpoints
+from cloze.checkpoint.build import build_step
+from cloze.checkpoint.warm_start import load_origins
 from cloze.cli.main import main
 from cloze.errors import CheckpointError
 from cloze.interop import import_folder
+from cloze.recipe.load import load_recipe
 
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.parity
@@ -114,3 +118,28 @@ def test_a_class_whose_head_the_file_lacks_is_named(made: Any, foreign: ModuleTy
     assert import_folder(tmp_path).remarks == (
         "config.json names XLMForSequenceClassification, and the file lacks its head (classifier).",
     )
+
+
+def test_vectors_behind_the_ids_of_the_tokenizer_are_left_out_of_a_run_that_starts_there(
+    made: Any, foreign: ModuleType, tmp_path: Path
+) -> None:
+    """As in the published DeBERTaV3, T5 and ModernBERT, whose tables are larger than their tokenizers."""
+    model, pieces = made("bert", "BertForMaskedLM")
+    model.resize_token_embeddings(pieces.size + 9)
+    foreign.save(model, pieces, tmp_path)
+    imported = import_folder(tmp_path)
+    written = {**load_recipe("bert", size="tiny").canonical(), "networks": {"main": {"from": "start"}}}
+    for key in ("exercise", "passes", "sources", "schedule"):
+        del written[key]
+    recipe = load_recipe({
+        **written, "sources": {"main": {"passages": {"length": 16}}},
+        "exercise": [{"frame": "[CLS] {A} [SEP]"}, {"mask": {}}, {"predict": "masked"}],
+        "objectives": [{"token_prediction": {"transform": "gelu", "tie": True}}],
+    }, checkpoints=BoundCheckpoints({"start": tmp_path}))  # fmt: skip
+    step, said = build_step(recipe, vocab_size=pieces.size, filled=frozenset({"main"})), list[str]()
+    load_origins(step, recipe, {"main": tmp_path}, pieces, resumes=False, say=said.append)
+    state, old = step.state_dict(), imported.model
+    assert torch.equal(state["networks.main.embeddings.tokens.weight"], old.network["embeddings.tokens.weight"][: pieces.size])
+    bias = old.heads["token_prediction"].state["head.bias"]
+    assert torch.equal(state["objectives.token_prediction.head.bias"], bias[: pieces.size]) and len(bias) == pieces.size + 9
+    assert said == [f"{tmp_path}: has 9 vectors more than its tokenizer has ids; they are padding and left out."]

@@ -28,7 +28,8 @@ TEXTS = ["The cat sleeps on the mat.", "rain"]
 CLASSIFIERS = (
     "bert", "distilbert", "ernie", "mobilebert", "roberta", "xlm-roberta", "camembert", "albert", "electra", "xlm", "flaubert",
     "xlnet", "modernbert", "modernbert-decoder", "openai-gpt", "gpt2", "bart", "llama", "mistral", "qwen2", "qwen3", "smollm3",
-    "olmo2", "gemma",
+    "olmo2", "gemma", "data2vec-text", "roberta-prelayernorm", "xlm-roberta-xl", "mpnet", "esm", "roformer", "big_bird",
+    "megatron-bert", "deberta", "deberta-v2",
 )  # fmt: skip
 TWO: dict[str, Any] = {"num_labels": 2}
 MULTI: dict[str, Any] = {"num_labels": 3, "problem_type": "multi_label_classification"}

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 
 import cloze
 from cloze.cli.main import main
-from cloze.errors import TaskError, UserError
+from cloze.errors import CheckpointError, TaskError, UserError
 from cloze.interop import Card, export_folder, import_folder
 
 pytestmark = pytest.mark.parity
@@ -117,6 +117,21 @@ def test_import_and_export_keep_the_prompts_and_a_model_without_them_removes_the
     place = tmp_path / "again"
     export_folder(place, model=made.model(), tokenizer=made.tokenizer, reading=made.reading, card=Card("x"))
     assert not (place / "config_sentence_transformers.json").exists()
+
+
+def test_a_network_in_a_folder_of_its_own_is_refused_with_the_line_that_helps(folder: Path, tmp_path: Path) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    expected = opened(folder).encode(PASSAGES)
+    (folder / "0_Transformer").mkdir()
+    for file in [path for path in folder.iterdir() if path.is_file() and path.name != "modules.json"]:
+        file.rename(folder / "0_Transformer" / file.name)
+    modules = json.loads((folder / "modules.json").read_text())
+    (folder / "modules.json").write_text(json.dumps([{**modules[0], "path": "0_Transformer"}, *modules[1:]]))
+    with pytest.raises(CheckpointError, match=r"places the network in 0_Transformer.*\n.*SentenceTransformer\(FOLDER\).save"):
+        cloze.load(folder)
+    SentenceTransformer(str(folder), device="cpu").save(str(tmp_path / "new"))
+    np.testing.assert_allclose(cloze.load(tmp_path / "new").embed(PASSAGES), expected, atol=2e-5)
 
 
 def test_a_dense_map_in_a_pickle_and_the_length_in_its_old_file_are_read(folder: Path) -> None:

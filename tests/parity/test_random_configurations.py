@@ -32,6 +32,11 @@ XLM = {
 }  # fmt: skip
 GPT = {"n_embd": [16, 32], "n_head": [1, 2, 4], "n_layer": [1, 3], "layer_norm_epsilon": [1e-5, 0.1],
        "tie_word_embeddings": [True, False]}  # fmt: skip
+DEBERTA = {
+    **ENCODER, "type_vocab_size": [0, 2], "relative_attention": [True, True, True, False], "max_relative_positions": [-1, 10],
+    "pos_att_type": ["p2c|c2p", "c2p|p2c", "p2c", "c2p", None], "position_biased_input": [False, False, True],
+    "legacy": [True, False], "pooler_hidden_act": ["gelu", "tanh"],
+}  # fmt: skip
 LLAMA = {"hidden_size": [16, 32], "num_attention_heads": [4], "num_key_value_heads": [1, 2, 4], "num_hidden_layers": [1, 3],
          "intermediate_size": [24], "hidden_act": ["silu", "silu", "gelu"], "rms_norm_eps": [1e-6, 0.1],
          "tie_word_embeddings": [True, False], "rope_parameters": [
@@ -49,9 +54,26 @@ DRAWN: dict[str, dict[str, list[Any]]] = {
                    "use_bottleneck_attention": [False, True], "key_query_shared_bottleneck": [True, False],
                    "classifier_activation": [True, False]},
     "roberta": ENCODER,
+    "data2vec-text": ENCODER,
+    "roberta-prelayernorm": ENCODER,
+    "xlm-roberta-xl": ENCODER,
+    "megatron-bert": ENCODER,
+    "mpnet": {**{key: values for key, values in ENCODER.items() if key != "type_vocab_size"},
+              "relative_attention_num_buckets": [32, 32, 40], "max_position_embeddings": [30, 200]},
+    "esm": {**{key: values for key, values in ENCODER.items() if key not in ("type_vocab_size", "hidden_act")},
+            "position_embedding_type": ["rotary", "absolute"], "token_dropout": [True, False], "rope_theta": [1e4, 100.0],
+            "emb_layer_norm_before": [False, True, None]},
+    "roformer": {**ENCODER, "embedding_size": [None, 8, 16], "rotary_value": [False, True]},
+    "big_bird": {**ENCODER, "attention_type": ["block_sparse", "original_full"], "rescale_embeddings": [False, False, True],
+                 "use_bias": [True, True, False]},
+    "bert-generation": {**{key: values for key, values in ENCODER.items() if key != "type_vocab_size"},
+                        "is_decoder": [False, True]},
     "albert": {**ENCODER, "tie_word_embeddings": [True], "embedding_size": [8, 16], "num_hidden_groups": [1, 2],
                "inner_group_num": [1, 1, 2]},
     "electra": {**ENCODER, "embedding_size": [8, 16, 32]},
+    "deberta": DEBERTA,
+    "deberta-v2": {**DEBERTA, "position_buckets": [-1, 8], "share_att_key": [True, False], "norm_rel_ebd": ["layer_norm", "none"],
+                   "conv_kernel_size": [0, 0, 3], "conv_act": ["tanh", "gelu"], "conv_groups": [1, 2]},
     "xlm": {**XLM, "n_langs": [1, 3], "use_lang_emb": [True, False]},
     "flaubert": {**XLM, "n_langs": [1], "pre_norm": [False], "layerdrop": [0.0]},
     "xlnet": {"d_model": [16, 32], "n_head": [1, 4], "n_layer": [1, 3], "ff_activation": ["gelu", "relu"], "clamp_len": [-1, 3],
@@ -90,6 +112,12 @@ DRAWN: dict[str, dict[str, list[Any]]] = {
              "encoder_layers": [1, 2], "decoder_layers": [1, 3], "scale_embedding": [False, True],
              "activation_function": ["gelu", "relu", "gelu_new"], "tie_word_embeddings": [True, True, False]},
 }  # fmt: skip
+DRAWN["umt5"] = {key: choices for key, choices in DRAWN["t5"].items() if key != "tie_word_embeddings"}
+DRAWN["mbart"] = {**DRAWN["bart"], "activation_function": ["gelu", "relu", "silu", "swish", "tanh"]}
+DRAWN["pegasus"] = DRAWN["m2m_100"] = {**DRAWN["mbart"], "static_position_embeddings": [True]}
+DRAWN["marian"] = {**DRAWN["pegasus"], "share_encoder_decoder_embeddings": [True, True, True, False]}
+#: Those that have no class that classifies.
+WRITERS = ("t5", "umt5", "mbart", "m2m_100", "marian", "pegasus", "mamba", "bert-generation")
 
 
 @st.composite
@@ -97,7 +125,7 @@ def configurations(draw: Any, names: tuple[str, ...]) -> tuple[str, bool, dict[s
     """An architecture, whether it classifies, its configuration, and whether buffers hold something."""
     name = draw(st.sampled_from(names))
     values = {key: draw(st.sampled_from(choices)) for key, choices in DRAWN[name].items()}
-    return name, name not in ("t5", "mamba") and draw(st.booleans()), values, draw(st.integers(0, 3)) == 0
+    return name, name not in WRITERS and draw(st.booleans()), values, draw(st.integers(0, 3)) == 0
 
 
 def judge(systems: ModuleType, foreign: ModuleType, folder: Path, drawn: tuple[str, bool, dict[str, Any], bool]) -> str:
@@ -125,8 +153,12 @@ def judge(systems: ModuleType, foreign: ModuleType, folder: Path, drawn: tuple[s
 
 @pytest.mark.parametrize("names", [
     ("bert", "distilbert", "mobilebert", "roberta", "albert", "electra"),
+    ("deberta", "deberta-v2"),
     ("xlm", "flaubert", "xlnet", "modernbert"), ("modernbert-decoder",), ("openai-gpt", "gpt2", "t5", "bart"), ("mamba",),
+    ("umt5", "mbart", "m2m_100", "marian", "pegasus"),
     ("llama", "mistral"), ("qwen2", "qwen3", "smollm3"), ("olmo2", "gemma"),
+    ("mpnet", "esm", "roformer"),
+    ("data2vec-text", "roberta-prelayernorm", "xlm-roberta-xl", "big_bird", "megatron-bert", "bert-generation"),
 ])  # fmt: skip
 def test_models_of_random_configurations_are_read_equal_or_refused_in_words(
     systems: ModuleType, foreign: ModuleType, tmp_path: Path, names: tuple[str, ...]

@@ -36,6 +36,11 @@ def with_heads(found: Checked) -> int:
     return sum(found.networks.values()) + sum(found.heads.values())
 
 
+def exported(found: Checked) -> int:
+    """The network of the checkpoint, without heads."""
+    return found.networks[found.recipe.export]
+
+
 def discriminator(found: Checked) -> int:
     """The checkpoint that ELECTRA released: the discriminator with its head, without the generator."""
     return found.networks["discriminator"] + found.heads["token_labelling"]
@@ -126,6 +131,11 @@ Counted = Callable[[Checked], int]
         ("electra-base", "large", discriminator, 335_142_913),
         ("electra-large", None, discriminator, 335_142_913),
         ("electra-small++", None, discriminator, 13_549_057),  # the generator is larger
+        ("deberta-base", None, network, 184_224_768),  # 183,831,552 as a DebertaV2Model, and the positions of the mask decoder
+        ("deberta-v3-xsmall", None, exported, 70_682_112),  # as DebertaV2Model, here and below
+        ("deberta-v3-small", None, exported, 141_304_320),
+        ("deberta-v3-base", None, exported, 183_831_552),
+        ("deberta-v3-large", None, exported, 434_012_160),
         ("t5-small", None, with_heads, 60_506_624),
         ("t5-base", None, with_heads, 222_903_552),
         ("t5-large", None, with_heads, 737_668_096),

@@ -41,6 +41,7 @@ def hub(folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
             (old / file.name).write_bytes(file.read_bytes())
     torch.save(read_weights(folder("bert")), old / "pytorch_model.bin")
     (old / "tf_model.h5").write_bytes(b"for others")
+    (old / "source.spm").write_bytes(b"pieces of Marian")
     (old / "modeling.py").write_text("raise SystemExit")
     served = Hub({"org/bert": folder("bert"), "org/old": old}, gated={"org/gated"}, root=tmp_path / "hub")
     with serving(served) as address:
@@ -85,7 +86,7 @@ def test_a_model_is_fetched_once_with_the_files_that_cloze_reads(hub: Hub, folde
 def test_a_pickle_is_fetched_only_where_there_is_nothing_else_and_code_never(hub: Hub) -> None:
     fetched = local_folder("org/old")
     names = {path.name for path in fetched.rglob("*") if path.is_file()}
-    assert "pytorch_model.bin" in names and not names & {"modeling.py", "tf_model.h5"}
+    assert {"pytorch_model.bin", "source.spm"} <= names and not names & {"modeling.py", "tf_model.h5"}
     assert load_checkpoint(fetched).tokenizer.size == load_checkpoint(hub.repositories["org/bert"]).tokenizer.size
     safe = (hub.repositories["org/bert"] / "model.safetensors").read_bytes()
     (hub.repositories["org/old"] / "model.safetensors").write_bytes(safe)

@@ -188,5 +188,5 @@ def test_the_fast_encoder_reads_special_tokens_without_a_role_as_the_tokenizer_d
 
 def test_a_folder_with_sentencepiece_alone_is_told_the_way_out(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.model").write_bytes(b"x")
-    with pytest.raises(CheckpointError, match=r"only tokenizer.model; .*\n  transformers makes one: AutoTokenizer"):
+    with pytest.raises(CheckpointError, match=r"expected tokenizer.json.\n  Let transformers write tokenizer.json: AutoTok"):
         Tokenizer.load(tmp_path)

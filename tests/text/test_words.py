@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cloze.errors import CorpusError, RecipeError
 from cloze.text import Normalise, TextSpec, Tokenizer, Words, train
 from cloze.text.encoding.counting import ChunkCounter
-from cloze.text.words import count_words
+from cloze.text.words import count_words, split_of
 from tests.text.conftest import CHINESE, ENGLISH
 
 LOWER = Normalise(lower=True)
@@ -43,6 +43,16 @@ def test_special_tokens_come_first_then_words_by_falling_count_then_by_spelling(
     assert found.ids.tolist() == [6, 1, 5]
     assert found.word_start.tolist() == [True, True, True]
     assert tokenizer.decode([4, 6]) == "b a"
+
+
+def test_every_character_can_be_a_word() -> None:
+    special = {"[PAD]": "<pad>", "[UNK]": "<unk>"}
+    pieces = train(TextSpec(Normalise(), Words(min_count=2, split="characters", special=special)), ["MKT KL\nM<unk>", "KMö"])
+    assert pieces.spellings == ("<pad>", "<unk>", "K", "M")
+    assert pieces.encode("MKK<unk> öM").ids.tolist() == [3, 2, 2, *[1] * 6, 3]
+    assert split_of(pieces) == "characters"
+    for split in ("whitespace", "punctuation"):
+        assert split_of(train(TextSpec(Normalise(), Words(min_count=1, split=split)), ["a b"])) == split
 
 
 def test_split_says_where_words_end() -> None:

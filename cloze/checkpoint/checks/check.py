@@ -54,7 +54,7 @@ def _check_templates(recipe: Recipe, faults: Faults) -> None:
     from cloze.text.roles import ROLES
 
     where = next((text.tokenizer.where for text in recipe.texts.values()), Where(recipe.name))
-    templates = [(where, f"reading.{key}", vars(recipe.reading)[key]) for key in ("single", "pair")]
+    templates = [(where, f"reading.{key}", vars(recipe.reading)[key]) for key in ("single", "pair", "target")]
     for entry in recipe.entries.values():
         for edit in entry.exercise:
             if parts.class_of("edit", edit.part.name).frames:
@@ -67,7 +67,7 @@ def _check_templates(recipe: Recipe, faults: Faults) -> None:
             if kind == "role" and text_piece not in ROLES:
                 faults.add(location, path, f"{text_piece} is not a role.", propose(text_piece, ROLES))
         part_names = {piece for kind, piece in pieces if kind == "part"}
-        required = {"reading.single": {"A"}, "reading.pair": {"A", "B"}}.get(path, set())
+        required = {"reading.single": {"A"}, "reading.target": {"A"}, "reading.pair": {"A", "B"}}.get(path, set())
         if required - part_names:
             missing = " and no ".join(f"{{{name}}}" for name in sorted(required - part_names))
             faults.add(location, path, f"{template!r} has no {missing}.")

@@ -31,7 +31,7 @@ def check_model(recipe: Recipe, available: Mapping[str, frozenset[str]], checked
     from cloze.networks.blocks.dropout import dropouts
     from cloze.networks.blocks.initial import SkipInit
     from cloze.networks.clock import Clock
-    from cloze.training.tie import tie
+    from cloze.training.tie import tie, tie_detached
 
     size = next((text.tokenizer.arguments.get("size") for text in recipe.texts.values()), None)
     inputs: dict[str, Any] = {
@@ -53,6 +53,7 @@ def check_model(recipe: Recipe, available: Mapping[str, frozenset[str]], checked
         if all(network is not None for network in networks.values()):
             with faults.catching(Where(recipe.name), ""):
                 tie(networks, recipe.tie)
+                tie_detached(networks, recipe.tie_detached)
         seen: set[int] = set()
         for name, network in networks.items():
             tensors = [] if network is None else list(network.parameters())
@@ -103,7 +104,9 @@ def _check_architectures(recipe: Recipe, networks: Mapping[str, Any], faults: Fa
         orders = [entry.order for entry in recipe.entries.values() for pass_ in entry.passes if pass_.network == name]
         arguments = derived(flat(with_plain_table(plain_arguments(spec.part.arguments)), spec.part.name))
         usual = recipe.reading.orders[0] if recipe.reading.orders and name == recipe.export else reads_in(orders)
-        reasons = ARCHITECTURES[spec.architecture].objections(arguments, usual, pad=0)
+        architecture = ARCHITECTURES[spec.architecture]
+        pad = next(iter(architecture.paddings), architecture.pad_of(arguments))  # the tokenizer is unknown
+        reasons = architecture.objections(arguments, usual, pad=pad)
         if reasons:
             message = f"{spec.architecture} does not fit: {'; '.join(reasons)}."
             faults.add(spec.part.where, f"networks.{name}.architecture", message, (

@@ -27,7 +27,7 @@ def command(
         list[str] | None, typer.Argument(help="Texts to continue or to answer; none: start from an empty text.")
     ] = None,
     file: Annotated[str | None, typer.Option(help="A prompt per line, or JSON lines; - for stdin.")] = None,
-    field: Annotated[str, typer.Option(help="The field of a JSON line that holds the prompt.")] = "text",
+    field: Annotated[str, typer.Option(help="The field with the prompt.")] = "text",
     tokens: Annotated[int, typer.Option(min=1, help="At most this many new tokens.")] = 64,
     temperature: Annotated[float, typer.Option(min=0.0, help="Of sampling; 0 always takes the most probable token.")] = 1.0,
     top_k: Annotated[int | None, typer.Option(min=1, help="Sample from this many most probable tokens.")] = None,
@@ -55,6 +55,7 @@ def command(
     stream: Annotated[bool, typer.Option("--stream", help="Print one text while it is being generated.")] = False,
     seed: Annotated[int, typer.Option(help="Random seed: equal seeds give equal texts.")] = 0,
     language: Annotated[str | None, typer.Option(help="The language, if the network knows several; default: the first.")] = None,
+    to: Annotated[str | None, typer.Option(help="The language to write, for translators.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "cpu",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per continuation.")] = False,
     encoding: Encoding = None,
@@ -74,8 +75,9 @@ def command(
     from cloze.decoding.progress import DecodingProgress
     from cloze.decoding.ready import to_generate
 
-    reader, head, _ = to_generate(load_checkpoint(checkpoint, device), language=language)
-    helper = _draft(draft, draft_tokens, device, language)
+    with spelled_by(_as_options):
+        reader, head, _ = to_generate(load_checkpoint(checkpoint, device), language=language, to=to)
+        helper = _draft(draft, draft_tokens, device, language, to)
     options = WritingOptions(
         temperature=0.0 if greedy else temperature, top_k=top_k, top_p=top_p, min_p=min_p, typical_p=typical_p, beams=beams,
         best=count if beams else 1, groups=groups or 1, diversity=diversity, sampled=sampled, length_penalty=length_penalty,
@@ -103,7 +105,7 @@ def command(
         )
 
 
-def _draft(checkpoint: Path | None, tokens: int | None, device: str, language: str | None) -> Draft | None:
+def _draft(checkpoint: Path | None, tokens: int | None, device: str, language: str | None, to: str | None) -> Draft | None:
     """What proposes tokens."""
     from cloze.checkpoint.build import load_checkpoint
     from cloze.decoding.generating.drafting import Draft
@@ -113,7 +115,7 @@ def _draft(checkpoint: Path | None, tokens: int | None, device: str, language: s
         if tokens is not None:
             raise UserError("--draft-tokens configures --draft. Name the checkpoint that proposes tokens: --draft CHECKPOINT")
         return None
-    ready = to_generate(load_checkpoint(checkpoint, device), language=language)
+    ready = to_generate(load_checkpoint(checkpoint, device), language=language, to=to)
     return Draft(ready.reader, ready.head, tokens or 5)
 
 

@@ -26,6 +26,8 @@ def command(
         Literal["punctuation", "whitespace"], typer.Option(help="For released weights: where to split texts into words.")
     ] = "punctuation",
     encoder: Annotated[bool, typer.Option("--encoder", help="Import only the encoder of a translation model (cove).")] = False,
+    language: Annotated[str | None, typer.Option(help="For a translator of several languages: the one that it reads.")] = None,
+    to: Annotated[str | None, typer.Option(help="For a translator of several languages: the one that it writes.")] = None,
     encoding: Encoding = None,
     with_files: WithFiles = None,
 ) -> None:
@@ -78,7 +80,9 @@ def command(
             imported = import_folder(source)
     if split != "punctuation" and not imported.trained_by:
         raise UserError(f"--split {split}: only for released weights of recurrent systems; {source} brings its own tokenizer.")
-    as_it_is = source.is_dir() and not imported.trained_by and words is None
+    if language is not None or to is not None:
+        imported = _told(imported, language, to)
+    as_it_is = source.is_dir() and not imported.trained_by and words is None and language is None and to is None
     notes = [] if encoder or words is not None else _copied(source)
     if encoder:
         from cloze.changes import encoder_only
@@ -97,6 +101,19 @@ def command(
         typer.echo(f"  {remark}")
     typer.echo(f"written to {out}")
     suggest("cloze", "show", out)
+
+
+def _told(imported: Imported, language: str | None, to: str | None) -> Imported:
+    """The model with the languages that it reads and writes from now on."""
+    from dataclasses import replace
+
+    from cloze.decoding.languages import speaking
+    from cloze.errors import UserError
+
+    tokenizer = speaking(imported, language, to)
+    if language is not None and tokenizer.roles.get("[SOURCE]") is None:
+        raise UserError(f"{imported.folder}: no token tells this network which language it reads.\n  Leave --language out.")
+    return replace(imported, tokenizer=tokenizer)
 
 
 def _write_classifier(model: FastText, source: Path, out: Path, name: str | None) -> None:

@@ -28,7 +28,7 @@ class ScoreOptions:
     checkpoint: Annotated[Path, typer.Argument(help="A run folder or a Hugging Face folder.")]
     texts: Annotated[list[str] | None, typer.Argument(help="Texts; none: --file, --corpus, --pairs or standard input.")] = None
     corpus: Annotated[
-        list[str] | None, typer.Option("--corpus", help="Bits per byte of files or folders; repeatable.")
+        list[str] | None, typer.Option("--corpus", help="Bits per byte of files, folders; repeatable.")
     ] = None
     most: Annotated[int | None, typer.Option("--bytes", min=1, help="With --corpus: read this many bytes of each.")] = None
     text_format: Annotated[str, typer.Option("--format", help="With --corpus: the format of the text.")] = "auto"
@@ -39,6 +39,7 @@ class ScoreOptions:
     pairs: Annotated[Path | None, typer.Option(help="Minimal pairs: JSON lines, folder, .tar.xz.")] = None
     limit: Annotated[int | None, typer.Option(min=1, help="With --pairs: at most this many pairs of each file.")] = None
     language: Annotated[str | None, typer.Option(help="The language of the texts.")] = None
+    to: Annotated[str | None, typer.Option(help="The language of the answers.")] = None
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "cpu"
     order: Annotated[str | None, typer.Option(help="How to read: open, left_to_right or source_to_target.")] = None
     stride: Annotated[int | None, typer.Option(help="Tokens between windows; default: half of one.")] = None
@@ -95,7 +96,7 @@ def command(options: ScoreOptions) -> None:
     pairs = None if options.pairs is None else read_pairs(options.pairs, limit=options.limit)
     loaded = load_checkpoint(options.checkpoint, options.device)
     cast = as_dtype(options.precision, loaded.clock.seed.device)
-    ready = to_score(loaded, order=options.order, language=options.language, precision=cast)
+    ready = to_score(loaded, order=options.order, language=options.language, to=options.to, precision=cast)
     windows = Windows(options.max_length, options.stride)
     if pairs is not None:
         _score_pairs(loaded, ready, pairs, windows, options.as_json)

@@ -18,6 +18,7 @@ from cloze.comparison.best.question import BestQuestion, repeated, require_answe
 from cloze.comparison.best.verdict import Verdict, as_data, sentences, verdict_of
 from cloze.comparison.cell import planned, read_json, write_json
 from cloze.comparison.compare import finished, require_own
+from cloze.corpus.readers.files import TextFile
 from cloze.corpus.readers.not_text import require_apart
 from cloze.corpus.stores.build import corpus_files
 from cloze.errors import CheckpointError, Say
@@ -74,7 +75,7 @@ def plan_of(question: BestQuestion, out: Path, workers: Workers, *, keep: Path |
 def _distances(question: BestQuestion) -> Iterator[str]:
     """Lines on how far the corpus is from what each model has read."""
     sample = sample_text(question.corpus, question.text_format)
-    size = sum(Path(file).stat().st_size for file in corpus_files(question.corpus, question.text_format))
+    size = sum(TextFile(file).size or 0 for file in corpus_files(question.corpus, question.text_format))
     for model in question.models if sample.strip() else ():
         yield from text_distance(model, sample, text_bytes=size, device=question.device).lines
 

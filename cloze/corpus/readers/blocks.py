@@ -6,19 +6,20 @@ parsed block says whether its last document is still open (`parse.py`).
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
+from cloze.corpus.readers.columnar import is_columnar, text_cells
 from cloze.corpus.readers.detect import SAMPLE, find_layout
 from cloze.corpus.readers.files import PYTHON_DOCS, STDIN, TextFile, find_files
-from cloze.corpus.readers.formats import COLUMN, RequestedFormat, no_column, wanted
+from cloze.corpus.readers.formats import COLUMN, RequestedFormat, require_columns, wanted
 from cloze.corpus.readers.gettext import CATALOGUES, read_catalogue
-from cloze.corpus.readers.report import CorpusReport
+from cloze.corpus.readers.report import DATASET, CorpusReport
 from cloze.corpus.readers.tables import column_of
-from cloze.errors import CorpusError, MissingExtra
+from cloze.errors import CorpusError
 from cloze.text.encodings import as_utf8, find_encoding
 
 BLOCK = 2 << 20
@@ -82,9 +83,14 @@ def _file_blocks(file: TextFile, requested: RequestedFormat, report: CorpusRepor
     if file.path == PYTHON_DOCS:
         yield from _python_docs(report, size)
         return
-    if requested.format == "parquet" or (requested.format == "auto" and file.ending == ".parquet"):
+    if (dataset := file.dataset) is not None:
+        require_columns(requested, file.path)
+        report.add_file(file.path, DATASET, f"a data set of the Hugging Face Hub; the text is in the column {requested.column!r}")
+        yield from _cells(name, DATASET, dataset.texts(requested.column, file.start, file.stop), size)
+        return
+    if requested.format == "parquet" or (requested.format == "auto" and is_columnar(file.path)):
         report.add_file(name, "parquet", "by its ending" if requested.format == "auto" else "as asked for")
-        yield from _parquet(file.path, size, requested.column)
+        yield from _cells(file.path, "parquet", text_cells(file.path, requested.column), size)
         return
     with file.open() as stream:
         sample = _read_exactly(stream, SAMPLE)
@@ -95,7 +101,7 @@ def _file_blocks(file: TextFile, requested: RequestedFormat, report: CorpusRepor
             return
         if sample.startswith(b"PAR1"):
             report.add_file(name, "parquet", "by its first bytes")
-            yield from _parquet(file.path, size, requested.column)
+            yield from _cells(file.path, "parquet", text_cells(file.path, requested.column), size)
             return
         if requested.format == "auto" and file.ending in CATALOGUES:
             yield from _catalogue(file, sample + stream.read(), report)
@@ -214,32 +220,17 @@ def _table(stream: IO[bytes], sample: bytes, name: str, format: str, column: str
     yield Block(name, format, texts, lines[0] if lines else 1, last=True, lines=lines)
 
 
-def _parquet(path: str, size: int, column: str) -> Iterator[Block]:
-    try:
-        import pyarrow
-        import pyarrow.parquet as parquet
-    except ImportError:
-        raise MissingExtra("pyarrow", "parquet", f"reading {path}") from None
-    try:
-        table: Any = parquet.ParquetFile(path)
-        if column not in table.schema_arrow.names:
-            raise no_column(path, column, table.schema_arrow.names)
-        kind = table.schema_arrow.field(column).type
-        if str(kind) not in ("string", "large_string", "string_view"):
-            raise CorpusError(f"{path}: the column {column!r} holds {kind}, expected text.\n  Name another: --text NAME")
-        texts: list[str] = []
-        number, waiting = 1, 0
-        for batch in table.iter_batches(batch_size=1024, columns=[column]):
-            for value in batch.column(0).to_pylist():
-                texts.append(value or "")
-                waiting += len(texts[-1])
-                if waiting >= size:
-                    yield Block(path, "parquet", texts, number, last=False)
-                    number, waiting, texts = number + len(texts), 0, []
-        yield Block(path, "parquet", texts, number, last=True)
-    except pyarrow.ArrowException as error:
-        reason = re.split(r"[\n.]", str(error))[0]
-        raise CorpusError(f"{path}: a damaged Parquet file ({reason}).\n  Copy or write it again.") from None
+def _cells(path: str, format: str, cells: Iterable[list[str]], size: int) -> Iterator[Block]:
+    """The texts of a column, which come some rows at a time."""
+    texts: list[str] = []
+    number, waiting = 1, 0
+    for text in chain.from_iterable(cells):
+        texts.append(text)
+        waiting += len(text)
+        if waiting >= size:
+            yield Block(path, format, texts, number, last=False)
+            number, waiting, texts = number + len(texts), 0, []
+    yield Block(path, format, texts, number, last=True)
 
 
 def _catalogue(file: TextFile, content: bytes, report: CorpusReport) -> Iterator[Block]:

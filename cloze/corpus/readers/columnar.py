@@ -1,4 +1,4 @@
-"""Rows of labelled text in columnar files: Parquet, Arrow, and the folders of Arrow files that `datasets` writes."""
+"""Rows of labelled and of running text in columnar files: Parquet, Arrow, and folders of Arrow files that `datasets` writes."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+from cloze.corpus.readers.formats import no_column
 from cloze.corpus.readers.text_files import require_files
-from cloze.errors import MissingExtra, TaskError
+from cloze.errors import CorpusError, MissingExtra, TaskError, UserError
 from cloze.untrusted import parse_json
 
 _ENDINGS = frozenset({".parquet", ".arrow", ".feather"})
 _STATE, _SPLITS = "state.json", "dataset_dict.json"  # in a folder that `save_to_disk` wrote
-_TOGETHER = 1024  # rows made into objects at a time
+TOGETHER = 1024  # rows made into objects at a time
+_TEXT = frozenset({"string", "large_string", "string_view", "null"})  # null: no row has a text
 _Naming = Callable[[Any], Any]
 
 
@@ -30,7 +32,7 @@ class ClassName(str):
 def is_columnar(path: Path | str) -> bool:
     """Whether a path is a Parquet or an Arrow file by its name, or a folder that `datasets` wrote."""
     path = Path(path)
-    return path.suffix.lower() in _ENDINGS or (path / _STATE).is_file() or (path / _SPLITS).is_file()
+    return path.suffix.lower() in _ENDINGS or is_saved_dataset(path)
 
 
 def columns_of(path: Path | str) -> tuple[str, ...]:
@@ -54,7 +56,7 @@ def columnar_rows(path: Path | str, only: Collection[str] | None = None) -> Iter
             names = [name for name in part.schema.names if only is None or name in only]
             if only is not None and len(names) < len(set(only)):
                 names, only = list(part.schema.names), None
-            binary = [name for name in names if _holds_bytes(part.schema.field(name).type)]
+            binary = [name for name in names if holds_bytes(part.schema.field(name).type)]
             if binary and only is not None:
                 raise TaskError(f"{path}: the column {binary[0]!r} holds bytes; expected text, numbers or lists of them.")
             names = [name for name in names if name not in binary]
@@ -64,6 +66,40 @@ def columnar_rows(path: Path | str, only: Collection[str] | None = None) -> Iter
                 for values in zip(*plain_columns.values(), strict=True):
                     number += 1
                     yield number, dict(zip(plain_columns, values, strict=True))
+
+
+def is_saved_dataset(folder: Path) -> bool:
+    """Whether this is a folder that `save_to_disk` of datasets wrote."""
+    return (folder / _STATE).is_file() or (folder / _SPLITS).is_file()
+
+
+def files_of_dataset(folder: Path) -> list[str]:
+    """The files of such a folder in their order. A `CorpusError` for one of several splits."""
+    return list(map(str, _files(folder, CorpusError)))
+
+
+def text_cells(path: str, column: str) -> Iterator[list[str]]:
+    """The cells of a column of text of one file, some rows at a time; a missing cell is empty. Faults are `CorpusError`s."""
+    with _understood(path, CorpusError):
+        part = _Part(Path(path))
+        require_text_column(path, column, part.schema)
+        for columns in part.columns([column]):
+            yield [text or "" for text in columns[column]]
+
+
+def parquet_batches(file: Any, columns: Sequence[str] | None) -> Iterator[Any]:
+    """The rows of a `pyarrow.parquet.ParquetFile`, some at a time: by groups, since a reader of several keeps what it read."""
+    for group in range(file.num_row_groups):
+        yield from file.iter_batches(batch_size=TOGETHER, row_groups=[group], columns=columns)
+
+
+def require_text_column(path: str, column: str, schema: Any) -> None:
+    """Raise a `CorpusError` if a table has no such column, or if it does not hold text."""
+    if column not in schema.names:
+        raise no_column(path, column, schema.names)
+    kind = schema.field(column).type
+    if str(kind) not in _TEXT:
+        raise CorpusError(f"{path}: the column {column!r} holds {kind}, expected text.\n  Name another: --text NAME")
 
 
 class _Part:
@@ -86,8 +122,8 @@ class _Part:
     def columns(self, names: Sequence[str]) -> Iterator[dict[str, list[Any]]]:
         """The values of some columns, some rows at a time."""
         for batch in self._batches(list(names)):
-            for begin in range(0, batch.num_rows, _TOGETHER):
-                rows = batch.slice(begin, _TOGETHER)
+            for begin in range(0, batch.num_rows, TOGETHER):
+                rows = batch.slice(begin, TOGETHER)
                 yield {name: rows.column(name).to_pylist() for name in names}
 
     def _batches(self, names: list[str]) -> Iterator[Any]:
@@ -95,37 +131,37 @@ class _Part:
         import pyarrow.parquet
 
         if isinstance(self.table, pyarrow.parquet.ParquetFile):
-            yield from self.table.iter_batches(batch_size=_TOGETHER, columns=names)
+            yield from parquet_batches(self.table, names)
         elif isinstance(self.table, pyarrow.ipc.RecordBatchFileReader):
             yield from (self.table.get_batch(number) for number in range(self.table.num_record_batches))
         else:
             yield from self.table
 
 
-def _files(path: Path | str) -> list[Path]:
-    """The files of a path in their order; a folder of several splits is a `TaskError`."""
+def _files(path: Path | str, error: type[UserError] = TaskError) -> list[Path]:
+    """The files of a path in their order; a folder of several splits is an `error`."""
     require_files([path])
     path = Path(path)
     if not path.is_dir():
         return [path]
     if (path / _SPLITS).is_file():
         inside = ", ".join(sorted(split.name for split in path.iterdir() if (split / _STATE).is_file()))
-        raise TaskError(f"{path}: a folder of several splits ({inside}). Name one of them, such as {path}/train.")
+        raise error(f"{path}: a folder of several splits ({inside}). Name one of them, such as {path}/train.")
     if not (path / _STATE).is_file():
-        raise TaskError(f"{path}: is a folder, expected a file, or a folder that `save_to_disk` of datasets wrote.")
+        raise error(f"{path}: is a folder, expected a file, or a folder that `save_to_disk` of datasets wrote.")
     try:
         files = [path / Path(entry["filename"]).name for entry in parse_json((path / _STATE).read_bytes())["_data_files"]]
     except (ValueError, KeyError, TypeError):
         files = []
     if not files:
-        raise TaskError(f"{path / _STATE}: names no files of data. Save the dataset again: dataset.save_to_disk(…)")
+        raise error(f"{path / _STATE}: names no files of data. Save the dataset again: dataset.save_to_disk(…)")
     require_files(files)
     return files
 
 
 @contextmanager
-def _understood(path: Path | str) -> Iterator[None]:
-    """Turns faults of the files into `TaskError`s, and a missing package into `MissingExtra`."""
+def _understood(path: Path | str, kind: type[UserError] = TaskError) -> Iterator[None]:
+    """Turns faults of the files into errors of this kind, and a missing package into `MissingExtra`."""
     try:
         import pyarrow
         import pyarrow.parquet
@@ -135,14 +171,15 @@ def _understood(path: Path | str) -> Iterator[None]:
         yield
     except (pyarrow.ArrowException, OSError) as error:
         reason = re.split(r"[\n.]", str(error))[0]
-        raise TaskError(f"{path}: a damaged Parquet or Arrow file ({reason}). Copy or write it again.") from None
+        raise kind(f"{path}: a damaged Parquet or Arrow file ({reason}). Copy or write it again.") from None
 
 
-def _holds_bytes(kind: Any) -> bool:
+def holds_bytes(kind: Any) -> bool:
+    """Whether an Arrow type is bytes or has some inside."""
     import pyarrow
 
     if pyarrow.types.is_nested(kind):
-        return any(_holds_bytes(kind.field(number).type) for number in range(kind.num_fields))
+        return any(holds_bytes(kind.field(number).type) for number in range(kind.num_fields))
     return "binary" in str(kind)
 
 

@@ -19,7 +19,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any, cast
 
+from cloze.corpus.readers.columnar import files_of_dataset, is_saved_dataset
 from cloze.corpus.readers.gettext import CATALOGUES, without_compiled
+from cloze.corpus.readers.hub_datasets import DatasetSplit, is_dataset, split_of
 from cloze.corpus.readers.not_text import refuse_made
 from cloze.corpus.readers.report import Oddities
 from cloze.errors import CorpusError, MissingExtra, nearest_path
@@ -41,9 +43,9 @@ class NoText(CorpusError):
 
 @dataclass(frozen=True)
 class TextFile:
-    """One input: a file, standard input ("-") or Python's documentation ("python-docs").
+    """One input: a file, standard input ("-"), Python's documentation ("python-docs"), or a split of a data set of the hub.
 
-    Of an unpacked file it may be a range of bytes, `start` … `stop` - 1.
+    Of an unpacked file it may be a range of bytes, `start` … `stop` - 1; of a data set, a range of its files.
     """
 
     path: str
@@ -53,7 +55,12 @@ class TextFile:
     @property
     def name(self) -> str:
         """What messages call it."""
-        return f"{self.path} (from byte {self.start:,})" if self.start else self.path
+        return f"{self.path} (from {'file' if self.dataset else 'byte'} {self.start:,})" if self.start else self.path
+
+    @property
+    def dataset(self) -> DatasetSplit | None:
+        """The split of a data set that this is; None for files."""
+        return split_of(self.path) if is_dataset(self.path) else None
 
     @property
     def packing(self) -> str:
@@ -70,6 +77,8 @@ class TextFile:
         """Bytes of text, estimated for packed files, None where unknown."""
         if self.path in (STDIN, PYTHON_DOCS):
             return None
+        if (dataset := self.dataset) is not None:
+            return sum(dataset.sizes[self.start : self.stop]) or None
         return int(Path(self.path).stat().st_size * _EXPANSION.get(self.packing, 1.0))
 
     def _misnamed(self) -> bool:
@@ -99,7 +108,8 @@ class TextFile:
 
 
 def find_files(paths: Sequence[str | Path], odd: Oddities) -> list[TextFile]:
-    """The files named by paths, folders, globs, "-" and "python-docs", folders in the order of their names.
+    """The files named by paths, folders, globs, "-", "python-docs" and names of data sets, folders in the order of their names.
+    A data set is named with its commit, configuration and split.
 
     Some files of a folder are skipped, with a note: hidden files; files that are not text by their name or ending; and, next to a
     file called train (train.txt, train.jsonl.xz …), files called valid, dev or test. To read those, name them. Catalogues of
@@ -116,8 +126,9 @@ def find_files(paths: Sequence[str | Path], odd: Oddities) -> list[TextFile]:
 
 
 def absolute(path: str | Path) -> str:
-    """The same input for a process in another folder: "-", "python-docs" and addresses as they are, paths made absolute."""
-    name = str(path)
+    """The same input for a process in another folder: "-", "python-docs" and addresses as they are, paths made absolute, data
+    sets with their commits."""
+    name = str(split_of(str(path))) if is_dataset(path) else str(path)
     is_path = os.path.exists(name) or (name not in (STDIN, PYTHON_DOCS) and "://" not in name)
     return os.path.abspath(name) if is_path else name
 
@@ -130,6 +141,8 @@ def require_paths(paths: Sequence[str | Path]) -> None:
 
 
 def _expand(pattern: str, odd: Oddities) -> list[str]:
+    if is_dataset(pattern):
+        return [str(split_of(pattern))]
     path = Path(pattern)
     if pattern == STDIN or (pattern == PYTHON_DOCS and not path.exists()):
         return [pattern]
@@ -151,6 +164,8 @@ def _expand(pattern: str, odd: Oddities) -> list[str]:
 
 
 def _folder(folder: Path, odd: Oddities) -> list[str]:
+    if is_saved_dataset(folder):
+        return files_of_dataset(folder)
     inside = sorted(p for p in folder.rglob("*") if p.is_file() and not _hidden(p.relative_to(folder)))
     refuse_made(folder, inside)
     with_train = {p.parent for p in inside if _stem(p) == "train" and _is_text(p)}

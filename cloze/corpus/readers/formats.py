@@ -47,6 +47,13 @@ def with_column(format: str, column: str | None, encoding: str | None = None) ->
     return f"{read_as}:{column}" if column else read_as
 
 
+def require_columns(requested: RequestedFormat, name: str) -> None:
+    """Raise a `CorpusError` if a format or an encoding is named for a data set of the hub, which declares its own."""
+    option = "--format" if requested.format != "auto" else "--encoding" if requested.encoding else ""
+    if option:
+        raise CorpusError(f"{name}: a data set declares the format of its files. Leave out {option}.")
+
+
 def no_column(location: str, column: str, columns: Iterable[str]) -> CorpusError:
     """The message for a missing column."""
     names = [name if len(name) <= 40 else name[:39] + "…" for name in columns]

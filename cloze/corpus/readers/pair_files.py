@@ -13,6 +13,7 @@ from typing import IO
 from cloze.corpus.readers.blocks import BLOCK, PAIRS, Block
 from cloze.corpus.readers.files import PYTHON_DOCS, STDIN, TextFile
 from cloze.corpus.readers.gettext import CATALOGUES, SOURCE, read_catalogue, without_compiled
+from cloze.corpus.readers.hub_datasets import is_dataset
 from cloze.corpus.readers.report import CorpusReport
 from cloze.errors import CorpusError, nearest_path
 from cloze.text.encodings import not_utf8
@@ -131,7 +132,7 @@ def _files(paths: Sequence[str | Path]) -> list[str]:
     files: list[str] = []
     for name in map(str, paths):
         path = Path(name)
-        if name in (STDIN, PYTHON_DOCS):
+        if name in (STDIN, PYTHON_DOCS) or is_dataset(name):
             raise CorpusError(f"{name}: parallel text is read from files; expected a table or two aligned files.")
         if path.is_dir():
             inside = sorted(p for p in path.iterdir() if p.is_file() and not p.name.startswith((".", "_")))

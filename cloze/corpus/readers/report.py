@@ -12,6 +12,8 @@ _EXAMPLES = 5  # locations shown per kind of anomaly
 _FILES = 20    # files listed by name
 _TOLERATED = 0.01
 
+DATASET = "dataset"  # the format of a split of a data set of the hub
+
 KINDS = {
     "undecodable": "bytes that are not UTF-8, replaced by U+FFFD",
     "nul": "NUL characters, removed",
@@ -66,8 +68,9 @@ class CorpusReport:
     def add_file(self, path: str, format: str, why: str) -> None:
         """Record the format of a file and how it was detected."""
         self.formats[format] = self.formats.get(format, 0) + 1
-        if len(self.files) < _FILES:
-            self.files.append({"path": path, "format": format, "why": why})
+        entry = {"path": path, "format": format, "why": why}
+        if len(self.files) < _FILES or (format == DATASET and entry not in self.files):  # their commits are recorded here
+            self.files.append(entry)
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON and for the header of a store."""

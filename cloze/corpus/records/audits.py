@@ -286,7 +286,7 @@ class Unwritable:
     def add_targets(self, path: str, targets: Sequence[Sequence[str]]) -> None:
         """Look at some targets, each with its references."""
         numbers = [number for number, references in enumerate(targets) for _ in references]
-        unknown = self.tokenizer.unknown_parts([text for references in targets for text in references])
+        unknown = self.tokenizer.targets.unknown_parts([text for references in targets for text in references])
         self.targets[path] += len(targets)
         self.lacking[path] += len({numbers[text] for text, _ in unknown})
         self.parts.setdefault(path, Counter()).update(part for _, part in unknown)

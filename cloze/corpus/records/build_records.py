@@ -12,6 +12,7 @@ import numpy as np
 
 from cloze.corpus.items.item_writer import ItemFiles, ItemsWriter, pictures_of
 from cloze.corpus.items.links import LINKED, RecordLinks, has_links
+from cloze.corpus.readers.hub_tables import local_tables
 from cloze.corpus.readers.objects import OBJECTS, holds_objects
 from cloze.corpus.records.answer import Answer, Columns, Record, RecordBlock, RecordEncoder
 from cloze.corpus.records.record_store import FOLDER, LINES, RecordStore
@@ -37,6 +38,7 @@ def build_records(
     the records' pictures. Raises `CorpusError` for items that cannot be used, `TaskError`, with file and line, for a
     row that cannot be used, and `RunError` if the disk is full; nothing is then left behind.
     """
+    paths = local_tables(paths)
     encode = answer.encoder(tokenizer, classes)
     annotators = annotations or Annotations()
     annotators.require_files()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cloze.corpus.readers.hub_tables import local_tables
 from cloze.corpus.records.answer import Answer, Columns, Record
 from cloze.errors import counted as in_words
 
@@ -117,12 +118,12 @@ def check_records(
     unusable: list[Unusable] = []
     shared: list[Shared] = []
     audits, classes = answer.audits(tokenizer), Counter[str]()
-    for path in map(str, against):
+    for path in local_tables(against):
         for record in _read(path, answer, columns, unusable, rows):
             row_labels = _labels(answer, record)
             seen.setdefault(_digest(record.texts), _Seen(path, record.line, _answer_digest(row_labels, record)))
             labels.update(label for _, label in row_labels or ())
-    for path in map(str, paths):
+    for path in local_tables(paths):
         counted = _Counted()
         for record in _read(path, answer, columns, unusable, rows):
             row_labels = _labels(answer, record)

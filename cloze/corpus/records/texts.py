@@ -27,7 +27,7 @@ class _TextEncoder(RecordEncoder):
     def __call__(self, records: Sequence[Record], path: str) -> RecordBlock:
         encoded = self.tokenizer.encode_flat([record.texts[0] for record in records])
         targets = [target for record in records for target in record.answer]
-        tokens, _, offsets = self.tokenizer.encode_flat(targets)
+        tokens, _, offsets = self.tokenizer.targets.encode_flat(targets)
         sizes = np.diff(offsets)
         ordinal = np.concatenate([np.arange(len(record.answer)) for record in records])
         owner = np.repeat(np.arange(len(records)), [len(record.answer) for record in records])

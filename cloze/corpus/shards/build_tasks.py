@@ -42,7 +42,8 @@ _MEMORY_MB = 80
 
 @dataclass(frozen=True)
 class FilePiece:
-    """A file, or bytes `start` … `stop` - 1 of one (to its end: None), and its format ("" : as the build was told)."""
+    """A file, or bytes `start` … `stop` - 1 of one (to its end: None), and its format ("" : as the build was told). Of a data set
+    of the hub, `start` and `stop` count its files."""
 
     path: str
     start: int = 0
@@ -53,8 +54,8 @@ class FilePiece:
 def tasks_of(paths: Sequence[str], encode: BlockEncoder, *, format: str, tokens: int) -> list[list[FilePiece]]:
     """The tasks of a build with shards of at most `tokens` tokens, in the order of the text.
 
-    Plain files are divided where documents end. A compressed file, a table or a book is never divided: if it exceeds a shard, its
-    task makes several shards. Raises `CorpusError` as reading the text would.
+    Plain files are divided where documents end, data sets into their files. A compressed file, a table or a book is never
+    divided: if it exceeds a shard, its task makes several shards. Raises `CorpusError` as reading the text would.
     """
     files = find_files(paths, Oddities())
     if any(file.path in (STDIN, PYTHON_DOCS) for file in files):
@@ -85,7 +86,10 @@ def bytes_per_token(paths: Sequence[str], encode: BlockEncoder, format: str) -> 
 
 
 def _pieces(file: TextFile, format: str, aim: int) -> Iterator[tuple[FilePiece, int]]:
-    """A file in pieces of about `aim` bytes, with their sizes."""
+    """A file in pieces of about `aim` bytes, with their sizes; a data set in its files."""
+    if (dataset := file.dataset) is not None:
+        yield from ((FilePiece(file.path, number, number + 1), size) for number, size in enumerate(dataset.sizes))
+        return
     size = file.size or 0
     layout = _layout(file, format) if size > 1.5 * aim and not file.packing and file.ending not in _WHOLE else ""
     borders = _DIVIDED.get(layout, ())

@@ -202,6 +202,11 @@ def store_writer(
     pairs: bool = False,
 ) -> StoreWriter:
     """What writes the store of a tokenizer and its annotations."""
+    if pairs and tokenizer.targets is not tokenizer:
+        raise CorpusError(
+            f"{out}: a store of pairs has one tokenizer, and Marian's cuts what is written in another way than what is read.\n"
+            "  Train on such pairs with a column for each text: cloze finetune CHECKPOINT --task text_to_text --train PAIRS.tsv"
+        )
     return StoreWriter(
         out, vocab_size=tokenizer.size, roles=tokenizer.roles, tokenizer_hash=tokenizer.hash,
         annotations=annotations.header() if annotations else None, labels=annotations.labels if annotations else None,

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from cloze import rng
 from cloze.corpus.readers.blocks import Block, corpus_size, read_blocks
 from cloze.corpus.readers.files import PYTHON_DOCS, STDIN, NoText, find_files
+from cloze.corpus.readers.hub_datasets import is_dataset, split_of
 from cloze.corpus.readers.report import CorpusReport, Oddities
 from cloze.errors import CorpusError, RecipeError
 
@@ -78,8 +79,8 @@ def resample(group: NDArray[np.integer], smooth: float, epoch: int, *address: in
 def language_folders(paths: Sequence[str | Path], odd: Oddities | None = None) -> dict[str, list[str]]:
     """Name of each language → its paths. One folder of folders is a language per folder, else every path is one.
 
-    A language is named after its folder, or its file up to the first dot. The order is that of the paths. Folders inside of one
-    that hold no text, as some of a program's translations do, are left out and noted in `odd`.
+    A language is named after its folder, its file up to the first dot, or the configuration of a data set. The order is that of
+    the paths. Folders inside of one that hold no text, as some of a program's translations do, are left out and noted in `odd`.
     """
     candidates = [Path(path) for path in paths]
     if len(candidates) == 1 and candidates[0].is_dir():
@@ -94,7 +95,9 @@ def language_folders(paths: Sequence[str | Path], odd: Oddities | None = None) -
     for path in candidates:
         if str(path) in (STDIN, PYTHON_DOCS):
             raise CorpusError(f"{path}: does not name a language; expected a folder or file named after its language.")
-        folders.setdefault(path.name if path.is_dir() else path.name.split(".")[0], []).append(str(path))
+        dataset = split_of(str(path)) if is_dataset(path) else None
+        name = path.name if path.is_dir() else path.name.split(".")[0]
+        folders.setdefault(name if dataset is None else dataset.name.config, []).append(str(path if dataset is None else dataset))
     if len(folders) > 255:
         raise CorpusError(f"{len(folders)} languages; a store holds up to 255.")
     return folders

@@ -134,7 +134,7 @@ class StoreWriter:
         (self.folder / HEADER).write_text(json.dumps(header, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         flush(self.folder)  # before it has its name: a finished shard is never built again
         put(self.folder, self.out)
-        return Store.open(self.out)
+        return Store.open(self.out, content=False)  # it would map all that was written
 
 
 class HashedFile:

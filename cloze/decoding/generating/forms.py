@@ -41,6 +41,7 @@ from cloze.decoding.reader import Reader
 from cloze.decoding.scores.scoring import log_probabilities
 from cloze.errors import UserError
 from cloze.exercises.companions.answer import Edits, Lesson
+from cloze.text.roles import LANGUAGE_ROLES
 
 
 class TextPair(Protocol):
@@ -86,6 +87,10 @@ class Form(ABC):
     def log_probabilities(self, head: Any, rows: Sequence[TextPair]) -> list[float]:
         """Each row's sum of log P(token of the target | the text and the tokens before)."""
 
+    def text(self, ids: Sequence[int]) -> Sequence[int]:
+        """The tokens of a written text that are text."""
+        return ids
+
     def readings(self, head: Any, batch: Batch) -> Mapping[str, Tensor]:
         """The states that a head reads."""
         return self.reader.states(batch, head.reads)
@@ -114,7 +119,7 @@ class ByDecoder(_AtOnce):
     """An encoder-decoder: it reads the text, then writes the target after the start token of its decoder.
 
     A target is laid out as a single text is, which is how transformers' tokenizers make labels: BART also writes the
-    first token of the template.
+    first token of the template. If the reading has a template of targets, its first token is always written (mBART-50).
     """
 
     def source(self, ids: Ids, *, max_length: int | None = None, max_new: int = 0) -> Framed:
@@ -125,21 +130,23 @@ class ByDecoder(_AtOnce):
         """The same template; closed by the end token if the template is not."""
         bound = least(most, self.reader.max_length)
         if self._ends:
-            framed = self.reader.single([ids], max_length=bound)
+            framed = self.reader.written([ids], max_length=bound)
             return framed.ids, framed.cut
-        framed = self.reader.single([ids], max_length=None if bound is None else bound - 1)
+        framed = self.reader.written([ids], max_length=None if bound is None else bound - 1)
         return np.append(framed.ids, np.int32(end_id(self.reader))), framed.cut
 
     @property
     def _ends(self) -> bool:
         """Whether the template closes a text by the end token, or there is no such token."""
-        end, closing = end_id(self.reader), self.reader.single.closing
+        end, closing = end_id(self.reader), self.reader.written.closing
         return end < 0 or (len(closing) > 0 and int(closing[-1]) == end)
 
     def write(self, head: Any, sources: Sequence[Framed], manner: Manner) -> list[Continuation]:
         """Write token by token with a cache, or by beam search."""
         reader, start, end = self.reader, start_id(self.reader), end_id(self.reader)
-        max_new = manner.max_new(reader, 1)
+        max_new, opening = manner.max_new(reader, 1), self._opening
+        if len(opening) and manner.limits.first is None:
+            manner = replace(manner, limits=replace(manner.limits, first=int(opening[0])))
         continuations: dict[int, Continuation] = {}
         for index in by_length([len(row) for row in sources], rows=manner.together):
             with torch.inference_mode():
@@ -150,6 +157,17 @@ class ByDecoder(_AtOnce):
             continuations.update(zip(index.tolist(), batch_written, strict=True))
             manner.report(len(index))
         return [continuations[number] for number in range(len(sources))]
+
+    @property
+    def _opening(self) -> Ids:
+        """What is always written first."""
+        return self.reader.written.opening[: 0 if self.reader.reading.target is None else 1]
+
+    def text(self, ids: Sequence[int]) -> Sequence[int]:
+        """Without the tokens of languages, where they tell what to write."""
+        tokenizer = self.reader.tokenizer
+        hidden = {tokenizer.id(name) for name in tokenizer.languages} if tokenizer.roles.keys() & set(LANGUAGE_ROLES) else set()
+        return [number for number in ids if number not in hidden]
 
     def with_targets(self, rows: Sequence[TextPair], set: str) -> Batch:
         """Every token of the target, predicted where the decoder has read the tokens before it."""
@@ -173,9 +191,9 @@ class ByDecoder(_AtOnce):
 
     def lesson(self, *, of: str, max_length: int | None, set: str) -> Lesson:
         """The encoder reads the text, the targets of the decoder are the companion."""
-        template = self.reader.single.template
+        template, target = self.reader.single.template, self.reader.written.template
         answer = {
-            "of": of, "frame": template if self._ends else f"{template} {end_role(self.reader)}",
+            "of": of, "frame": target if self._ends else f"{target} {end_role(self.reader)}",
             "start": start_role(self.reader), "max_length": least(max_length, self.reader.max_length), "set": set,
         }  # fmt: skip
         return Lesson([("answer", answer), ("frame", {"template": template})])

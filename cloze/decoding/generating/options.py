@@ -125,14 +125,14 @@ def _listed(*names: str) -> list[Phrase]:
 
 def _spellings(reader: Reader, word: str) -> list[tuple[int, ...]]:
     """The ids of a word, at the start of a text and behind a space."""
-    spellings = {tuple(map(int, reader.tokenizer.encode(text).ids)) for text in (word, f" {word}")}
+    spellings = {tuple(map(int, reader.tokenizer.targets.encode(text).ids)) for text in (word, f" {word}")}
     if () in spellings:
         raise UserError(f"{word!r}: a word to ban has at least one token.")
     return sorted(spellings)
 
 
 def _token(reader: Reader, text: str) -> int:
-    ids = reader.tokenizer.encode(text).ids
+    ids = reader.tokenizer.targets.encode(text).ids
     role = reader.tokenizer.roles.get(text)
     if role is None and len(ids) != 1:
         raise UserError(f"first {text!r}: this vocabulary cuts it into {len(ids)} tokens; expected a text of exactly one.")

@@ -15,6 +15,7 @@ from cloze.decoding.generating.drafting import Checker, Draft, RandomNumbers, as
 from cloze.decoding.generating.sampling import Sampling
 from cloze.decoding.generating.search import Beams, Continuation, Limits, Writer, beam_search, sample
 from cloze.decoding.generating.writing import Asking, Continuing, asks
+from cloze.decoding.languages import require_language
 from cloze.decoding.layout import Ids
 from cloze.decoding.lengths import by_length
 from cloze.decoding.reader import Reader
@@ -125,6 +126,7 @@ def start_role(reader: Reader) -> str:
     roles = reader.tokenizer.roles
     start = reader.reading.start
     name = start or next((role for role in _STARTS if role in roles), None)
+    require_language(reader.tokenizer, str(name))
     if name is None or name not in roles:
         raise CheckpointError(f"the decoder starts with {start or ' or '.join(_STARTS)}, which the tokenizer does not have.")
     return str(name)

@@ -107,11 +107,14 @@ class Asking:
 
 
 class Answering:
-    """An encoder-decoder that writes from the source `batch`, which the encoder reads once. Any token may be written."""
+    """An encoder-decoder that writes from the source `batch`, which the encoder reads once. Any token may be written that the
+    reading does not forbid."""
 
     def __init__(self, reader: Reader, head: Any, batch: Batch) -> None:
         self.reader, self.head, self.batch = reader, head, batch
         self.cache = reader.network.cache()
+        roles = reader.tokenizer.roles
+        self.banned = [roles[role] for role in reader.reading.unwritten if role in roles]
 
     def scores(self, tokens: Tensor) -> Tensor:
         """Scores (R, V) of the token after the decoder's tokens (R, L)."""
@@ -124,7 +127,9 @@ class Answering:
         state = self.reader.network.writes
         states = self.reader.states(batch, (state,), cache=self.cache)
         read = {self.head.reads[0]: states[state]}
-        return self.reader.token_scores(self.head, read, batch, _last(new, count)).unflatten(0, (len(new), count))
+        scores = self.reader.token_scores(self.head, read, batch, _last(new, count))
+        scores[:, self.banned] = -torch.inf
+        return scores.unflatten(0, (len(new), count))
 
     def forget(self, length: int) -> None:
         """Keep the decoder's first `length` tokens."""

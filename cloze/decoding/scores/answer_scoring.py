@@ -44,7 +44,8 @@ def score_answers(
     form = form_of(reader)
     pairs, lost = [], []
     for number, (text, target) in enumerate(zip(texts, targets, strict=True), start=1):
-        ids, asked_ids = (np.asarray(reader.tokenizer.encode_template(string).ids, np.int32) for string in (text, target))
+        ids = np.asarray(reader.tokenizer.encode_template(text).ids, np.int32)
+        asked_ids = np.asarray(reader.tokenizer.targets.encode_template(target).ids, np.int32)
         answer, cut = form.target(asked_ids)
         source = form.source(ids, max_new=len(answer))
         if cut + source.cut and not truncate:

@@ -30,7 +30,8 @@ class Spare(Move):
         return tensors[0][2:]
 
 
-def _read(config: Mapping[str, Any]) -> dict[str, Any]:
+def read(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Nothing; a `ValueError` if the two stacks differ in more than depth."""
     for name, usual in (("attention_heads", 16), ("ffn_dim", 4096)):
         first, second = config.get(f"encoder_{name}", usual), config.get(f"decoder_{name}", usual)
         if first != second:
@@ -38,25 +39,31 @@ def _read(config: Mapping[str, Any]) -> dict[str, Any]:
     return {}
 
 
-def _write(arguments: Mapping[str, Any], order: str) -> dict[str, Any]:
+def write(arguments: Mapping[str, Any], order: str) -> dict[str, Any]:
+    """The decoder's sizes, and what is normed."""
     return {
         "is_encoder_decoder": True,
         "decoder_attention_heads": arguments["heads"],
         "decoder_ffn_dim": arguments["feed_forward.inner"],
-        "normalize_before": False,  # transformers ignores the two, but they are in the authors' files, and CTranslate2 reads them
-        "normalize_embedding": True,
+        # transformers ignores the two, but they are in the authors' files, and CTranslate2 reads them
+        "normalize_before": arguments["norm"] == "pre",
+        "normalize_embedding": bool(arguments["norm.embedding"]),
     }
 
 
-
-
-def _body() -> tuple[MappingLine, ...]:
+def body(*, positions: Move | None, embedding_norm: bool, final_norm: bool) -> tuple[MappingLine, ...]:
+    """The lines of both stacks. `positions` converts their tables of positions; None: files hold none."""
     lines = [MappingLine("embeddings.tokens.weight", "{base}shared.weight", "V D")]
     for stack, letter in (("encoder", "i"), ("decoder", "j")):
         ours, upstream = f"{stack}.layers.{{{letter}}}.", f"{{base}}{stack}.layers.{{{letter}}}."
+        if positions is not None:
+            table = f"{{base}}{stack}.embed_positions.weight"
+            lines.append(MappingLine(f"{stack}.positions.weight", table, "P D", positions))
+        if embedding_norm:
+            lines.append(MappingLine(f"{stack}.embedding_norm.*", f"{{base}}{stack}.layernorm_embedding.*", "D"))
+        if final_norm:
+            lines.append(MappingLine(f"{stack}.norm.*", f"{{base}}{stack}.layer_norm.*", "D"))
         lines += [
-            MappingLine(f"{stack}.positions.weight", f"{{base}}{stack}.embed_positions.weight", "P D", Spare()),
-            MappingLine(f"{stack}.embedding_norm.*", f"{{base}}{stack}.layernorm_embedding.*", "D"),
             *seq2seq.attention(ours + "attention", upstream + "self_attn.", _NAMES, "*"),
             MappingLine(ours + "attention_norm.*", upstream + "self_attn_layer_norm.*", "D"),
             MappingLine(ours + "inner.*", upstream + "fc1.*", "I D"),
@@ -69,6 +76,26 @@ def _body() -> tuple[MappingLine, ...]:
         *seq2seq.crossing("decoder.layers.{j}.crossing", upstream + "encoder_attn.", _NAMES, "*"),
         MappingLine("decoder.layers.{j}.crossing_norm.*", upstream + "encoder_attn_layer_norm.*", "D"),
     )
+
+
+def settings(activation: str = "gelu", **sizes: float) -> tuple[Setting, ...]:
+    """The keys of config.json that the family shares; `activation` and `sizes` are transformers' defaults that are not BART's."""
+    usual = {"attention_dropout": 0.0, "scale_embedding": False, **sizes}
+    return (
+        Setting("layers", "encoder_layers", 12),
+        Setting("decoder_layers", "decoder_layers", 12),
+        Setting("width", "d_model", 1024),
+        Setting("heads", "encoder_attention_heads", 16),
+        Setting("feed_forward.inner", "encoder_ffn_dim", 4096),
+        Setting("positions.max_length", "max_position_embeddings", 1024),
+        Setting("feed_forward.activation", "activation_function", activation, ACTIVATIONS.__getitem__,
+                ACTIVATIONS_BACK.__getitem__),
+        Setting("dropout.hidden", "dropout", 0.1),
+        Setting("dropout.attention", "attention_dropout", usual["attention_dropout"]),
+        Setting("dropout.inner", "activation_dropout", 0.0),
+        Setting("initial.std", "init_std", 0.02),
+        Setting("embedding.scaled", "scale_embedding", usual["scale_embedding"]),
+    )  # fmt: skip
 
 
 PREDICTION = HeadTable(
@@ -89,22 +116,9 @@ BART = add(Architecture(
     name="bart",
     title="BART",
     part="encoder_decoder",
-    settings=(
-        Setting("layers", "encoder_layers", 12),
-        Setting("decoder_layers", "decoder_layers", 12),
-        Setting("width", "d_model", 1024),
-        Setting("heads", "encoder_attention_heads", 16),
-        Setting("feed_forward.inner", "encoder_ffn_dim", 4096),
-        Setting("positions.max_length", "max_position_embeddings", 1024),
-        Setting("feed_forward.activation", "activation_function", "gelu", ACTIVATIONS.__getitem__, ACTIVATIONS_BACK.__getitem__),
-        Setting("dropout.hidden", "dropout", 0.1),
-        Setting("dropout.attention", "attention_dropout", 0.0),
-        Setting("dropout.inner", "activation_dropout", 0.0),
-        Setting("initial.std", "init_std", 0.02),
-        Setting("embedding.scaled", "scale_embedding", False),
-    ),
-    read=_read,
-    write=_write,
+    settings=settings(),
+    read=read,
+    write=write,
     usual=lambda model, kind: 1,
     fixed={
         "norm": "post", "norm.kind": "layer", "norm.epsilon": 1e-5, "norm.embedding": True, "norm.final": False,
@@ -113,7 +127,7 @@ BART = add(Architecture(
     assumed={"initial": "normal", "initial.positions": None, "initial.residual": "as_drawn", "dropout.mask": "position"},
     legal={"is_encoder_decoder": (True,)},
     base="model.",
-    body=_body(),
+    body=body(positions=Spare(), embedding_norm=True, final_norm=False),
     counts=seq2seq.counts,
     sizes=seq2seq.sizes,
     copies=("{base}encoder.embed_tokens.weight", "{base}decoder.embed_tokens.weight"),

@@ -1,8 +1,11 @@
-"""RoBERTa ↔ transformers' `Roberta*`, and its network under the names `XLMRoberta*` and `Camembert*`.
+"""RoBERTa ↔ transformers' `Roberta*`, its network under the names `XLMRoberta*`, `Camembert*` and `Data2VecText*`, and with norms
+in front of what is added `RobertaPreLayerNorm*` (fairseq's `--encoder-normalize-before`) and `XLMRobertaXL*`.
 
 Source: RoBERTa (Liu et al., 2019). In fairseq and transformers, the positions of real tokens begin at `pad + 1`, so their table
 begins with `pad + 1` rows for padding; ours begins with the first real position. The single segment row is a constant: it is
 added to the positions when read, and written as zeros.
+
+Differs: transformers' `XLMRobertaXL*` has no dropout behind the feed-forward; cloze has.
 """
 
 from __future__ import annotations
@@ -39,17 +42,18 @@ MASKED_LM = HeadTable(
     copies={"lm_head.bias": "lm_head.decoder.bias"},
     # transformers fixes the erf form in this head, whatever hidden_act says
     objections=lambda head, arguments: encoder.prediction_objections(head, arguments, "gelu"),
-    arguments=lambda config, tensors: _masked_lm_arguments(config),
+    arguments=lambda config, tensors: _masked_lm_arguments(config, 1e-12),
 )
 
 CLASSIFIER = encoder.pooled_head("classifier", pool="classifier.dense", output="classifier.out_proj", own_name=True)
 
 
-def _masked_lm_arguments(config: Mapping[str, Any]) -> dict[str, Any]:
-    return {"transform": "gelu", "bias": True, "norm_epsilon": config.get("layer_norm_eps", 1e-12)}
+def _masked_lm_arguments(config: Mapping[str, Any], epsilon: float) -> dict[str, Any]:
+    """`epsilon`: the one of a config without that key."""
+    return {"transform": "gelu", "bias": True, "norm_epsilon": config.get("layer_norm_eps", epsilon)}
 
 
-def _classes(prefix: str) -> tuple[ModelClass, ...]:
+def kin_classes(prefix: str) -> tuple[ModelClass, ...]:
     """The classes of transformers whose names begin so."""
     return (
         ModelClass(f"{prefix}ForMaskedLM", frozenset({"masked_lm"}), "AutoModelForMaskedLM", "fill-mask"),
@@ -77,25 +81,51 @@ ROBERTA = add(Architecture(
     body=encoder.body(SHIFTED),
     segments=encoder.SEGMENTS,
     heads=(MASKED_LM, CLASSIFIER, TAGGER, ANSWER, CHOOSER),
-    classes=_classes("Roberta"),
+    classes=kin_classes("Roberta"),
     tokenizer_class="RobertaTokenizer",
     reading=Reading("[CLS] {A} [SEP]", "[CLS] {A} [SEP] [SEP] {B} [SEP]", "first"),
     recipe=lambda model: "roberta",
     usual=lambda model, kind: 2 if kind == "byte_bpe" and not model.arguments["segments"] else 0,
     tokens={"bos_token_id": ("[BOS]", "[CLS]"), "eos_token_id": ("[EOS]", "[SEP]")},
     ignored=encoder.IGNORED,
-    shifted=True,
+    paddings=range(16),
     pooled=True,
 ))
 
 
-def _alias(name: str, title: str, prefix: str, recipe: str) -> Architecture:
-    """A system with RoBERTa's network, for which transformers has classes of its own; its tokenizer is sentencepiece's."""
+def kin(name: str, title: str, prefix: str, recipe: str = "roberta", **differing: Any) -> Architecture:
+    """A system with RoBERTa's heads and reading, for which transformers has classes of its own. `differing`: what else it has."""
     return add(replace(
-        ROBERTA, name=name, title=title, classes=_classes(prefix), tokenizer_class=f"{prefix}Tokenizer",
-        recipe=lambda model: recipe, usual=lambda model, kind: 0,
+        ROBERTA, name=name, title=title, classes=kin_classes(prefix), recipe=lambda model: recipe, usual=lambda model, kind: 0,
+        **differing,
     ))  # fmt: skip
 
 
-XLM_ROBERTA = _alias("xlm-roberta", "XLM-RoBERTa", "XLMRoberta", "roberta")
-CAMEMBERT = _alias("camembert", "CamemBERT", "Camembert", "camembert")
+XLM_ROBERTA = kin("xlm-roberta", "XLM-RoBERTa", "XLMRoberta", tokenizer_class="XLMRobertaTokenizer")
+CAMEMBERT = kin("camembert", "CamemBERT", "Camembert", "camembert", tokenizer_class="CamembertTokenizer")
+DATA2VEC = kin("data2vec-text", "data2vec for text", "Data2VecText", base="data2vec_text.")
+
+_PRE = {**encoder.FIXED, "norm": "pre", "norm.final": True}
+PRE_LAYER_NORM = kin(
+    "roberta-prelayernorm", "RoBERTa with norms in front", "RobertaPreLayerNorm", base="roberta_prelayernorm.", fixed=_PRE,
+    body=(
+        *encoder.body(SHIFTED, attention_norm="attention.LayerNorm", inner_norm="intermediate.LayerNorm"),
+        MappingLine("norm.*", "{base}LayerNorm.*", "D"),
+    ),
+)
+XLM_ROBERTA_XL = kin(
+    "xlm-roberta-xl", "XLM-RoBERTa-XL", "XLMRobertaXL", tokenizer_class="XLMRobertaTokenizer",
+    settings=encoder.settings(layers=36, width=2560, heads=32, inner=10240, longest=514, segments=1, epsilon=1e-5),
+    fixed={**_PRE, "norm.embedding": False},
+    heads=(
+        replace(MASKED_LM, arguments=lambda config, tensors: _masked_lm_arguments(config, 1e-5)),
+        CLASSIFIER, TAGGER, ANSWER, CHOOSER,
+    ),
+    body=(
+        *(
+            line for line in encoder.body(SHIFTED, attention_norm="attention.self_attn_layer_norm", inner_norm="LayerNorm")
+            if line.ours != "embeddings.norm.*"
+        ),
+        MappingLine("norm.*", "{base}encoder.LayerNorm.*", "D"),
+    ),
+)

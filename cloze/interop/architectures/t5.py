@@ -1,4 +1,4 @@
-"""T5 ↔ transformers' `T5*`, both v1.0 and v1.1, and mT5 ↔ `MT5*`.
+"""T5 ↔ transformers' `T5*`, both v1.0 and v1.1, mT5 ↔ `MT5*` and umT5 ↔ `UMT5*`.
 
 Source: Exploring the Limits of Transfer Learning (Raffel et al., 2020); google-research/text-to-text-transfer-transformer. v1.0
 scales states by width^-1/2 and projects with the token table; v1.1 projects with a table of its own, without scaling.
@@ -45,13 +45,18 @@ def _ties(config: Mapping[str, Any]) -> bool:
     return bool(config.get("tie_word_embeddings", True)) and bool(config.get("scale_decoder_outputs", True))
 
 
-def _prediction(head: PortableHead, arguments: Mapping[str, Any]) -> list[str]:
-    return seq2seq.prediction_objections(head, "T5", scaled=bool(head.argument("tie")))
+def _prediction(head: PortableHead, arguments: Mapping[str, Any], title: str = "T5") -> list[str]:
+    return seq2seq.prediction_objections(head, title, scaled=bool(head.argument("tie")))
 
 
 def _further(arguments: Mapping[str, Any]) -> tuple[MappingLine, ...]:
-    """The inner map of each layer: `wi`, or with a gate `wi_0` and `wi_1`."""
+    """The tables of distances: that of a stack, which is in its first layer, or those of its layers. The inner map of each
+    layer: `wi`, or with a gate `wi_0` and `wi_1`."""
     lines: list[MappingLine] = []
+    for stack, letter in (("encoder", "i"), ("decoder", "j")):
+        ours, layer = ("table", "0") if arguments["positions.shared"] else (f"{{{letter}}}.table", f"{{{letter}}}")
+        theirs = f"{stack}.block.{layer}.layer.0.SelfAttention.relative_attention_bias.weight"
+        lines.append(MappingLine(f"{stack}.buckets.{ours}.weight", theirs, "R H"))
     for stack, letter, index in (("encoder", "i", 1), ("decoder", "j", 2)):
         ours, upstream = f"{stack}.layers.{{{letter}}}.", f"{stack}.block.{{{letter}}}.layer.{index}.DenseReluDense."
         if arguments["feed_forward"] == "gated":
@@ -66,9 +71,7 @@ def _body() -> tuple[MappingLine, ...]:
     lines = [MappingLine("embeddings.tokens.weight", "shared.weight", "V D")]
     for stack, letter in (("encoder", "i"), ("decoder", "j")):
         ours, upstream = f"{stack}.layers.{{{letter}}}.", f"{stack}.block.{{{letter}}}.layer.0."
-        first = f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
         lines += [
-            MappingLine(f"{stack}.buckets.table.weight", first, "R H"),
             *seq2seq.attention(ours + "attention", upstream + "SelfAttention.", _NAMES, "weight"),
             MappingLine(ours + "attention_norm.weight", upstream + "layer_norm.weight", "D"),
             MappingLine(f"{stack}.norm.weight", f"{stack}.final_layer_norm.weight", "D"),
@@ -121,7 +124,8 @@ T5 = add(Architecture(
     ties=_ties,
     fixed={
         "norm": "pre", "norm.kind": "rms", "norm.embedding": False, "norm.final": True, "norm.first": True,
-        "positions": "buckets", "attention.biases": False, "attention.scaled": False, "feed_forward.biases": False,
+        "positions": "buckets", "positions.shared": True, "attention.biases": False, "attention.scaled": False,
+        "feed_forward.biases": False,
         "embedding.scaled": False,
     },
     assumed={"initial": "t5", "dropout.mask": "position"},
@@ -169,4 +173,24 @@ MT5 = add(replace(
     tokenizer_class="PreTrainedTokenizerFast",
     recipe=lambda model: "t5-v1.1-base",
     usual=lambda model, kind: 0,
+))  # fmt: skip
+
+_RESCALED = (
+    "transformers 5 multiplies what umT5's head reads by width^-1/2 even if the head has rows of its own, as in the published "
+    "models; transformers 4 and cloze do that only for tied rows. The order of scores is the same, probabilities are not."
+)
+
+#: umT5 is mT5 whose layers have distances of their own (UniMax; Chung et al., 2023, §4; google-research/t5x).
+UMT5 = add(replace(
+    MT5,
+    name="umt5",
+    title="umT5",
+    classes=(
+        ModelClass("UMT5ForConditionalGeneration", frozenset({"seq2seq_lm"}), "AutoModelForSeq2SeqLM", "text2text-generation"),
+        ModelClass("UMT5Model", frozenset(), "AutoModel", "feature-extraction"),
+    ),
+    heads=(replace(PREDICTION, objections=lambda head, arguments: _prediction(head, arguments, "umT5")),),
+    ties=lambda config: bool(config.get("tie_word_embeddings", True)),
+    fixed={**T5.fixed, "positions.shared": False},
+    beware=lambda arguments: [_RESCALED],
 ))  # fmt: skip

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -112,16 +112,17 @@ class Attention(nn.Module):
     """Multi-head attention (Vaswani et al., 2017, §3.2.2), (B, L, D) to (B, L, D).
 
     Parameters: those of `projections` (`projections`, or `query` and `memory`), those that are `learned` about relative
-    positions, with `gated` those of `gate`, whose GELU multiplies the heads' outputs, and `out`. `scale` multiplies the scores;
-    None: 1/√(head width). With `norm_epsilon`, a layer norm without weights stands before `out`. With `key_value_heads` G < H,
-    equally many heads share keys and values. `query_key_norm` makes the norms `query_norm` and `key_norm`, of one head or of all
-    of them side by side. `output_bias`: whether `out` has a bias, `bias` if not given.
+    positions, with `bias: not_keys` the `query_value_bias` in place of a bias of all projections, with `gated` those of `gate`,
+    whose GELU multiplies the heads' outputs, and `out`. `scale` multiplies scores; None: 1/√(head width). `norm_epsilon` puts a
+    layer norm without weights before `out`. With `key_value_heads` G < H, equally many heads share keys and values.
+    `query_key_norm` makes the norms `query_norm` and `key_norm`, of one head or of all of them side by side. `output_bias`:
+    whether `out` has a bias, `bias` if not given.
 
     Shapes of a plain call, for heads of width W = D/H, or `head_width`; Lq = Lk = L without a memory, a cache or a source:
 
         x        (B, L, D)
         q, k, v  (B, H, L, W)    `projections` (B, L, 3·H·W), split by head; with `source`, k and v are made of it
-                                 `past` comes in front of k and v, `query_norm` and `key_norm`, `relation` rotates q and k,
+                                 `past` comes in front of k and v, `query_norm` and `key_norm`, `relation` rotates q, k and v,
                                  `cache` comes in front; with G heads of k and v, (B, G, L, W), each is then repeated
         scores   (B, H, Lq, Lk)  (`relation.content` of q) · scale @ kᵀ + `relation.scores`, such as a bias by distance
         mask     (…, Lq, Lk)     from `seen`: order, blocks, band; broadcasts, and scores become -∞ where it is false
@@ -141,10 +142,12 @@ class Attention(nn.Module):
     value: nn.Linear
     query_norm: nn.Module | None
     key_norm: nn.Module | None
+    query_value_bias: nn.Parameter | None
 
     def __init__(
         self, *, width: int, heads: int, dropout: Dropout, head_width: int | None = None, projections: Projections | None = None,
-        scale: float | None = None, bias: bool = True, learned: Mapping[str, nn.Module | nn.Parameter] | None = None,
+        scale: float | None = None, bias: bool | Literal["not_keys"] = True,
+        learned: Mapping[str, nn.Module | nn.Parameter] | None = None,
         gated: bool = False, norm_epsilon: float | None = None, key_value_heads: int | None = None,
         query_key_norm: QueryKeyNorm | None = None, output_bias: bool | None = None,
     ) -> None:
@@ -157,14 +160,17 @@ class Attention(nn.Module):
         grouped = self.key_value_heads < heads
         usual = GroupedProjections(heads, self.key_value_heads) if grouped else StackedProjections()
         self.projecting: Projections = projections or usual
-        for name, part in {**self.projecting.maps(width, self.inner_width, bias=bias), **(learned or {})}.items():
+        self.distance_keys: nn.Linear | None = None  # these two are learned where vectors of distances have maps of their own
+        self.distance_queries: nn.Linear | None = None
+        for name, part in {**self.projecting.maps(width, self.inner_width, bias=bias is True), **(learned or {})}.items():
             setattr(self, name, part)
-        self.gate = nn.Linear(width, self.inner_width, bias=bias) if gated else None
+        self.query_value_bias = nn.Parameter(torch.zeros(2 * self.inner_width)) if bias == "not_keys" else None
+        self.gate = nn.Linear(width, self.inner_width, bias=bool(bias)) if gated else None
         self.norm = None if norm_epsilon is None else make_norm("layer_without_weights", self.inner_width, norm_epsilon)
         self.query_key_norm = query_key_norm
         for name, number in (("query_norm", heads), ("key_norm", self.key_value_heads)):
             setattr(self, name, None if query_key_norm is None else query_key_norm.module(number, self.head_width))
-        self.out = nn.Linear(self.inner_width, width, bias=bias if output_bias is None else output_bias)
+        self.out = nn.Linear(self.inner_width, width, bias=bool(bias) if output_bias is None else output_bias)
         self.dropout = dropout
 
     @property
@@ -175,8 +181,11 @@ class Attention(nn.Module):
     @property
     def lent(self) -> list[str]:
         """The names of the modules that layers share if they share the weights of attention."""
-        norms = () if self.query_key_norm is None else ("query_norm", "key_norm")
-        return [*self.projecting.names, *norms, "out"]
+        optional = {
+            "query_norm": self.query_norm, "key_norm": self.key_norm, "query_value_bias": self.query_value_bias,
+            "distance_keys": self.distance_keys, "distance_queries": self.distance_queries,
+        }
+        return [*self.projecting.names, *(name for name, part in optional.items() if part is not None), "out"]
 
     def count_operations(
         self, counted: Operations, size: SequenceSize, source: EncodedSource | None = None, inside: Iterable[Any] = ()
@@ -216,9 +225,12 @@ class Attention(nn.Module):
                 return QueryKeyValue(query, cache[0], cache[1], relation)
             read, rows = (x, inputs.rows) if inputs.source is None else (inputs.source, inputs.source_rows)
             key, value = self._heads(maps.memory(self, read), 2, rows)
+        if self.query_value_bias is not None:
+            offsets = self.query_value_bias.to(query.dtype).view(2, self.heads, 1, self.head_width)
+            query, value = query + offsets[0], value + offsets[1]
         if self.query_key_norm is not None:
             query, key = self.query_key_norm(self.query_norm, query), self.query_key_norm(self.key_norm, key)
-        query, key = relation.rotate(query, key)
+        (query, key), value = relation.rotate(query, key), relation.rotate_values(value)
         if cache is not None:
             if cache:
                 key, value = torch.cat([cache[0], key], dim=2), torch.cat([cache[1], value], dim=2)

@@ -10,12 +10,25 @@ from torch import Tensor
 
 from cloze.errors import RecipeError
 from cloze.networks.blocks.attention import AttentionInputs
+from cloze.networks.blocks.positions.buckets import Bias, Buckets
 from cloze.networks.blocks.positions.disentangled import DistanceVectors
 from cloze.networks.blocks.positions.functional import functional
 from cloze.networks.blocks.positions.relation import NONE, Relation
-from cloze.networks.blocks.positions.rotary import rotation
+from cloze.networks.blocks.positions.rotary import FrequencyTable, rotation, rotation_by
 from cloze.networks.blocks.visibility import AnyOrder, Restricted, narrow, visibility
-from cloze.networks.choices import Band, FunctionalPositions, Rotary
+from cloze.networks.choices import Band, Disentangled, FunctionalPositions, LearnedWithBuckets, Rotary, RotaryTable
+
+#: What a network keeps once for all layers about positions in attention.
+KeptPositions = DistanceVectors | Buckets | FrequencyTable
+
+
+def make_positions(positions: Any, *, width: int, heads: int, epsilon: float) -> KeptPositions | None:
+    """The module with the tensors of such positions, for layers of `width`; None for positions without any in attention."""
+    if isinstance(positions, Disentangled):
+        return DistanceVectors(positions, width, epsilon)
+    if isinstance(positions, LearnedWithBuckets):
+        return Buckets(heads=heads, both=True, buckets=positions.buckets, farthest=positions.farthest)
+    return FrequencyTable(width // heads, positions.base) if isinstance(positions, RotaryTable) else None
 
 
 @dataclass(frozen=True)
@@ -29,7 +42,7 @@ class LayerInputs:
     band: Band | None
 
     def __post_init__(self) -> None:
-        if isinstance(self.positions, Rotary) and self.head_width % 2:
+        if isinstance(self.positions, Rotary | RotaryTable) and self.head_width % 2:
             raise RecipeError(
                 f"transformer: rotary positions rotate pairs of numbers, and heads are {self.head_width} wide. Give an even "
                 "width of heads."
@@ -48,10 +61,10 @@ class LayerInputs:
 
     def __call__(
         self, tokens: Tensor, *, position_ids: Tensor | None, order: AnyOrder, block: Tensor | None, past: int,
-        distances: DistanceVectors | None = None,
+        distances: KeptPositions | None = None,
     ) -> list[AttentionInputs]:
         """The inputs of each layer for tokens (B, L) that follow `past` cached ones; equal layers share one object. `distances`
-        are the network's vectors of distances, where it learns some."""
+        is what the network keeps about them, where it keeps something."""
         length, device = tokens.shape[1], tokens.device
         seen = visibility(order, block, length=length, past=past, device=device)
         in_band = seen
@@ -68,12 +81,15 @@ class LayerInputs:
 
     def _relations(
         self, position_ids: Tensor | None, branched: bool, length: int, past: int, device: torch.device,
-        distances: DistanceVectors | None,
+        distances: KeptPositions | None,
     ) -> tuple[Relation, Relation]:
         """The relations of positions in dense and in banded layers. In rows that are not `branched`, two tokens of an example are
         as far apart as their columns."""
         branch_positions = position_ids if branched else None
-        if distances is not None:
+        if isinstance(distances, Buckets):
+            bias = Bias(distances(length, past, branch_positions))
+            return bias, bias
+        if isinstance(distances, DistanceVectors):
             learned = distances.relation(length=length, past=past, device=device, position_ids=branch_positions)
             return learned, learned
         if isinstance(self.positions, FunctionalPositions):
@@ -81,11 +97,15 @@ class LayerInputs:
                 self.positions.limit, self.head_width, length=length, past=past, device=device, position_ids=branch_positions
             )
             return relative, relative
+        if position_ids is None:
+            position_ids = torch.arange(past, past + length, device=device)[None]
+        if isinstance(distances, FrequencyTable):
+            rotated = rotation_by(position_ids, distances())
+            return rotated, rotated
         if isinstance(self.positions, Rotary):
-            if position_ids is None:
-                position_ids = torch.arange(past, past + length, device=device)[None]
-            base, local = self.positions.base, self.positions.local_base or self.positions.base
-            scaling = self.positions.scaling
-            dense = rotation(position_ids, self.head_width, base, scaling)
-            return dense, dense if self.band is None or local == base else rotation(position_ids, self.head_width, local, scaling)
+            part = self.positions
+            base, local = part.base, part.local_base or part.base
+            dense = rotation(position_ids, self.head_width, base, part.scaling, values=part.values)
+            same = self.band is None or local == base
+            return dense, dense if same else rotation(position_ids, self.head_width, local, part.scaling, values=part.values)
         return NONE, NONE

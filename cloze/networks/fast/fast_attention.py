@@ -29,7 +29,7 @@ def fits(call: AttentionCall, norm: nn.Module, norm_place: NormPlace, x: Tensor)
     attention, inputs = call.attention, call.inputs
     if type(attention) is not Attention or not untouched(attention):
         return False
-    if any(part is not None for part in (attention.gate, attention.norm, attention.query_norm)):
+    if any(part is not None for part in (attention.gate, attention.norm, attention.query_norm, attention.query_value_bias)):
         return False
     if type(inputs.relation) is not Bias and inputs.relation is not NONE or inputs.seen.may_see_nothing:
         return False

@@ -233,7 +233,7 @@ class Answerer(Learner):
         """The examples with the tokens of their targets, a `TextWithReferences` each."""
         targets = self.truth(examples)
         tokenizer = self.reader.tokenizer
-        every = tokenizer.encode_batch([text for target_texts in targets for text in target_texts])
+        every = tokenizer.targets.encode_batch([text for target_texts in targets for text in target_texts])
         spelt, rows = iter([np.asarray(encoded.ids, np.int32) for encoded in every]), []
         for source, target_texts in zip(self.encode(examples), targets, strict=True):
             ids = [next(spelt) for _ in target_texts]
@@ -271,7 +271,7 @@ class Answerer(Learner):
         manner = Manner(self.target_length, GREEDY, self.task.search, rows=count, report=report)
         with evaluating(self):
             continuations = self._form.write(self.head, rows, manner)
-        return [(self.reader.tokenizer.decode(text.ids), text.ended) for text in continuations]
+        return [(self.reader.tokenizer.decode(self._form.text(text.ids)), text.ended) for text in continuations]
 
     def evaluate(
         self, examples: LabelledTexts[References], constant_answer: str | None = None, *, size: int = 64, report: Report = silent

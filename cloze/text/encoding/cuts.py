@@ -49,10 +49,16 @@ def cutter_for(description: dict[str, Any]) -> Cutter | None:
     plain = before.get("type") == "ByteLevel" and not before.get("add_prefix_space") and before.get("use_regex", True)
     if model.get("type") == "BPE" and plain and not normaliser and not model.get("dropout"):
         return cut_byte_level
-    first = (before.get("pretokenizers") or [{}])[0]
-    if model.get("type") in ("Unigram", "WordLevel") and first.get("type") == "WhitespaceSplit" and _per_word(normaliser):
+    first, *rest = before.get("pretokenizers") or [{}]
+    spaced = first.get("type") == "WhitespaceSplit" and not any(map(cuts_inside, rest))
+    if model.get("type") in ("Unigram", "WordLevel") and spaced and _per_word(normaliser):
         return cut_white_space
     return None
+
+
+def cuts_inside(step: dict[str, Any]) -> bool:
+    """Whether a step of the pre-tokenizer cuts words elsewhere than at a special token that is the whole word."""
+    return step.get("type") == "Split" and not str((step.get("pattern") or {}).get("Regex")).startswith(r"\A")
 
 
 def _per_word(normaliser: dict[str, Any]) -> bool:

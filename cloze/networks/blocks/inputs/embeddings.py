@@ -11,9 +11,11 @@ from torch import Tensor, nn
 
 from cloze.networks.blocks.inputs.characters import Characters, CharacterTable
 from cloze.networks.blocks.inputs.senses import SenseVectors
+from cloze.networks.blocks.inputs.without_masks import WithoutMasks
 from cloze.networks.blocks.norm import make_norm
 from cloze.networks.blocks.positions.sinusoid import FixedTable
-from cloze.networks.choices import LearnedPositions, NoPositions, Norms, Sinusoid
+from cloze.networks.blocks.visibility import AnyOrder
+from cloze.networks.choices import Disentangled, LearnedPositions, NoPositions, Norms, Sinusoid
 
 
 class Embeddings(nn.Module):
@@ -23,12 +25,14 @@ class Embeddings(nn.Module):
     have one too. `inputs` names further tables and gives their sizes. With `characters` there is no table of tokens. `scale`
     multiplies the vectors of tokens. `senses` are vectors of senses, by the name of their look-up table; they are added to those
     of the tokens that may have them. `untrained_id` is the id of further inputs that stands for nothing: it trains nothing.
+    `without_masks` removes the vectors of masked tokens and scales the others.
     """
 
     def __init__(
         self, *, vocab_size: int, width: int, positions: Any = NoPositions(), segments: int = 0, norm: Norms | None = None,
         inputs: Mapping[str, int] | None = None, characters: Characters | None = None, scale: float = 1.0,
         senses: Mapping[str, SenseVectors] | None = None, untrained_id: int | None = None,
+        without_masks: WithoutMasks | None = None,
     ) -> None:
         super().__init__()
         self.scale = scale
@@ -39,6 +43,7 @@ class Embeddings(nn.Module):
         self.inputs = nn.ModuleDict({name: nn.Embedding(rows, width, untrained_id) for name, rows in (inputs or {}).items()})
         self.norm = make_norm(norm.kind, width, norm.epsilon) if norm is not None and norm.embedding else None
         self.senses = nn.ModuleDict(senses or {})
+        self.without_masks = without_masks
 
     @property
     def further(self) -> Mapping[str, nn.Embedding]:
@@ -48,11 +53,13 @@ class Embeddings(nn.Module):
 
     def forward(
         self, tokens: Tensor, position_ids: Tensor | None = None, segments: Tensor | None = None, vectors: Tensor | None = None,
-        inputs: Mapping[str, Tensor] | None = None, characters: Tensor | None = None,
+        inputs: Mapping[str, Tensor] | None = None, characters: Tensor | None = None, block: Tensor | None = None,
+        order: AnyOrder = "open",
     ) -> Tensor:
         """(B, L) ids to (B, L, E); `vectors` (B, L, E) replace the vectors of tokens. Absent segments and inputs count as id 0.
 
-        `characters` (B, L, C) spell tokens that the vocabulary lacks, where words are read by their characters.
+        `characters` (B, L, C) spell tokens that the vocabulary lacks, where words are read by their characters. `block` (B, L)
+        says which tokens are of one text, and `order` how they are read, where masked tokens change the others' vectors.
         """
         if vectors is not None:
             x = vectors
@@ -61,6 +68,8 @@ class Embeddings(nn.Module):
         else:
             assert self.characters is not None  # one of the two is there
             x = self.characters(tokens, characters)
+        if self.without_masks is not None:
+            x = self.without_masks(x, tokens, block, order)
         for added in self.senses.values():
             x = x + added(tokens)
         x = add_positions(x if self.scale == 1.0 else x * self.scale, self.positions, position_ids)
@@ -83,8 +92,10 @@ def _vectors(table: Any, ids: Tensor | None) -> Tensor:
 def position_table(positions: Any, width: int) -> nn.Embedding | FixedTable | None:
     """The table of learned or sinusoidal positions; None for any other kind."""
     if isinstance(positions, Sinusoid):
-        return FixedTable(positions.max_length, width)
-    return nn.Embedding(positions.max_length, width) if isinstance(positions, LearnedPositions) else None
+        return FixedTable(positions.max_length, width, positions.layout, positions.first)
+    learned = isinstance(positions, Disentangled) and positions.absolute == "embeddings"
+    added = learned or isinstance(positions, LearnedPositions)
+    return nn.Embedding(positions.max_length, width) if added else None
 
 
 def add_positions(x: Tensor, table: nn.Embedding | FixedTable | None, position_ids: Tensor | None, past: int = 0) -> Tensor:

@@ -37,13 +37,17 @@ class Buckets(nn.Module):
         self.table = nn.Embedding(buckets, heads)
         self.both, self.buckets, self.farthest = both, buckets, farthest
 
-    def forward(self, length: int, past: int = 0) -> Tensor:
-        """(1, H, L, past + L) for `length` queries after `past` tokens."""
+    def forward(self, length: int, past: int = 0, position_ids: Tensor | None = None) -> Tensor:
+        """(1, H, L, past + L) for `length` queries after `past` tokens; (B, H, L, L) with `position_ids` (B, L), which tell the
+        distances where columns do not."""
         device = self.table.weight.device
-        query = torch.arange(past, past + length, device=device)[:, None]
-        distance = torch.arange(past + length, device=device) - query
+        if position_ids is None:
+            query = torch.arange(past, past + length, device=device)[None, :, None]
+            distance = torch.arange(past + length, device=device) - query
+        else:
+            distance = position_ids[:, None, :] - position_ids[:, :, None]
         rows = bucket(distance, both=self.both, buckets=self.buckets, farthest=self.farthest)
-        return self.table(rows).permute(2, 0, 1)[None].contiguous()  # a sum with strided numbers takes ten times as long
+        return self.table(rows).permute(0, 3, 1, 2).contiguous()  # a sum with strided numbers takes ten times as long
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,7 @@ from cloze.networks.blocks.computed import part_of
 from cloze.networks.blocks.positions.relation import Relation
 from cloze.networks.blocks.selected import Selected
 from cloze.networks.choices import Disentangled
+from cloze.networks.cost import Operations, SequenceSize, is_trained
 
 
 def log_bucket(distance: Tensor, *, buckets: int, max_length: int) -> Tensor:
@@ -31,18 +32,26 @@ def log_bucket(distance: Tensor, *, buckets: int, max_length: int) -> Tensor:
     return torch.where(away <= middle, away, grown) * distance.sign() + buckets - 1
 
 
+def distance_maps(choice: Disentangled, *, width: int, inside: int, biases: bool | Literal["not_keys"]) -> dict[str, nn.Linear]:
+    """The maps of one layer from vectors of distances to keys and queries, (inside, D), where they have maps of their own."""
+    if choice.maps == "shared":
+        return {}
+    keys = {"distance_keys": nn.Linear(width, inside, bias=biases is True)} if choice.as_keys else {}
+    return keys | ({"distance_queries": nn.Linear(width, inside, bias=bool(biases))} if choice.as_queries else {})
+
+
 class DistanceVectors(nn.Module):
-    """The vectors of all buckets, (2·buckets - 1, D), after a layer norm: what a network learns once for all layers."""
+    """The vectors of all buckets, (R, D), after a layer norm if there is one: what a network learns once for all layers."""
 
     def __init__(self, choice: Disentangled, width: int, epsilon: float) -> None:
         super().__init__()
         self.choice = choice
-        self.table = nn.Embedding(2 * choice.buckets - 1, width)
-        self.norm = nn.LayerNorm(width, eps=epsilon)
+        self.table = nn.Embedding(choice.rows, width)
+        self.norm = nn.LayerNorm(width, eps=epsilon) if choice.norm else None
 
     def forward(self) -> Tensor:
         """(R, D)."""
-        vectors: Tensor = self.norm(self.table.weight)
+        vectors: Tensor = self.table.weight if self.norm is None else self.norm(self.table.weight)
         return vectors
 
     def relation(self, *, length: int, past: int, device: torch.device, position_ids: Tensor | None = None) -> ByBuckets:
@@ -52,8 +61,25 @@ class DistanceVectors(nn.Module):
         else:
             query = torch.arange(past, past + length, device=device)[:, None]
             distance = (query - torch.arange(past + length, device=device))[None, None]
-        index = log_bucket(distance, buckets=self.choice.buckets, max_length=self.choice.max_length)
-        return ByBuckets(self(), index)
+        return ByBuckets(self(), self.rows_of(distance), self.choice)
+
+    def rows_of(self, distance: Tensor) -> Tensor:
+        """The row of each distance query - key (integers of any shape)."""
+        buckets, longest = self.choice.buckets, self.choice.max_length
+        if buckets is None:
+            row = distance.clamp(1 - longest, longest - 1) + longest - 1
+        else:
+            row = log_bucket(distance, buckets=buckets, max_length=longest)
+        return torch.where(distance > -longest, row + 1, 0) if self.choice.beyond else row
+
+    def count_in(self, attention: Any, counted: Operations, size: SequenceSize) -> None:
+        """Count the products of one layer: the vectors meet its maps, its queries and its keys."""
+        inside, terms = attention.inner_width, self.choice.as_keys + self.choice.as_queries
+        maps = attention.distance_keys or attention.distance_queries or attention.projections
+        vectors = counted.branch(needs_grad=is_trained(self))
+        vectors.add_weight_products(self.choice.rows * terms * inside * self.table.embedding_dim, trained=is_trained(maps))
+        counted.add_branches(vectors)
+        counted.add_row_products(terms * size.tokens * self.choice.rows * inside)
 
 
 @dataclass(frozen=True)
@@ -63,6 +89,7 @@ class ByBuckets(Relation):
     by_kernel: ClassVar[bool] = False  # type: ignore[misc]
     vectors: Tensor
     index: Tensor
+    choice: Disentangled
 
     def select(self, selected: Selected) -> ByBuckets:
         """Only the selected tokens ask."""
@@ -71,21 +98,32 @@ class ByBuckets(Relation):
     def bind(self, attention: Any) -> BoundBuckets:
         """With the maps to queries and keys of one layer, and its dropout of vectors."""
         vectors = attention.distance_dropout(self.vectors[None])[0]
-        both = part_of(attention.projections, vectors, 0, 2 * attention.inner_width)  # (R, 2·H·W)
-        query, key = both.unflatten(-1, (2, attention.heads, attention.head_width)).permute(1, 2, 3, 0)
-        return BoundBuckets(query, key, self.index)
+        heads = (attention.heads, attention.head_width)
+        if self.choice.maps == "shared":
+            first, last = (0 if self.choice.as_queries else 1), (2 if self.choice.as_keys else 1)
+            inside = attention.inner_width
+            mapped = part_of(attention.projections, vectors, first * inside, last * inside)  # (R, H·W), or (R, 2·H·W) for both
+            query, key = mapped[:, : (1 - first) * inside], mapped[:, (1 - first) * inside :]
+        else:
+            none = vectors.new_empty(len(vectors), 0)
+            query = attention.distance_queries(vectors) if self.choice.as_queries else none
+            key = attention.distance_keys(vectors) if self.choice.as_keys else none
+        far_queries, far_keys = (
+            None if kind.shape[1] == 0 else kind.unflatten(-1, heads).permute(1, 2, 0) for kind in (query, key)
+        )
+        return BoundBuckets(far_queries, far_keys, self.index)
 
 
 @dataclass(frozen=True)
 class BoundBuckets(Relation):
-    """`ByBuckets` in one layer: the vectors as queries and as keys, (H, W, R).
+    """`ByBuckets` in one layer: the vectors as queries and as keys, (H, W, R), as far as they are either.
 
     No tensor (Lq, Lk, W) is made: products with all rows are gathered.
     """
 
     by_kernel: ClassVar[bool] = False  # type: ignore[misc]
-    far_queries: Tensor
-    far_keys: Tensor
+    far_queries: Tensor | None
+    far_keys: Tensor | None
     index: Tensor
 
     def scores(self, query: Tensor, key: Tensor, scale: float) -> Tensor:
@@ -93,6 +131,12 @@ class BoundBuckets(Relation):
         # Products with the vectors of all R buckets: (B, H, Lq, R), and of keys (B, H, Lk, R), transposed to (B, H, R, Lk). From
         # the axis R each pair of query and key takes its bucket, so both become (B, H, Lq, Lk).
         index = self.index.expand(query.shape[0], query.shape[1], -1, -1)
-        by_query = (query * scale) @ self.far_keys.to(query.dtype)
-        by_key = (key * scale) @ self.far_queries.to(key.dtype)
-        return by_query.gather(-1, index) + by_key.transpose(-1, -2).gather(-2, index)
+        scores = None
+        if self.far_keys is not None:
+            scores = ((query * scale) @ self.far_keys.to(query.dtype)).gather(-1, index)
+        if self.far_queries is not None:
+            by_key = (key * scale) @ self.far_queries.to(key.dtype)
+            asked = by_key.transpose(-1, -2).gather(-2, index)
+            scores = asked if scores is None else scores + asked
+        assert scores is not None  # there is one term at least
+        return scores

@@ -30,6 +30,10 @@ class Relation:
         """Queries and new keys after rotation."""
         return query, key
 
+    def rotate_values(self, value: Tensor) -> Tensor:
+        """New values after rotation."""
+        return value
+
     def content(self, query: Tensor) -> Tensor:
         """The query that is multiplied with the keys."""
         return query
