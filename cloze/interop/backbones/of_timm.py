@@ -42,8 +42,8 @@ class TimmNetwork(PictureNetwork):
 
     def prepare(self, pictures: Sequence[Pixels]) -> Tensor:
         """Differs: the whole picture is scaled to the size of the network, where timm's evaluation cuts off its edges."""
-        whole = np.stack([resized(picture, self.side, self.filter) for picture in pictures])
-        scaled = (whole.astype(np.float32) / 255 - self.mean) / self.deviation
+        pixels = np.stack([resized(picture, self.side, self.filter) for picture in pictures])
+        scaled = (pixels.astype(np.float32) / 255 - self.mean) / self.deviation
         return torch.from_numpy(scaled).permute(0, 3, 1, 2).contiguous().to(self.device)
 
     def run(self, pixels: Tensor) -> Maps:
