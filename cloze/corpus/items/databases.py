@@ -49,10 +49,10 @@ def read_hdf5(path: Path) -> ItemFile:
             top = {name: file.get(name, getlink=True) for name in file}
             if any(not isinstance(link, h5py.HardLink) for link in top.values()):
                 raise CorpusError(f"{path}: has links out of their place; expected arrays.")
-            whole = all(isinstance(file[name], h5py.Dataset) for name in top)
-            key_name = next((name for name in _KEYS if name in top), None) if whole else None
-            single = whole and key_name is None and any(map(_begins_with_key, top))
-            if whole and key_name is None and not single:
+            is_flat = all(isinstance(file[name], h5py.Dataset) for name in top)
+            key_name = next((name for name in _KEYS if name in top), None) if is_flat else None
+            single = is_flat and key_name is None and any(map(_begins_with_key, top))
+            if is_flat and key_name is None and not single:
                 raise CorpusError(
                     f"{path}: has no {', '.join(_KEYS[:-1])} or {_KEYS[-1]}, the names by which captions call its pictures; it "
                     f"has {', '.join(sorted(top)) or 'nothing'}.\n  Add them: h5py.File(FILE, 'a')['keys'] = KEYS (bytes)"
@@ -93,12 +93,12 @@ def _groups(path: Path) -> Iterator[Picture]:
 
     def walk(group: Any, prefix: str) -> Iterator[Picture]:
         names = [name for name in group if isinstance(group.get(name, getlink=True), h5py.HardLink)]
-        own = {name: group[name] for name in names if isinstance(group[name], h5py.Dataset)}
-        if own:
-            record = {name: _value(data) for name, data in own.items() if data.dtype.kind in "fiub"}
+        datasets = {name: group[name] for name in names if isinstance(group[name], h5py.Dataset)}
+        if datasets:
+            record = {name: _value(data) for name, data in datasets.items() if data.dtype.kind in "fiub"}
             yield picture_of(prefix[:-1], {name: value if value.ndim else value.item() for name, value in record.items()})
         for name in names:
-            if name not in own:
+            if name not in datasets:
                 if prefix.count("/") > _DEEPEST:
                     raise ValueError(f"{prefix} is nested too deeply")
                 yield from walk(group[name], f"{prefix}{name}/")
@@ -121,7 +121,7 @@ def _named(path: Path) -> Iterator[Picture]:
         for feature in filter(_begins_with_key, names):
             key = feature.removesuffix(f"_{FEATURES}")
             candidates = {name: f"{key}_{name}" for name in (FEATURES, "boxes", *OTHER_NAMES)}
-            yield picture_of(key, {name: _value(file[place]) for name, place in candidates.items() if place in file})
+            yield picture_of(key, {name: _value(file[path_name]) for name, path_name in candidates.items() if path_name in file})
 
 
 def _rows(path: Path, key_name: str) -> Iterator[Picture]:

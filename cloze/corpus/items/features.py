@@ -170,8 +170,8 @@ def write_features(
     })  # fmt: skip
     report(len(work.lines))
     keys = list(regions)
-    known = {array for entry in regions.values() for array in entry.others}  # those of the extractor are left out
-    known |= {CLASS, SCORE} if known & {CLASS, SCORE} else set()
+    box_arrays = {array for entry in regions.values() for array in entry.others}  # those of the extractor are left out
+    box_arrays |= {CLASS, SCORE} if box_arrays & {CLASS, SCORE} else set()
     for start in range(0, len(keys), extractor.together):
         group = keys[start : start + extractor.together]  # always the same pictures together, so that rounding is the same
         if all(key in work.done for key in group):
@@ -180,13 +180,13 @@ def write_features(
         shares = [_shares(files[key], picture, regions[key]) for key, picture in zip(group, pictures, strict=True)]
         pixels = [None if share is None else share * _sides(picture) for share, picture in zip(shares, pictures, strict=True)]
         extracted = extractor.extract(pictures, pixels)
-        for key, picture, share, made in zip(group, pictures, shares, extracted, strict=True):
+        for key, picture, share, extraction in zip(group, pictures, shares, extracted, strict=True):
             if key not in work.done:
-                share = made.boxes / _sides(picture) if share is None else share
-                arrays = {array: values for array, values in made.arrays.items() if array not in known}
+                share = extraction.boxes / _sides(picture) if share is None else share
+                arrays = {array: values for array, values in extraction.arrays.items() if array not in box_arrays}
                 work.add(files[key], key, picture, share, {**arrays, **regions[key].others})
                 report(1)
-    classes = {array: values for array, values in extractor.classes.items() if array not in known}
+    classes = {array: values for array, values in extractor.classes.items() if array not in box_arrays}
     return work.finish({**classes, **names})._replace(without=len(files) - len(regions))
 
 

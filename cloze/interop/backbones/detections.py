@@ -71,11 +71,11 @@ def _regions(where: str, entry: Any) -> Regions:
     boxes = boxes if boxes.size else np.zeros((0, 4), np.float32)
     if boxes.ndim != 2 or boxes.shape[1] != 4:
         raise CorpusError(f"{where}: boxes have the shape {boxes.shape}; expected (regions, 4): x1, y1, x2, y2.")
-    columns = {_NAMES.get(name, name): value for name, value in arrays.items() if value.ndim in (1, 2)}  # masks are left out
-    wrong = ", ".join(f"{name} {len(value)}" for name, value in columns.items() if len(value) != len(boxes))
+    region_arrays = {_NAMES.get(name, name): value for name, value in arrays.items() if value.ndim in (1, 2)}  # no masks
+    wrong = ", ".join(f"{name} {len(value)}" for name, value in region_arrays.items() if len(value) != len(boxes))
     if wrong:
         raise CorpusError(f"{where}: {len(boxes)} boxes, but {wrong}; expected one entry for each box.")
-    return Regions(boxes, columns)
+    return Regions(boxes, region_arrays)
 
 
 def _array(value: Any) -> NDArray[Any]:

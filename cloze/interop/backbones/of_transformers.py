@@ -28,15 +28,15 @@ class TransformersNetwork(PictureNetwork):
         transformers = library("Reading a model of pictures")
         self.folder, self.label, self.device = folder, label, device
         with explained(folder):
-            whole = transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-        self.config = whole.vision_config if "vision_config" in whole.sub_configs else whole
+            full_config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        self.config = full_config.vision_config if "vision_config" in full_config.sub_configs else full_config
         architectures = config.get("architectures") or ()
-        classifies = crops and self.config is whole and any(str(name).endswith(_CLASSES) for name in architectures)
+        classifies = crops and self.config is full_config and any(str(name).endswith(_CLASSES) for name in architectures)
         auto = transformers.AutoModelForImageClassification if classifies else transformers.AutoModel
         if input_of(auto, folder, self.config) != "pixel_values":
             raise CheckpointError(
-                f"{folder}: is a model of type {whole.model_type!r}, which does not read pictures alone; expected a backbone "
-                f"such as google/vit-base-patch16-224.\n  {_OTHERS}."
+                f"{folder}: is a model of type {full_config.model_type!r}, which does not read pictures alone; expected a "
+                f"backbone such as google/vit-base-patch16-224.\n  {_OTHERS}."
             )
         self.network = opened(auto, folder, self.config, unread=_POOLER).to(device)
         self.processor = self._processor(transformers)
@@ -69,9 +69,9 @@ class TransformersNetwork(PictureNetwork):
     def prepare(self, pictures: Sequence[Pixels]) -> Tensor:
         """Differs: the whole picture is scaled to the size of the network, also where the processor would cut off its edges."""
         resample = int(self.processor.resample or 2)
-        whole = [resized(picture, self.side, resample) for picture in pictures]
+        squares = [resized(picture, self.side, resample) for picture in pictures]
         prepared = self.processor(
-            whole, do_resize=False, do_center_crop=False, input_data_format="channels_last", return_tensors="pt"
+            squares, do_resize=False, do_center_crop=False, input_data_format="channels_last", return_tensors="pt"
         )
         pixels: Tensor = prepared["pixel_values"].to(self.device)
         return pixels

@@ -143,5 +143,5 @@ def resized(picture: Pixels, side: tuple[int, int], resample: int) -> NDArray[np
 
 def class_names(labels: Mapping[int, str] | Sequence[str], count: int) -> tuple[str, ...]:
     """The names of classes in the order of their numbers; those without one are called by their number."""
-    classes = dict(labels) if isinstance(labels, Mapping) else dict(enumerate(labels))
-    return tuple(" ".join(str(classes.get(number, number)).split()) or str(number) for number in range(count))
+    names = dict(labels) if isinstance(labels, Mapping) else dict(enumerate(labels))
+    return tuple(" ".join(str(names.get(number, number)).split()) or str(number) for number in range(count))
