@@ -331,8 +331,7 @@ class Recipe:
             data["tables"] = as_plain_data(self.tables)
         data["networks"] = {name: _network(network) for name, network in self.networks.items()}
         data["tie"] = as_plain_data(self.tie)
-        if self.tie_detached:
-            data["tie_detached"] = as_plain_data(self.tie_detached)
+        data |= {"tie_detached": as_plain_data(self.tie_detached)} if self.tie_detached else {}
         if self.reading.single != OWN:
             reading = as_plain_data(vars(self.reading))
             data["reading"] = {key: value for key, value in reading.items() if key != "max_length" or value is not None}
@@ -494,8 +493,6 @@ def as_plain_data(value: Any) -> Any:
         return {key: as_plain_data(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
         return [as_plain_data(inner) for inner in value]
-    if isinstance(value, (set, frozenset)):
-        return sorted(value)
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
+    if value is None or isinstance(value, (bool, int, float, str, set, frozenset)):
+        return sorted(value) if isinstance(value, (set, frozenset)) else value
     raise RecipeError(f"a default of type {type(value).__name__} cannot be written in a recipe; make it Given[…].")

@@ -57,8 +57,8 @@ class Tokenizer:
     (BPE); a token (words). BPE with bytes for characters that the vocabulary lacks marks spaces by ▁, and has words between
     spaces (Llama).
 
-    Plain text never yields a special id: `encode("[MASK]")` gives the pieces of a bracket, a word and a bracket, while
-    `encode_template` reads roles and literals. Plain text can only yield [UNK], for an unknown character.
+    Plain text never yields a special id but [UNK], for an unknown character: `encode("[MASK]")` gives a bracket, a word and a
+    bracket. `encode_template` reads roles and literals.
 
     kind: wordpiece, byte_bpe, bpe, fallback_bpe, unigram or words.
     roles, literals: role → id, and role → how the vocabulary spells it.
@@ -72,8 +72,7 @@ class Tokenizer:
       (`segmenter.json`, with its list in `segmenter.txt`), and so with every store and checkpoint: everything in cloze cuts a
       text the same way. Other libraries read tokenizer.json alone and need text that is segmented already.
     joins: pairs of words that become one token, such as new_york; saved in `phrases.tsv`. Other libraries do not join them.
-    targets: the tokenizer of what is written for a text, with the same ids: this one but for Marian, which has another
-      (`target_tokenizer.json`). Other libraries cut both texts alike.
+    targets: the tokenizer of what is written for a text, with the same ids: this one, or `target_tokenizer.json` (Marian).
     """
 
     def __init__(
@@ -140,7 +139,7 @@ class Tokenizer:
     @property
     def targets(self) -> Tokenizer:
         """The tokenizer of what is written for a text."""
-        return self if self._targets is None else self._targets
+        return self._targets or self
 
     def with_targets(self, targets: Tokenizer) -> Tokenizer:
         """The same tokenizer with another one, of the same ids, for what is written."""
@@ -170,8 +169,9 @@ class Tokenizer:
         tokenizer = object.__new__(Tokenizer)
         tokenizer.__dict__.update(self.__dict__)
         literals = {f"[{side.upper()}]": literal for side, literal in languages.items()}
+        roles = {role: self._id_of(role, literal) for role, literal in literals.items()}
         tokenizer.literals = MappingProxyType({**self.literals, **literals})
-        tokenizer.roles = MappingProxyType({**self.roles, **{role: self._id_of(role, name) for role, name in literals.items()}})
+        tokenizer.roles = MappingProxyType({**self.roles, **roles})
         tokenizer._cut(self.segmenter, self.joins)
         return tokenizer
 
@@ -185,10 +185,8 @@ class Tokenizer:
     def described_by(self, description: str) -> Tokenizer:
         """A tokenizer of another tokenizer.json with the literals, the segmenter and the phrases of this one."""
         if self._targets is not None:
-            raise RecipeError(
-                "tokenizer: what is written has a tokenizer of its own (Marian), so the vocabulary cannot be changed.\n"
-                "  Use a checkpoint whose two texts share one tokenizer."
-            )
+            problem = "tokenizer: what is written has a tokenizer of its own (Marian), so the vocabulary cannot be changed."
+            raise RecipeError(f"{problem}\n  Use a checkpoint whose two texts share one tokenizer.")
         return Tokenizer(description, self.literals, self.segmenter, self.joins)
 
     def without_last(self, size: int) -> Tokenizer | None:
@@ -199,11 +197,11 @@ class Tokenizer:
             return None
         data = json.loads(self._json)
         pieces = data["model"]["vocab"]
-        as_mapping = isinstance(pieces, dict)
-        data["model"]["vocab"] = {piece: id for piece, id in pieces.items() if id < size} if as_mapping else pieces[:size]
+        first = {piece: id for piece, id in pieces.items() if id < size} if isinstance(pieces, dict) else pieces[:size]
+        data["model"]["vocab"] = first
         data["added_tokens"] = [token for token in data["added_tokens"] if token["id"] < size]
         literals = {role: literal for role, literal in self.literals.items() if self.roles[role] < size}
-        targets = None if self._targets is None else self._targets.without_last(size)
+        targets = self._targets and self._targets.without_last(size)
         return Tokenizer(json.dumps(data, ensure_ascii=False), literals, self.segmenter, self.joins, targets)
 
     def with_words(self, words: Sequence[str]) -> Tokenizer:
@@ -364,9 +362,8 @@ class Tokenizer:
         special[self.special_ids] = True
         tokens = np.flatnonzero(special[ids])
         numbers = np.searchsorted(offsets, tokens, side="right") - 1
-        literals = [
-            number for number in np.unique(numbers[ids[tokens] == unknown]).tolist() if self.literals["[UNK]"] in texts[number]
-        ]
+        suspects = np.unique(numbers[ids[tokens] == unknown]).tolist()
+        literals = [number for number in suspects if self.literals["[UNK]"] in texts[number]]
         again = {*np.unique(numbers[ids[tokens] != unknown]).tolist(), *literals}
         for number in again:
             encodings[number] = self._no_literal.encode(texts[number], add_special_tokens=False)
@@ -377,10 +374,9 @@ class Tokenizer:
         """The same Unigram model with its special pieces renamed, so that no text contains one; ids are places in its list."""
         data = json.loads(self._json)
         special = {str(self._plain.id_to_token(id)) for id in self.special_ids.tolist()}
-        data["model"]["vocab"] = [
-            [f"\uffff{piece}" if piece in special else piece, score] for piece, score in data["model"]["vocab"]
-        ]
-        held = {piece.removeprefix("\uffff") for piece, _ in data["model"]["vocab"] if piece.startswith("\uffff")}
+        pieces = [[f"\uffff{piece}" if piece in special else piece, score] for piece, score in data["model"]["vocab"]]
+        held = {piece.removeprefix("\uffff") for piece, _ in pieces if piece.startswith("\uffff")}
+        data["model"]["vocab"] = pieces
         data["added_tokens"] = [token for token in data["added_tokens"] if token["content"] not in held]
         return tokenizers.Tokenizer.from_str(json.dumps(data, ensure_ascii=False))
 

@@ -87,8 +87,8 @@ def recipe_onto(
     if not isinstance(recipe, Mapping) and str(recipe) not in named_recipes():
         return load([])
     as_written = load_recipe(tree, overrides=overrides_of_heads(tree, overrides))
-    limits = (Reader.of(loaded).max_length, loaded.network.max_length)
-    most = min((limit for limit in limits if limit is not None), default=None)
+    reader = Reader.of(loaded)
+    most = min((limit for limit in (reader.max_length, reader.network.max_length) if limit is not None), default=None)
     source_lengths = {name: counts.lengths for name, counts in (row_counts or {}).items() if counts.lengths}
     # Lengths are fitted first: a recipe longer than the checkpoint's limit does not load.
     lengths = [*fit_lengths(as_written, {}, most), *fit_targets(as_written, source_lengths, most)]
