@@ -57,16 +57,14 @@ class Tokenizer:
     (BPE); a token (words). BPE with bytes for characters that the vocabulary lacks marks spaces by ▁, and has words between
     spaces (Llama).
 
-    Plain text never yields a special id but [UNK], for an unknown character: `encode("[MASK]")` gives a bracket, a word and a
-    bracket. `encode_template` reads roles and literals.
+    Plain text yields no special id but [UNK], for an unknown character. `encode_template` reads roles and literals.
 
     kind: wordpiece, byte_bpe, bpe, fallback_bpe, unigram or words.
     roles, literals: role → id, and role → how the vocabulary spells it.
     size: how many ids there are: 0 … size - 1.
     special_ids, ordinary_ids: sorted, together all ids.
     sentinels: the ids of `<extra_id_0>`, `<extra_id_1>`, …; empty if there are none.
-    hash: of everything that decides ids.
-    lower: whether it lower-cases.
+    hash: of everything that decides ids. lower: whether it lower-cases.
     adds_pieces: whether it has added tokens that texts yield, which are no special tokens, or have no role.
     segmenter: sets the words of a script without spaces apart first. It belongs to the tokenizer and is saved in its folder
       (`segmenter.json`, with its list in `segmenter.txt`), and so with every store and checkpoint: everything in cloze cuts a
