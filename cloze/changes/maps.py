@@ -67,6 +67,14 @@ def whole_maps(
     return [(names[id(linear)], linear) for linear, _ in chosen]
 
 
+def parts_of(network: nn.Module, linear: nn.Linear) -> list[slice]:
+    """The rows of each matrix of the published models that a linear map of a network stacks; all rows if it is one of them."""
+    name = next(name for name, module in network.named_modules() if module is linear).rpartition(".")[2]
+    count = len(STACKED.get(name, ("itself",)))
+    height = linear.out_features // count
+    return [slice(part * height, (part + 1) * height) for part in range(count)]
+
+
 def freeze(network: nn.Module) -> None:
     """Freeze all of a network but what changes have added."""
     for name, parameter in network.named_parameters():

@@ -71,6 +71,20 @@ def test_sparsify_prunes_the_smallest_weights_of_each_map_and_only_these() -> No
     assert type(here.layers[0].outer) is torch.nn.Linear and int((here.layers[0].outer.weight == 0).sum()) == 64
 
 
+@pytest.mark.parametrize("by", ["magnitude", "random"])
+def test_queries_keys_and_values_lose_their_share_each(by: Any) -> None:
+    there, here = transformer(), transformer()
+    change = Sparsify(share=0.5, by=by)
+    change.apply(here)
+    with torch.no_grad():
+        for layer in there.layers:
+            layer.attention.projections.weight[:8] *= 0.01  # one threshold for all three would prune every query
+    here.load_state_dict(dict(change.weights(there.state_dict(), transition(there, here))))
+    for layer in here.layers:
+        zeros = (layer.attention.projections.weight == 0).unflatten(0, (3, 8)).sum((1, 2))
+        assert zeros.tolist() == [32, 32, 32] and int((layer.attention.out.weight == 0).sum()) == 32
+
+
 def test_kept_layers_keep_their_weights_under_new_numbers_with_updates_on_them() -> None:
     there, here = transformer(), transformer(layers=2)
     LoRA(rank=2).apply(there)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from cloze.bounds import BelowOne
 from cloze.changes.change import Change, Tensors, Transition
-from cloze.changes.maps import chosen_maps
+from cloze.changes.maps import chosen_maps, parts_of
 from cloze.errors import CheckpointError
 from cloze.networks.blocks.computed import compute_weight
 from cloze.networks.clock import Clock, clock_of
@@ -23,7 +23,7 @@ STAIRS = 100  # the masks of a scheduled share are computed again after every hu
 
 
 class PruningMask(nn.Module):
-    """W ⊙ M: `kept` is M (out, in), false where a weight is pruned. `rows` are those of W that are pruned.
+    """W ⊙ M: `kept` is M (out, in), false where a weight is pruned. `parts` are rows of W, each of which loses its share.
 
     `share` is a number, or a function of the share of the budget spent, which is that of the `clock`. In training, the mask is
     computed from the weights whenever another hundredth of the budget is spent; `stair` is the last one. Pruned weights stay
@@ -34,10 +34,11 @@ class PruningMask(nn.Module):
     stair: Tensor
 
     def __init__(
-        self, weight: Tensor, rows: slice, share: float | Callable[[float], float], by: By, *, clock: Clock | None, seed: int
+        self, weight: Tensor, parts: Sequence[slice], share: float | Callable[[float], float], by: By, *, clock: Clock | None,
+        seed: int,
     ) -> None:
         super().__init__()
-        self.rows, self.share, self.by, self.clock, self.seed = rows, share, by, clock, seed
+        self.parts, self.share, self.by, self.clock, self.seed = parts, share, by, clock, seed
         self.register_buffer("kept", torch.ones_like(weight, dtype=torch.bool))
         if callable(share):
             self.register_buffer("stair", torch.zeros((), dtype=torch.int64, device=weight.device))
@@ -52,17 +53,16 @@ class PruningMask(nn.Module):
         return weight * self.kept
 
     def of(self, weight: Tensor, spent: float = 0.0) -> Tensor:
-        """The mask that prunes the share of weights with the smallest magnitudes, (out, in), or a random one."""
-        chosen = weight[self.rows]
-        sizes = chosen.abs().flatten()
-        if self.by == "random":
-            drawn = torch.rand(sizes.shape, generator=torch.Generator().manual_seed(self.seed))
-            sizes = drawn.to(sizes.device)
+        """The mask that prunes in each part the share of weights with the smallest magnitudes, (out, in), or a random one."""
         share = self.share(spent) if callable(self.share) else self.share
-        selection = torch.ones_like(sizes, dtype=torch.bool)
-        selection[sizes.argsort(stable=True)[: int(share * len(sizes) + 1e-6)]] = False
+        generator = torch.Generator().manual_seed(self.seed)
         mask = torch.ones_like(weight, dtype=torch.bool)
-        mask[self.rows] = selection.view_as(chosen)
+        for rows in self.parts:
+            sizes = weight[rows].abs().flatten()
+            sizes = torch.rand(sizes.shape, generator=generator).to(sizes.device) if self.by == "random" else sizes
+            selection = torch.ones_like(sizes, dtype=torch.bool)
+            selection[sizes.argsort(stable=True)[: int(share * len(sizes) + 1e-6)]] = False
+            mask[rows] = selection.view_as(weight[rows])
         return mask
 
 
@@ -71,7 +71,8 @@ class PruningMask(nn.Module):
 class Sparsify(Change):
     """Pruning of weights (Han et al., 2015, §3; Gordon et al., 2020, §2): of every chosen map, a `share` is set to zero.
 
-    The share is that of each map, not of all together. `by: magnitude` prunes the smallest weights, `random` any (for
+    The share is that of each map, not of all together; of stacked projections, queries, keys and values lose it each, as they are
+    maps of their own in the published models. `by: magnitude` prunes the smallest weights, `random` any (for
     comparison). `on` names linear maps as in `lora`; with `embeddings`, the table of tokens is pruned, too, and of a network of
     vectors, such as `word_vectors`, every table. The checkpoint decides which weights are pruned; the others are trained. Export
     writes the zeros.
@@ -96,18 +97,21 @@ class Sparsify(Change):
         """Put a mask on every chosen map; it prunes nothing yet."""
         share: Any = self.share
         tables = network.compressible if self.embeddings else ()
-        chosen: list[tuple[Any, slice]] = list(chosen_maps(network, self.on, of="sparsify", tables=tables))
+        chosen: list[tuple[Any, Sequence[slice]]] = [
+            (linear, parts_of(network, linear) if rows == slice(None) else (rows,))
+            for linear, rows in chosen_maps(network, self.on, of="sparsify", tables=tables)
+        ]
         clock = clock_of(network)
         if callable(share) and clock is None:
             raise CheckpointError(
                 f"sparsify: {type(network).__name__} has no clock, so the share cannot follow a schedule.\n"
                 "  Write a number, such as share: 0.5."
             )
-        chosen += [(table, slice(None)) for table in tables]
-        for number, (owner, rows) in enumerate(chosen):
+        chosen += [(table, (slice(None),)) for table in tables]
+        for number, (owner, parts) in enumerate(chosen):
             seed = zlib.crc32(f"sparsify {number}".encode())
             weight = next(owner.parameters())
-            compute_weight(owner, "sparsify", PruningMask(weight, rows, share, self.by, clock=clock, seed=seed))
+            compute_weight(owner, "sparsify", PruningMask(weight, parts, share, self.by, clock=clock, seed=seed))
 
     def weights(self, state: Tensors, transition: Transition) -> Tensors:
         """The same tensors, and the masks that they give."""
