@@ -27,13 +27,15 @@ class Hub:
     newest commit of any repository.
 
     `gated` are names whose terms nobody has accepted. Every answer has the `status`, if there is one; bodies of files end
-    after `cut` bytes. New repositories are folders in `root`; `public` says of each whether everybody may see it.
+    after `cut` bytes, and hang there until the event `goes_on`, if there is one. New repositories are folders in `root`;
+    `public` says of each whether everybody may see it.
     """
 
     repositories: dict[str, Path] = field(default_factory=dict)
     gated: set[str] = field(default_factory=set)
     status: int | None = None
     cut: int | None = None
+    goes_on: threading.Event | None = None
     requests: list[str] = field(default_factory=list)
     root: Path = Path()
     token: str = "hf_secret"
@@ -200,6 +202,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if body:
             self.wfile.write(content[:cut])
+            if cut is not None and self.repositories.goes_on is not None:
+                self.wfile.flush()
+                self.repositories.goes_on.wait()
         self.close_connection = cut is not None
 
 

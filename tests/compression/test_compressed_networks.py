@@ -255,7 +255,7 @@ def test_masks_are_of_the_order_of_magnitudes_alone_nested_and_random_where_aske
     weight = torch.randn(9, 11, generator=torch.Generator().manual_seed(0))
 
     def kept(share: float, by: Any = "magnitude", times: float = 1.0) -> torch.Tensor:
-        return PruningMask(weight, slice(None), share, by, clock=None, seed=5).of(weight * times)
+        return PruningMask(weight, [slice(None)], share, by, clock=None, seed=5).of(weight * times)
 
     assert torch.equal(kept(0.3), kept(0.3, times=-7.0)) and bool(kept(0.0).all())
     for by in ("magnitude", "random"):

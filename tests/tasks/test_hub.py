@@ -6,8 +6,11 @@ import errno
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -210,3 +213,39 @@ def test_a_model_is_published_private_and_opens_by_its_name(
     with pytest.raises(CheckpointError, match="me/third: cannot be uploaded while HF_HUB_OFFLINE is set"):
         model.push("me/third")
     assert main(["export", str(folder("bert")), "out", "--to", "huggingface", "--public"]) == 2
+
+
+@pytest.mark.slow
+def test_a_download_that_is_killed_continues_and_a_comparison_by_name_runs_offline_the_second_time(
+    hub: Hub, folder: Folder, tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from huggingface_hub import constants
+
+    hub.cut, hub.goes_on = 1000, threading.Event()
+    train, dev = str(tables / "train.tsv"), str(tables / "dev.tsv")
+    variables = {"HF_ENDPOINT": constants.ENDPOINT, "HF_HUB_CACHE": constants.HF_HUB_CACHE, "HF_HUB_OFFLINE": "0"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "cloze", "finetune", "org/bert", "--train", train, "--dev", dev, *TINY, "--out", "killed"],
+        env={**os.environ, **variables, "PYTHONPATH": str(Path(cloze.__file__).parents[1])},
+    )
+    while "GET /org/bert/resolve/" not in " ".join(hub.requests):
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL and not Path("killed").exists()
+    hub.goes_on.set()
+    hub.cut = hub.goes_on = None
+    text = "\n\n".join(line.partition("\t")[0] for line in Path(train).read_text().splitlines()[1:] * 8)
+    (tmp_path / "text.txt").write_text(text)
+    words = [
+        "compare", "quick", "org/bert", "--size", "tiny", "--corpus", "text.txt", "--budget", "8steps", "--allow-shared",
+        "--task", f"mood={train},{dev},{dev}", "--tune", "training.epochs=1", "--out", "comparison", "--no-baselines",
+    ]  # fmt: skip
+    assert main([*words, "--seeds", "1"]) == 0, capsys.readouterr().err
+    by_name, by_folder = read_weights(local_folder("org/bert")), read_weights(folder("bert"))
+    assert by_name.keys() == by_folder.keys()
+    assert all(torch.equal(by_name[name], tensor) for name, tensor in by_folder.items())
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    hub.requests.clear()
+    assert main([*words, "--seeds", "2"]) == 0, capsys.readouterr().err
+    assert hub.requests == [] and len(list(Path("comparison/cells").glob("finetune-mood-bert*"))) == 2
