@@ -73,7 +73,7 @@ def prompts_of(folder: Path | str) -> Prompts:
     if not texts or not isinstance(default, str | None) or not isinstance(similarity, str | None):
         raise CheckpointError(f"{path}: prompts are no texts by name. Copy the file again.")
     if default is not None and default not in prompts:
-        raise CheckpointError(f"{path}: default_prompt_name is {default!r}; its prompts: {', '.join(prompts) or 'none'}.")
+        raise CheckpointError(f"{path}: default_prompt_name is {default!r}; expected one of: {', '.join(prompts) or 'none'}.")
     return Prompts({name: text for name, text in prompts.items() if text}, default, similarity or "cosine")
 
 

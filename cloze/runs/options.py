@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, ParamSpec, TypeVar, g
 
 import typer
 
-from cloze.corpus.readers.hub_tables import with_dataset_names
 from cloze.errors import Say, TaskError
 from cloze.hub import local_folder, name_of
 
@@ -313,6 +312,8 @@ class FinetuneOptions:
 
     def words(self) -> tuple[str, ...]:
         """The equivalent command line; empty if there is none (several files of one kind)."""
+        from cloze.corpus.readers.hub_tables import with_dataset_names  # loads numpy, which help does not need
+
         tasks = self.tasks or {"": self.files()["main"]}
         if any(len(files) != 1 for task in tasks.values() for files in (task.train, task.dev)):
             return ()

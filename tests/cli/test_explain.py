@@ -45,7 +45,7 @@ def test_a_part_is_explained_with_types_bounds_defaults_and_recipes(capsys: pyte
     assert "  rate " in said and "a number from 0 to 1" in said and "default: 0.15" in said
     assert "SpanBERT" in said and "used by albert-base" in said
     assert main(["explain", "linear", "--json"]) == 0
-    assert {one["kind"] for one in json.loads(capsys.readouterr().out)} == {"rate", "schedule"}
+    assert {one["kind"] for one in json.loads(capsys.readouterr().out)} == {"rate", "scaling", "schedule"}
     assert main(["explain", "rate.linear"]) == 0
     said = capsys.readouterr().out
     assert "linear (rate)" in said and "(schedule)" not in said and "a number of 0 or more; needed" in said

@@ -28,6 +28,7 @@ PRETRAIN: Mapping[str, str] = {
     "seed": COMPARED, "text": COMPARED, "fit": COMPARED,
     "with_files": "a note says that a file has changed", "extend": "the way to a larger budget", "until": "where the run pauses",
     "measure": "texts that are measured", "cache": SAME, "device": SAME, "strategy": SAME, "shard": SAME, "track": SAME,
+    "track_model": SAME,
     "mirror": SAME, "verbose": SAME, "quiet": SAME, "report": SAME, "plan": "trains nothing", "out": "the folder itself",
     "stage": "set by cloze", "drop_stage_origins": "set by cloze",
 }  # fmt: skip
@@ -41,7 +42,7 @@ FINETUNE: Mapping[str, str] = {
     "mix_ngrams": "chosen after training; refused for a finished run without it",
     "tune": "begins again", "within": "begins again", "overwrite": "replaces a result", "print_recipe": "trains nothing",
     "print_plan": "trains nothing",
-    "device": SAME, "as_json": SAME, "report": SAME, "track": SAME, "out": "the folder itself",
+    "device": SAME, "as_json": SAME, "report": SAME, "track": SAME, "track_model": SAME, "out": "the folder itself",
 }  # fmt: skip
 
 

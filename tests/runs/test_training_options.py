@@ -56,7 +56,7 @@ def test_a_run_that_pauses_and_resumes_is_the_whole_run(whole: Path, tmp_path: P
     train = trainer(tmp_path, little_text, budget="8steps")
     train(tmp_path / "run", RECIPE, until=0.375)
     train(tmp_path / "run", RECIPE)
-    found, expected = (load_file(folder / "cloze" / "network.safetensors") for folder in (tmp_path / "run", whole))
+    found, expected = (load_file(folder / "model.safetensors") for folder in (tmp_path / "run", whole))
     assert {name: tensor.numpy().tobytes() for name, tensor in found.items()} == {
         name: tensor.numpy().tobytes() for name, tensor in expected.items()
     }
