@@ -22,8 +22,8 @@ from .test_blocks import ROOT, blocks, command_lines
 
 pytestmark = pytest.mark.slow
 SAMPLES = Path(cloze.__file__).parent / "samples"
-#: Commands that need what a test has not: other hosts, a store elsewhere, the Hub.
-ELSEWHERE = ("torchrun", "hf ", "s3://", "/fast")
+#: Commands that need what a test has not: other hosts, a store elsewhere, the Hub, or folders and files of the reader's own.
+ELSEWHERE = ("torchrun", "hf ", "s3://", "/fast", "sentence-transformers/", " DIR ", " POS ", "--train TRAIN", "RANKER")
 
 
 def write(name: str, text: str) -> None:
