@@ -30,7 +30,7 @@ _READ = (
 )  # fmt: skip
 _PICKLES = ("pytorch_model*.bin", "adapter_model.bin")
 _UNREAD = ("onnx/*", "openvino/*", "coreml/*", "checkpoint-*/*")
-_REFUSED = "Log in with an account that may write there: hf auth login"
+_REFUSED = "Log in with an account that may do this: hf auth login"
 _LATER = "Rerun the command later; it resumes where it stopped."
 _FILE = re.compile(r"\.(py|ya?ml|jsonl?|[ct]sv|txt|bin|vec|gz|xz|bz2|zst|np[yz]|h5|hdf5|parquet|safetensors|onnx|ftz|model)$")
 _SNAPSHOT = re.compile(r"models--(?P<owner>[^/]+?)--(?P<name>[^/]+)/snapshots/(?P<commit>[0-9a-f]{40})(/|$)")
@@ -134,8 +134,7 @@ def explained(request: HubRequest) -> Iterator[None]:
     except (errors.OfflineModeIsEnabled, errors.LocalEntryNotFoundError) as error:
         text = _absent(server, error) if request.offline is None else request.offline
     except errors.HfHubHTTPError as error:
-        refused = error.response.status_code in (401, 403)
-        text = f"{server} answered with {_status(error)}. " + (_REFUSED if refused else _LATER)
+        text = f"{server} answered with {_status(error)}. {_way_out(error)}"
     except json.JSONDecodeError:
         text = f"{server} does not answer like a model hub. Check HF_ENDPOINT."
     except errors.HTTPError as error:  # of the connection
@@ -154,6 +153,10 @@ def _status(error: HfHubHTTPError) -> str:
     return f"{error.response.status_code} {error.response.reason_phrase}".strip()
 
 
+def _way_out(error: HfHubHTTPError) -> str:
+    return _REFUSED if error.response.status_code in (401, 403) else _LATER
+
+
 def _absent(server: str, error: Exception) -> str:
     """Why a model that is not in the cache cannot be fetched now."""
     from huggingface_hub import constants
@@ -163,5 +166,6 @@ def _absent(server: str, error: Exception) -> str:
     if constants.HF_HUB_OFFLINE:
         return f"{where}, and HF_HUB_OFFLINE is set. Download it once while you are online."
     cause = error.__cause__
-    why = f"answered with {_status(cause)}" if isinstance(cause, HfHubHTTPError) else "cannot be reached"
-    return f"{where}, and {server} {why}. {_LATER}"
+    if isinstance(cause, HfHubHTTPError):
+        return f"{where}, and {server} answered with {_status(cause)}. {_way_out(cause)}"
+    return f"{where}, and {server} cannot be reached. {_LATER}"

@@ -110,6 +110,9 @@ def test_every_refusal_names_the_way_out(hub: Hub, monkeypatch: pytest.MonkeyPat
     for status, words in ((429, "429 Too Many Requests"), (500, "500 Internal Server Error")):
         hub.status = status
         assert f"answered with {words}. Rerun the command later" in refusal("org/bert")
+    for status, words in ((401, "401 Unauthorized"), (403, "403 Forbidden")):
+        hub.status = status
+        assert f"answered with {words}. Log in with an account that may do this" in refusal("org/bert")
     hub.status = None
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     assert "HF_HUB_OFFLINE is set" in refusal("org/bert")
@@ -120,6 +123,16 @@ def test_every_refusal_names_the_way_out(hub: Hub, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", full)
     assert f"cannot be stored in {tmp_path / 'cache'} (No space left on device). Set HF_HOME" in refusal("org/bert")
+
+
+def test_a_server_that_hangs_is_left_with_a_sentence(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DOWNLOAD_TIMEOUT", 0.1)
+    monkeypatch.setattr("time.sleep", lambda seconds: None)  # between the client's attempts
+    hub.cut, hub.goes_on = 1000, threading.Event()
+    try:
+        assert "was interrupted (timed out). Rerun the command later; it resumes where it stopped." in refusal("org/bert")
+    finally:
+        hub.goes_on.set()
 
 
 def test_a_download_that_breaks_off_continues_and_a_cached_model_needs_no_hub(
@@ -198,7 +211,7 @@ def test_a_model_is_published_private_and_opens_by_its_name(
     export = ["export", str(folder("bert")), "me/bert", "--to", "hub", "--language", "en", "--licence", "mit", "--data", "Tales."]
     monkeypatch.setenv("HF_TOKEN", "hf_wrong")
     assert main(export) == 2
-    assert "401 Unauthorized. Log in with an account that may write there: hf auth login" in capsys.readouterr().err
+    assert "401 Unauthorized. Log in with an account that may do this: hf auth login" in capsys.readouterr().err
     monkeypatch.setenv("HF_TOKEN", hub.token)
     assert main(export) == 0
     assert "/me/bert: " in capsys.readouterr().out and hub.public == {"me/bert": False}
