@@ -14,7 +14,7 @@ from cloze.training.run import Outcome
 
 
 class DescribedModel(Protocol):
-    """What is told of a `cloze.Model`."""
+    """What a summary reads of a `cloze.Model`."""
 
     @property
     def folder(self) -> Path: ...

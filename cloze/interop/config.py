@@ -52,10 +52,10 @@ def read_config(folder: Path) -> dict[str, Any]:
         return _adapter_config(folder)
     file = config_file(folder)
     if not file.exists() and (folder / MODULES).is_file():
-        place = next((path for kind, path in parse_modules(folder / MODULES) if kind == "Transformer" and path), None)
-        if place is not None:
+        inner = next((path for kind, path in parse_modules(folder / MODULES) if kind == "Transformer" and path), None)
+        if inner is not None:
             raise CheckpointError(
-                f"{folder}: {MODULES} places the network in {place}, as sentence-transformers did before 2021.\n"
+                f"{folder}: {MODULES} places the network in {inner}, as sentence-transformers did before 2021.\n"
                 "  Save the folder again in the present layout: SentenceTransformer(FOLDER).save(NEW)"
             )
     config = read_json(file, "a checkpoint: a run folder, or a folder that transformers wrote")

@@ -22,14 +22,14 @@ class Prompts:
     vectors are compared: `cosine`, `dot`, another of sentence-transformers, or None if the folder is not one of its own.
     """
 
-    named: Mapping[str, str] = field(default_factory=dict)
+    by_name: Mapping[str, str] = field(default_factory=dict)
     default: str | None = None
     similarity: str | None = None
 
     @property
     def usual(self) -> str:
         """What comes before a text that is neither query nor passage; empty for nothing."""
-        return self.named.get(self.default or "", "")
+        return self.by_name.get(self.default or "", "")
 
     @property
     def of_queries(self) -> str:
@@ -45,16 +45,16 @@ class Prompts:
         return self._first(_OF_PASSAGES)
 
     def _first(self, names: tuple[str, ...]) -> str:
-        return next((self.named[name] for name in names if name in self.named), "")
+        return next((self.by_name[name] for name in names if name in self.by_name), "")
 
     def called(self, name: str | None, folder: Path | str) -> str:
         """The prompt of that name, the usual one for None; a `UserError` for a name that the folder does not have."""
         if name is None:
             return self.usual
-        if name not in self.named:
-            has = f"it has prompts for {', '.join(self.named)}" if self.named else f"it has no prompts ({PROMPTS})"
+        if name not in self.by_name:
+            has = f"it has prompts for {', '.join(self.by_name)}" if self.by_name else f"it has no prompts ({PROMPTS})"
             raise UserError(f"--prompt {name}: {folder}: {has}.\n  Or write the words themselves in front of each text.")
-        return self.named[name]
+        return self.by_name[name]
 
 
 NO_PROMPTS = Prompts()
@@ -80,6 +80,6 @@ def prompts_of(folder: Path | str) -> Prompts:
 def write_prompts(folder: Path, prompts: Prompts) -> None:
     """Write them as sentence-transformers does."""
     write_json(folder / PROMPTS, {
-        "prompts": dict(prompts.named), "default_prompt_name": prompts.default if prompts.usual else None,
+        "prompts": dict(prompts.by_name), "default_prompt_name": prompts.default if prompts.usual else None,
         "similarity_fn_name": prompts.similarity,
     })  # fmt: skip

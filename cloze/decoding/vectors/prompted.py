@@ -21,6 +21,6 @@ def prompted(loaded: Checkpoint, texts: Sequence[str], name: str | None = None, 
 def prompt_remark(loaded: Checkpoint, name: str | None) -> list[str]:
     """A sentence on the prompts of a folder that the texts do not have, for one that was trained with prompts."""
     prompts = prompts_of(loaded.folder)
-    if name is not None or prompts.usual or not prompts.named:
+    if name is not None or prompts.usual or not prompts.by_name:
         return []
-    return [f"{loaded.folder} has prompts for {', '.join(prompts.named)}; no text got one. Name it: --prompt NAME"]
+    return [f"{loaded.folder} has prompts for {', '.join(prompts.by_name)}; no text got one. Name it: --prompt NAME"]
