@@ -1,4 +1,4 @@
-"""Encoders of texts that transformers has and cloze does not read, with what their networks have and no network of cloze has."""
+"""Networks of texts that transformers has and cloze does not read, with what they have and no network of cloze has."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ NOT_READ: Mapping[str, str] = MappingProxyType({
     "esmc": "is another network than those of ESM-2: norms of queries and keys, and gated maps",
     "fnet": "mixes tokens by Fourier transforms in place of attention",
     "funnel": "shortens rows between its blocks",
+    "gemma3_text": "has norms before and after each branch, and windows with a rotary base of their own in most layers",
     "ibert": "computes in integers, with scales of its own in every layer",
     "layoutlm": _PLACES,
     "layoutlmv2": _PLACES,
@@ -29,8 +30,10 @@ NOT_READ: Mapping[str, str] = MappingProxyType({
     "markuplm": "reads the paths of words in a page of HTML with the text",
     "mega": "has moving averages in front of gated attention",
     "mra": _APPROXIMATE,
+    "nomic_bert": "is a BERT with rotary positions, gated feed-forward layers and no biases in its layers",
     "nystromformer": _APPROXIMATE,
     "perceiver": "reads a text through a fixed number of learned vectors",
+    "phi": "computes attention and feed-forward layer side by side, and turns only a part of each head by position",
     "qdqbert": "quantises every map; read the BERT that it was made of",
     "reformer": "replaces attention by hashing",
     "rembert": "has output rows of another width than its input rows",

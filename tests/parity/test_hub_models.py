@@ -16,6 +16,7 @@ import pytest
 
 from cloze.cli.main import main
 from cloze.interop.architecture import ARCHITECTURES
+from cloze.interop.not_read import NOT_READ
 
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.parity
@@ -118,6 +119,14 @@ def test_the_table_has_thirty_models_and_says_no_where_cloze_has_no_such_network
     for row in rows():
         assert (row["network"].strip("`") in ARCHITECTURES) == (row["opens"] == "yes"), row
         assert all(row[verb] in ("yes", "no") for verb in VERBS), row
+
+
+@pytest.mark.parametrize("name", dict.fromkeys(row["network"].strip("`") for row in rows() if row["opens"] == "no"))
+def test_a_network_that_cloze_lacks_is_refused_with_what_it_has(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": name}), encoding="utf-8")
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    assert main(["import", str(tmp_path), "--out", str(tmp_path / "imported")]) == 2
+    assert f"model_type '{name}': cloze has no such network. It {NOT_READ[name]}." in capsys.readouterr().err
 
 
 def test_models_of_one_network_have_equal_rows() -> None:
