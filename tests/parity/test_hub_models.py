@@ -122,7 +122,9 @@ def test_the_table_has_thirty_models_and_says_no_where_cloze_has_no_such_network
 
 
 @pytest.mark.parametrize("name", dict.fromkeys(row["network"].strip("`") for row in rows() if row["opens"] == "no"))
-def test_a_network_that_cloze_lacks_is_refused_with_what_it_has(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+def test_a_network_that_cloze_lacks_is_refused_with_what_it_has(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": name}), encoding="utf-8")
     (tmp_path / "model.safetensors").write_bytes(b"")
     assert main(["import", str(tmp_path), "--out", str(tmp_path / "imported")]) == 2
