@@ -72,12 +72,13 @@ class Commands:
         """The exit code of the commands of a column."""
         model, out = str(self.model), str(self.out / verb)
         if verb == "opens":
-            return main(["show", model])
+            return main(["show", model]) or main(["import", model, "--out", out])
         if verb == "fine-tunes":
             return self.tune(Path(out))
         if verb == "continues":
-            return main(["import", model, "--out", out]) or main([
-                "pretrain", out, "--init", out, "--corpus", str(self.text), "--budget", "2steps", "--out", out + "-on", "--set",
+            imported = str(self.out / "opens")
+            return main([
+                "pretrain", imported, "--init", imported, "--corpus", str(self.text), "--budget", "2steps", "--out", out, "--set",
                 "training.batch=4",
             ])  # fmt: skip
         if verb == "compresses":
