@@ -139,6 +139,8 @@ for _field in (
     Field("values", "M F", "float", "targets that are numbers: one or several for each position", keyed=True, per="target"),
     Field("paragraph", "B", "integer", "the number of the row's document in the store, for networks with a vector of each"),
     Field("owner", "B", "integer", "the record that a row was made from, where one record makes several rows: 0, 1, …"),
+    Field("film", "B 2", "integer", "the number of the film of the row's picture, and which of the clips of that film that were "
+          "drawn together the row is, counted from the middle one"),
     Field("triple", "B 3", "integer", "a triple about the rows of an owner: which is the head, the number of the relation, "
           "which is the tail; -1 in a row that holds none"),
     Field("relation_row", "B", "integer", "of the same triple: which row of the owner is the text of the relation; -1 for none"),

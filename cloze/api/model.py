@@ -176,7 +176,7 @@ class Model:
         self._require("fill", lambda: to_fill(self.checkpoint))
         ready = to_fill(self.checkpoint, language=language)
         files, links_json = item_files(items), None if links is None else json.dumps(links)
-        reader = replace(ready.reader, pictures=shown_picture(self.checkpoint, files, picture)) if files else ready.reader
+        reader = replace(ready.reader, pictures=shown_picture(self.checkpoint, files, picture))
 
         def made(strings: Sequence[str]) -> Sequence[Filled]:
             linked = given_links(self.checkpoint, reader, strings, links_json, None, "text")
@@ -187,16 +187,19 @@ class Model:
     @overload
     def generate(  # type: ignore[overload-overlap]
         self, texts: str = "", *, tokens: int = 64, draft: Model | None = None, seed: int = 0, language: str | None = None,
-        to: str | None = None, batch: int = 32, **options: Unpack[WritingOptions],
+        to: str | None = None, items: ItemFiles = None, picture: str | None = None, batch: int = 32,
+        **options: Unpack[WritingOptions],
     ) -> Generated: ...
     @overload
     def generate(
         self, texts: Texts, *, tokens: int = 64, draft: Model | None = None, seed: int = 0, language: str | None = None,
-        to: str | None = None, batch: int = 32, **options: Unpack[WritingOptions],
+        to: str | None = None, items: ItemFiles = None, picture: str | None = None, batch: int = 32,
+        **options: Unpack[WritingOptions],
     ) -> list[Generated]: ...
     def generate(
         self, texts: str | Texts = "", *, tokens: int = 64, draft: Model | None = None, seed: int = 0,
-        language: str | None = None, to: str | None = None, batch: int = 32, **options: Unpack[WritingOptions],
+        language: str | None = None, to: str | None = None, items: ItemFiles = None, picture: str | None = None,
+        batch: int = 32, **options: Unpack[WritingOptions],
     ) -> Any:
         """Continue every text by up to `tokens` tokens. An encoder-decoder generates its output for the text.
 
@@ -208,6 +211,8 @@ class Model:
             seed: Equal seeds give equal texts.
             language: The language of the texts, for networks that read one.
             to: The language to write, for networks that translate into several.
+            items: The file with the items of a picture or film that all texts are read with, for networks that read some.
+            picture: The key of the picture; default: the only one of the file.
             batch: Texts at once.
             options: How to write: `temperature`, `top_k`, `top_p`, `min_p`, `typical_p`; `beams`, `best`, `groups`,
                 `diversity`, `sampled`, `length_penalty`, `early`; `no_repeat`, `min_tokens`, `repetition_penalty`, `ban`,
@@ -221,13 +226,14 @@ class Model:
         """
         self._require("generate", lambda: to_generate(self.checkpoint))
         ready = to_generate(self.checkpoint, language=language, to=to)
-        how = parts_of(ready.reader, options)
+        reader = replace(ready.reader, pictures=shown_picture(self.checkpoint, item_files(items), picture))
+        how = parts_of(reader, options)
         if draft is not None:
             other = to_generate(draft.checkpoint, language=language, to=to)
             how["draft"] = Draft(other.reader, other.head)
 
         def made(strings: list[str]) -> list[Generated]:
-            return generate(ready.reader, ready.head, strings, tokens=tokens, seed=seed, rows=batch, **how)
+            return generate(reader, ready.head, strings, tokens=tokens, seed=seed, rows=batch, **how)
 
         if isinstance(texts, str) and how["beams"] is not None and how["beams"].best > 1:
             return made([texts])

@@ -182,7 +182,9 @@ def _batch(recipe: Recipe, facts: BudgetFacts, length: int) -> int:
     fewest = law.causal_rows if law is not None and learned and _causal(recipe) else ROUNDED_ROWS
     unit = max(1, ROUNDED_ROWS // share)
     rows = max(COMPARED if _compared(recipe) else fewest / share, per_update(facts.budget_tokens) / (share * length))
-    return min(recipe.training.batch, unit * max(1, round(rows / unit)))
+    batch = min(recipe.training.batch, unit * max(1, round(rows / unit)))
+    group = recipe.training.group or 1
+    return min(recipe.training.batch, max(batch // group, 1) * group)
 
 
 def _law(recipe: Recipe) -> tuple[NetworkKind, PeakLaw | None]:
@@ -210,7 +212,8 @@ def _exercises(recipe: Recipe) -> set[str]:
 def _compared(recipe: Recipe) -> bool:
     """Whether every objective of a recipe compares the rows of an update with each other: they hold the wrong answers."""
     specs = [objective for entry in recipe.step_entries.values() for _, objective in entry.objectives() if objective.weight != 0]
-    return bool(specs) and all(class_of("objective", spec.part.name).scope in ("batch", "step") for spec in specs)
+    comparing = all(class_of("objective", spec.part.name).scope in ("batch", "step") for spec in specs)
+    return bool(specs) and comparing and recipe.training.group is None
 
 
 def _fallen(budget_tokens: float) -> float:

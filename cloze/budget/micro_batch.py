@@ -104,10 +104,18 @@ def require_one_process(recipe: Recipe, step: StepModule, ranks: int, strategy: 
             f"{recipe.name}: an objective reads the parameters of a network, and --strategy fsdp divides them among processes."
             "\n  Use --strategy ddp, with which every process holds all."
         )
-    if step.batch_scope_objectives and ranks > 1:
+    group = recipe.training.group
+    if group is None and step.batch_scope_objectives and ranks > 1:
         raise RecipeError(
             f"{recipe.name}: {step.batch_scope_objectives[0]} compares all rows of a step with each other, and {ranks} processes "
-            "would split them.\n  Start it without torchrun, in one process."
+            "would split them.\n  Start it without torchrun, in one process, or compare the rows within groups: "
+            f"--set training.group={max(recipe.training.batch // ranks, 1)}"
+        )
+    if group is not None and recipe.training.batch % (group * ranks):
+        raise RecipeError(
+            f"{recipe.name}: {ranks} processes cannot share the {-(-recipe.training.batch // group):,} groups of {group} rows that a "
+            f"step of {recipe.training.batch:,} rows has (training.group).\n  Start as many processes as divide the number of "
+            f"groups, or --set training.batch={max(recipe.training.batch // (group * ranks), 1) * group * ranks}"
         )
 
 
@@ -125,6 +133,8 @@ def _smaller(run: Run, recipe: Recipe, cost: Forecast) -> int:
         )
     if recipe.training.micro_batch is not None:
         raise RecipeError(f"{short}\n  What fits: --set training.micro_batch={cost.largest}")
+    if recipe.training.group is not None:
+        raise RecipeError(f"{short}\n  They are compared with each other. What fits: --set training.group={cost.largest}")
     if run.step.batch_scope_objectives:
         raise RecipeError(
             f"{short}\n  {run.step.batch_scope_objectives[0]} needs all rows of a batch at once. "

@@ -18,7 +18,7 @@ from cloze.changes import stacks_of
 from cloze.checkpoint.annotators import completed, described, read_layers
 from cloze.checkpoint.build import Loaded
 from cloze.checkpoint.new_heads import plain_head
-from cloze.decoding.reader import Reader
+from cloze.decoding.reader import Reader, predicting_heads
 from cloze.document import Node, from_data
 from cloze.errors import CheckpointError, UserError
 from cloze.exercises.companions.answer import AnswerForm, ByForm, Lesson
@@ -144,10 +144,9 @@ def depth_groups(loaded: Loaded) -> list[str | int]:
 def _predicts(loaded: Loaded) -> Predicts | None:
     """The first head that predicts tokens; in an encoder-decoder, it reads the decoder's states."""
     network: Any = loaded.network
-    for name, head in loaded.heads.items():
-        if head.over_vocabulary:
-            record = loaded.imported.model.heads[name]
-            return Predicts(name, record.part, record.arguments, network.writes or next(iter(record.read.values()), None))
+    for name in predicting_heads(loaded):
+        record = loaded.imported.model.heads[name]
+        return Predicts(name, record.part, record.arguments, network.writes or next(iter(record.read.values()), None))
     return None
 
 

@@ -106,8 +106,13 @@ def files_of(loaded: Any, arguments: Sequence[str]) -> dict[str, str]:
     return files
 
 
-def shown_picture(loaded: Any, arguments: Sequence[str], key: str | None) -> Pictures:
-    """The picture `key` of files of items, as `files_of` takes them, for a checkpoint that reads every text with it."""
+def shown_picture(loaded: Any, arguments: Sequence[str], key: str | None) -> Pictures | None:
+    """The picture `key` of files of items, as `files_of` takes them, for a checkpoint that reads every text with it; None without
+    files."""
+    if not arguments:
+        if key is not None:
+            raise UserError(f"--picture {key}: its items are needed, too. Add their file: --items features.npz")
+        return None
     files = files_of(loaded, arguments)
     picture = one_picture(files, key)
     require_items(loaded, picture.sets, " ".join(files.values()))

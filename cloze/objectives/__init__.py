@@ -15,6 +15,7 @@ from cloze.objectives.distances.contrast_pairs import ContrastPairs
 from cloze.objectives.distances.embedding import Embedding
 from cloze.objectives.distances.linking import LinkChoice, Linking
 from cloze.objectives.distances.margin import Margin
+from cloze.objectives.distances.mil_nce import MilNce
 from cloze.objectives.distances.pull import Pull
 from cloze.objectives.distances.transport import Transport
 from cloze.objectives.distances.triple_contrast import TripleContrast
@@ -70,7 +71,7 @@ __all__ = [
     "CrfLabelling", "Embedding", "EntityPrediction", "Factorisation", "HeadFromCheckpoint", "HierarchicalSoftmax",
     "JoinedPrediction", "LanguageModel", "LayerClassification", "LayerLabelling", "LinearClassification",
     "LinkChoice", "Linking", "Loss", "Margin", "MatchAttention", "MatchHidden", "MatchParameters", "MatchScores",
-    "MixedClassification", "NegativeSampling", "Objective", "PooledClassification", "Pull", "Regress",
+    "MilNce", "MixedClassification", "NegativeSampling", "Objective", "PooledClassification", "Pull", "Regress",
     "RelationClassification", "Rewriter", "Sample", "SensePrediction", "SequenceLabelling", "Several",
     "SoftClassification", "SpanBoundary", "SpanExtraction", "StepObjective", "StochasticAnswer", "TextChoice",
     "TextClassification", "TextListwise", "TextPrediction", "TextRegression", "TextSeveral", "Transport",

@@ -49,9 +49,10 @@ class Objective(nn.Module, ABC):
         set: The set of targets that it predicts.
         reads: The names of the states that it reads.
         at: The fields with the flat positions that it reads of a state; none: it may read all of it.
-        scope: `row` if the loss of a batch is the sum of the losses of its rows. With `batch`, the rows of a step must stay
-            together, which excludes accumulation and several processes. With `step`, rows are compared with all others of the
-            step: it is a `StepObjective` (see training/together.py).
+        scope: `row` if the loss of a batch is the sum of the losses of its rows. With `batch`, the rows that are compared must
+            stay together: those of a `training.group`, or all of the step, which excludes accumulation and several processes.
+            With `step`, rows are compared with those of the group or else with all others of the step, however it is divided:
+            it is a `StepObjective` (see training/together.py).
         least_rows: With fewer rows in a step there is nothing to compare.
         kind: What commands may use the trained head for; None: they find it by its name only.
         likelihood: The loss is the negative log-likelihood of the targets, so that a run prints the cross-entropy of frequencies

@@ -203,7 +203,8 @@ class TrainingSpec:
     """How the recipe is trained. The signature is the schema of `training:`.
 
     `batch` counts examples per update over all ranks, and `batch_warmup` is the part of it that a step has; `micro_batch`
-    counts those that one device holds. `steps`, `epochs` or `tokens` is the published budget, `evaluate_every` a share of it or
+    counts those that one device holds. Objectives that compare rows compare those of a `group` of neighbours, which then is the
+    micro-batch, and without it all rows of a step. `steps`, `epochs` or `tokens` is the published budget, `evaluate_every` a share of it or
     every `epoch`, `checkpoint_every` in steps or a duration. A loss is the mean over its targets, or its sum divided by rows or
     by nothing (`divide`). `new_heads` stay as drawn, have their first map scaled to the first rows, or are fitted to the frozen
     network. `engine`: a compiled engine trains where one fits (`auto`), always or never. A store of several shards is read in
@@ -215,6 +216,7 @@ class TrainingSpec:
     batch: Count
     batch_warmup: SchedulePart = None
     micro_batch: Count | None = None
+    group: Count | None = None
     steps: Count | None = None
     epochs: Positive | None = None
     tokens: Count | None = None

@@ -366,6 +366,7 @@ def training_of(recipe: Recipe) -> Training:
         keep=t.keep, keep_steps=tuple(t.keep_steps), log_every=t.log_every,
         nominal_steps=t.steps, divide=t.divide, engine=t.engine,
         average=None if t.average is None else t.average["decay"],
+        group=t.group,
         growth=None if t.batch_warmup is None else build_part(t.batch_warmup),
     )
 

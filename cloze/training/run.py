@@ -45,6 +45,7 @@ class Training:
         engine: The engine that may train it.
         average: The decay of an exponential mean of the weights, which is measured and exported in their place; None: the
             weights themselves.
+        group: How many neighbouring rows are compared with each other, a micro-batch each; None: all of a step.
         growth: The part of the batch that a step has, by the share of the budget spent; None: all of it. The data follow it.
         shard: Under FSDP, how many ranks hold the parameters once; None: all.
     """
@@ -62,6 +63,7 @@ class Training:
     divide: Literal["targets", "rows", "nothing"] = "targets"
     engine: Literal["auto", "loop", "compiled"] = "auto"
     average: float | None = None
+    group: int | None = None
     growth: Callable[[float], float] | None = None
     track: tuple[str, ...] = ()
     strategy: Strategy = "ddp"

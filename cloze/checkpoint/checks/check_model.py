@@ -271,17 +271,20 @@ def _check_targets(
 def _check_scope(recipe: Recipe, spec: ObjectiveSpec, built: Any, faults: Faults) -> None:
     """An objective that compares the rows of a step needs several of them, and some need all in one micro-batch."""
     batches = [recipe.training.batch, *(phase.set["batch"] for phase in recipe.schedule if "batch" in phase.set)]
-    largest = max(batches)
-    if min(batches) < built.least_rows:
+    largest, group = max(batches), recipe.training.group
+    fewest = min(batches) if group is None else min(*batches, group)
+    if fewest < built.least_rows:
+        whole, key = ("step", "batch") if group is None or group > fewest else ("group", "group")
         faults.add(spec.part.where, spec.part.path,
-                   f"{spec.part.name} compares each row with the others of its step, and a step has "
-                   f"{counted(min(batches), 'row')}, so nothing would be learned.",
-                   f"Set training.batch to {built.least_rows} or more, such as 64.")
+                   f"{spec.part.name} compares each row with the others of its {whole}, and a {whole} has "
+                   f"{counted(fewest, 'row')}, so nothing would be learned.",
+                   f"Set training.{key} to {built.least_rows} or more, such as 64.")
     at_once = recipe.training.micro_batch or largest
     if built.scope == "batch" and at_once < largest:
         faults.add(spec.part.where, spec.part.path,
                    f"{spec.part.name} compares all rows of a step with each other, and training.micro_batch splits {largest} "
-                   f"rows into parts of {at_once}.", "Omit micro_batch, or use a smaller training.batch.")
+                   f"rows into parts of {at_once}.", "Omit micro_batch, or use a smaller training.batch. If the rows of each part shall be compared with each "
+                   f"other only: training.group: {at_once}, without micro_batch.")
 
 
 def _sets_given(present: set[str], available: frozenset[str] = frozenset()) -> str:

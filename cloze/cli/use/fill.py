@@ -47,13 +47,10 @@ def command(
     from cloze.decoding.links import given_links
     from cloze.decoding.pictures import shown_picture
     from cloze.decoding.ready import to_fill
-    from cloze.errors import UserError
 
-    if picture is not None and not items:
-        raise UserError(f"--picture {picture}: its items are needed, too. Add their file: --items features.npz")
     loaded = load_checkpoint(checkpoint, device)
     ready = to_fill(loaded, language=language)
-    reader = replace(ready.reader, pictures=shown_picture(loaded, items, picture)) if items else ready.reader
+    reader = replace(ready.reader, pictures=shown_picture(loaded, items or [], picture))
     source = named_file(texts or []) or file
     linked = given_links(loaded, reader, inputs, links, None if source == "-" else source, field)
     for filled in fill(reader, ready.head, inputs, top=top, links=linked):

@@ -56,12 +56,17 @@ def command(
     seed: Annotated[int, typer.Option(help="Random seed: equal seeds give equal texts.")] = 0,
     language: Annotated[str | None, typer.Option(help="The language, if the network knows several; default: the first.")] = None,
     to: Annotated[str | None, typer.Option(help="The language to write, for translators.")] = None,
+    items: Annotated[list[str] | None, typer.Option("--items", help="Items of a picture: FILE, or NAME=FILE per set.")] = None,
+    picture: Annotated[str | None, typer.Option(help="With --items: the key of the picture; default: the only one.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "cpu",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per continuation.")] = False,
     encoding: Encoding = None,
     with_files: WithFiles = None,
 ) -> None:
-    """Continue or answer texts. Example: cloze generate RUN "In the beginning" --top-p 0.9 --tokens 100"""
+    """Continue or answer texts. Example: cloze generate RUN "In the beginning" --top-p 0.9 --tokens 100
+
+    Describe a film, with a network that reads films and writes: cloze generate RUN --items features.npz --picture cooking/03
+    """
     from cloze.decoding.texts import gather
 
     inputs = gather(prompts or [], file, field=field) if prompts or file else [""]
@@ -72,11 +77,14 @@ def command(
     from cloze.decoding.generating.options import WritingOptions, parts_of
     from cloze.decoding.generating.sequence import answers
     from cloze.decoding.generating.streaming import Streamed
+    from cloze.decoding.pictures import shown_picture
     from cloze.decoding.progress import DecodingProgress
     from cloze.decoding.ready import to_generate
 
     with spelled_by(_as_options):
-        reader, head, _ = to_generate(load_checkpoint(checkpoint, device), language=language, to=to)
+        loaded = load_checkpoint(checkpoint, device)
+        reader, head, _ = to_generate(loaded, language=language, to=to)
+        reader = replace(reader, pictures=shown_picture(loaded, items or [], picture))
         helper = _draft(draft, draft_tokens, device, language, to)
     options = WritingOptions(
         temperature=0.0 if greedy else temperature, top_k=top_k, top_p=top_p, min_p=min_p, typical_p=typical_p, beams=beams,

@@ -12,6 +12,7 @@ import numpy as np
 
 from cloze import rng
 from cloze.bounds import Count, Natural
+from cloze.corpus.items.film_clips import DrawnClips, FilmClips
 from cloze.corpus.items.item_store import item_fields
 from cloze.corpus.items.item_writer import ItemFiles
 from cloze.corpus.items.kin import Kin
@@ -68,6 +69,9 @@ class Records(Source):
       pictures, unless the text is a store that has its items. JSON lines may say which words mean which item, in `links`, a list
       of [first character, the one after the last, number of the item] for each text; they become the labelled layer `linked`.
 
+    clips: an epoch is a pass over films, of each of which it has this many neighbouring clips, drawn at random, in place of all;
+      the rows of a film then stand together, in random order of films.
+
     Records with items have two companions: `sibling`, the text of another record of the same picture (the record's own if there
     is none), and `distractor`, the text and the items of a record of another picture. Where the keys of pictures have a slash,
     such as `cooking/03`, the text before the last slash names a film, and the companion `next` is the text and the items of its
@@ -84,7 +88,7 @@ class Records(Source):
         answer: AnswerPart = "class", columns: list[str] | None = None, format: Format | None = None,
         quoting: Quoting = "auto", stride: Count | None = None, pool: Natural = 50,
         new_words: bool = False, annotate: AnnotatorParts | None = None, items: dict[str, list[str]] | None = None,
-        item_files: dict[str, str] | None = None, picture: str = "image",
+        item_files: dict[str, str] | None = None, picture: str = "image", clips: Count | None = None,
     ) -> None:
         names = [text, label] if text_b is None else [text, text_b, label]
         if len(set(names)) < len(names):
@@ -104,6 +108,9 @@ class Records(Source):
         if item_files and set(item_files) != set(self.items):
             item_names = ", ".join(self.items) or "nothing"
             raise RecipeError(f"records: item_files are of {', '.join(item_files)}, but items are of {item_names}.")
+        if clips is not None and (not self.items or stride is not None):
+            raise RecipeError("records: clips are those of films, whose frames are items, and are not cut into windows (stride).")
+        self.clips = clips
         layers = {f"layers/{name}" for name in self.annotations.layers} | {f"labels/{name}" for name in self.annotations.labels}
         self.gives = frozenset({"tokens", "length", "document", "word_start", *parts, *layers, *self.answer.gives})
         self.gives |= self._companions()
@@ -114,6 +121,7 @@ class Records(Source):
             return frozenset()
         fields = {field for name, arrays in self.items.items() for field in item_fields(name, arrays)}
         companion_fields = {f"{name}.{field}" for name in ("distractor", "next") for field in fields | _TEXT}
+        fields |= set() if self.clips is None else {"film"}
         return frozenset({*fields, *companion_fields, *_LINKED, *(f"sibling.{field}" for field in _TEXT)})
 
     def texts(self, paths: Sequence[str | Path]) -> Iterable[str] | None:
@@ -202,7 +210,20 @@ class BoundRecords(BoundSource[RowPlan[RecordCuts]]):
         if max_tokens < 1:
             raise RecipeError(f"records: a row can hold {max_tokens} tokens of text (is `length` too small?).")
         views = self._views(max_tokens)
+        if self.source.clips is not None:
+            drawn = self._drawn(epoch)
+            return RowPlan(epoch, max_tokens, drawn.record, views, drawn.repeat)
         return RowPlan(epoch, max_tokens, self._order(epoch, views.length.astype(np.int64)), views)
+
+    @cached_property
+    def _films(self) -> FilmClips:
+        assert self.store.items is not None and self.source.clips is not None
+        return FilmClips(self.store.items.groups[self.store.items.pictures[self.records]], self.source.clips)
+
+    def _drawn(self, epoch: int) -> DrawnClips:
+        """The clips of an epoch, those of a film together."""
+        films = self.shuffled(len(self._films), epoch)
+        return self._films.drawn(films, rng.Draw(rng.row_keys(self.seed, self.entry, epoch, items=films)))
 
     def _views(self, max_tokens: int) -> RecordCuts:
         """The rows in the order of the store: one per record, or several windows of a record."""
@@ -242,7 +263,7 @@ class BoundRecords(BoundSource[RowPlan[RecordCuts]]):
         stop = np.cumsum(parts.kept, axis=1)
         start = stop - parts.kept
         length = stop[:, -1]
-        columns = np.arange(max(int(length.max(initial=1)), 1))
+        columns = self._columns(length)
         index = begin[:, :1] + columns
         for text in range(1, texts):
             index = np.where(columns < start[:, text, None], index, begin[:, text, None] + columns - start[:, text, None])
@@ -259,6 +280,10 @@ class BoundRecords(BoundSource[RowPlan[RecordCuts]]):
         arrays |= {name: layer[index] for name, layer in self.store.aligned.items() if name in want}
         arrays |= {name: np.zeros(index.shape, np.int32) for name in want & _LINKED - arrays.keys()}  # a store without links
         arrays |= self.source.answer.fields(self.store.answers(records), parts, len(self.store.classes))
+        if self.source.clips is not None:
+            assert self.store.items is not None
+            place = plan_rows % self.source.clips - self.source.clips // 2
+            arrays["film"] = np.stack([self.store.items.groups[self.store.items.pictures[records]], place], axis=1)
         return arrays | self._items(records)
 
     def _items(self, records: Int64) -> Arrays:
@@ -291,12 +316,16 @@ class BoundRecords(BoundSource[RowPlan[RecordCuts]]):
         """The first text of some records, -1 for none, cut to `max_tokens` tokens."""
         begin = self.store.begins(records, 1)[:, 0]
         length = np.where(records >= 0, np.minimum(self.store.lengths[records, 0], max_tokens), 0)
-        columns = np.arange(max(int(length.max(initial=1)), 1))
+        columns = self._columns(length)
         index = np.minimum(begin[:, None] + columns, max(len(self.store.tokens) - 1, 0))
         return {
             "tokens": self.store.tokens[index].astype(np.int32), "length": length.astype(np.int32),
             "word_start": self.store.words(index),
         }  # fmt: skip
+
+    def _columns(self, length: Int64) -> Int64:
+        """The columns of a block of texts of these lengths: at least one, unless all texts of the store are empty."""
+        return np.arange(max(int(length.max(initial=1)), 1) if len(self.store.tokens) else 0)
 
     def choices(self, plan: RowPlan[RecordCuts], plan_rows: Int64) -> Int64:
         """How many texts the list of each row's record has, (B,)."""
@@ -305,6 +334,7 @@ class BoundRecords(BoundSource[RowPlan[RecordCuts]]):
         return counts
 
     def address(self, plan: RowPlan[RecordCuts], plan_rows: Int64) -> Int64:
-        """The record and, for windows, the first token."""
+        """The record, and for windows the first token, for clips of a film how often the record came before."""
         row = plan.order[plan_rows]
-        return self.records[plan.passages.record[row]] + self.store.documents * plan.passages.shown.first[row, -1]
+        copy = plan.passages.shown.first[row, -1] if plan.repeat is None else plan.repeat[plan_rows]
+        return self.records[plan.passages.record[row]] + self.store.documents * copy

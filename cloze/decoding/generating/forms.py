@@ -44,6 +44,10 @@ from cloze.exercises.companions.answer import Edits, Lesson
 from cloze.text.roles import LANGUAGE_ROLES
 
 
+#: The fields that an encoder reads.
+_SOURCE = frozenset({"tokens", "block", "inputs", "items", "item_vectors", "item_length"})
+
+
 class TextPair(Protocol):
     """A text as it is read, and the tokens of its target, including the end."""
 
@@ -201,7 +205,7 @@ class ByDecoder(_AtOnce):
 
 def _answering(reader: Reader, head: Any, sources: Sequence[Framed]) -> Answering:
     batch = reader.batch(sources)
-    names = [name for name in batch if name in ("tokens", "block") or name.startswith("inputs/") or "." in name]
+    names = [name for name in batch if name.partition("/")[0] in _SOURCE or "." in name]
     return Answering(reader, head, Batch({name: batch[name] for name in names}, checked=True))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -20,6 +21,7 @@ from cloze.networks.blocks.layer import Layer
 from cloze.networks.blocks.projections import Across
 from cloze.networks.blocks.visibility import Visibility, visibility
 from cloze.networks.cost import Operations, SequenceSize, shown, shown_items
+from cloze.networks.encoder_decoder import SequenceCache
 from cloze.networks.network import StateKind, TokenSequence, named_sizes, require_order
 from cloze.networks.transformer import Transformer
 from cloze.registry import register
@@ -117,6 +119,9 @@ class JointModal(Bert):
         """The embeddings, the layers of the text, and the joint layers."""
         return 1 + len(self.layers) + len(self.joint_layers)
 
+    def cache(self) -> SequenceCache | None:
+        return None if self.decoder is None else SequenceCache(len(self.decoder.layers))
+
     def depth_groups(self) -> list[nn.Module]:
         """The embeddings and the layers of the text, then all above it as one group."""
         decoder = [] if self.decoder is None else [self.decoder]
@@ -126,10 +131,12 @@ class JointModal(Bert):
     def read(self, inputs: BertInputs) -> dict[str, Tensor]:
         """The wanted states of tokens (B, L), of their items (B, R) and of the `decoder` (B, T)."""
         require_order("joint_modal", inputs.order, "open")
+        if isinstance(inputs.cache, SequenceCache):
+            return {"decoder_hidden": self._write(inputs, inputs.cache)}
         want, tokens, block = inputs.want, inputs.tokens, inputs.block
         of_text = Transformer.gives.keys() - {"hidden", "summary"}
         states = super().read(inputs._replace(want=(want & of_text) | {"hidden"}, positions=None))
-        text = _Side(states["hidden"], torch.ones_like(tokens, dtype=torch.bool) if block is None else block > 0)
+        text = _Side(states["hidden"], _real(tokens, block))
         rows = inputs.item_rows(self.items.items.set)
         if rows is None:
             film = _Side(text.x[:, :0], text.real[:, :0])  # R is 0
@@ -147,14 +154,24 @@ class JointModal(Bert):
             flat = inputs.summaries
             outputs["summary"] = passed[-1][:, 0] if flat is None else outputs["hidden"].flatten(0, 1)[flat]
             if "decoder_hidden" in want and self.decoder is not None and inputs.decoder is not None:
-                visible = Visibility("mask", torch.cat([text.real, film.real], 1)[:, None, None])
-                memory = AttentionInputs(visible, source=passed[-1])
-                outputs["decoder_hidden"] = self.decoder(self.embeddings, inputs.decoder, memory)
+                outputs["decoder_hidden"] = self.decoder(
+                    self.embeddings, inputs.decoder, passed[-1], torch.cat([text.real, film.real], 1)
+                )
             if "pooled" in want:
                 outputs["pooled"] = torch.tanh(self.pooler(outputs["summary"]))
         if "pair_pooled" in want:
             outputs["pair_pooled"] = self._pairs(text, film)
         return {name: state for name, state in outputs.items() if name in want}
+
+    def _write(self, inputs: BertInputs, cache: SequenceCache) -> Tensor:
+        """The states (B, T, D) of tokens that continue those of earlier calls; text and items are read once."""
+        assert self.decoder is not None and inputs.decoder is not None
+        if cache.encoded is None:
+            read = self.read(inputs._replace(want=frozenset({"hidden", "item_hidden"}), cache=None, decoder=None))
+            cache.encoded = torch.cat([read["hidden"], read["item_hidden"]], 1)
+        rows, real = inputs.item_rows(self.items.items.set), _real(inputs.tokens, inputs.block)
+        real = real if rows is None else torch.cat([real, rows.real], 1)
+        return self.decoder(self.embeddings, inputs.decoder, cache.encoded, real, cache)
 
     def _joint(self, text: _Side, film: _Side) -> list[Tensor]:
         """Texts and items (B, L + R, D) after each of the joint layers."""
@@ -217,16 +234,27 @@ class JointDecoder(nn.Module):
             settings.layer(crossing=settings.attention(Across())) for _ in range(layers)
         )
 
-    def forward(self, embeddings: Embeddings, read: TokenSequence, memory: AttentionInputs) -> Tensor:
-        """The states (B, T, D) of what the decoder reads."""
+    def forward(
+        self, embeddings: Embeddings, read: TokenSequence, encoded: Tensor, real: Tensor, cache: SequenceCache | None = None
+    ) -> Tensor:
+        """The states (B, T, D) of what the decoder reads, next to joint states `encoded` (B, N, D), of which some are `real`
+        (B, N). With a cache, its tokens follow those of earlier calls."""
         assert embeddings.tokens is not None and isinstance(embeddings.positions, nn.Embedding)  # those of the network
-        length = read.tokens.shape[1]
-        x = embeddings.tokens(read.tokens) + embeddings.positions.weight[:length]
+        past, length = 0 if cache is None else cache.length, read.tokens.shape[1]
+        x = embeddings.tokens(read.tokens) + embeddings.positions.weight[past : past + length]
         x = residual_dtype(self.dropout(self.norm(x)))
-        inputs = AttentionInputs(visibility("left_to_right", read.block, length=length, past=0, device=x.device))
-        for layer in self.layers:
+        inputs = AttentionInputs(visibility("left_to_right", read.block, length=length, past=past, device=x.device))
+        memory = AttentionInputs(Visibility("mask", real[:, None, None]), source=encoded)
+        for number, layer in enumerate(self.layers):
+            if cache is not None:
+                inputs, memory = replace(inputs, cache=cache.layers[number]), replace(memory, cache=cache.source[number])
             x = layer(x, inputs, memory)
         return x
+
+
+def _real(tokens: Tensor, block: Tensor | None) -> Tensor:
+    """Which tokens (B, L) are not padding."""
+    return torch.ones_like(tokens, dtype=torch.bool) if block is None else block > 0
 
 
 class OrderedVectors(nn.Module):

@@ -71,8 +71,11 @@ class Contrast(StepObjective):
     def kept(self, states: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
         """What the other examples of the step need of these: `query`, `key` and perhaps `wrong` (E, D), and `known` (E,), the
         keys' fingerprints."""
-        vectors = {name: self._mapped(name, states[name]) for name in self.reads}
-        return {**vectors, "known": fingerprints(batch["tokens"], batch.get("block"))}
+        return {**self.vectors(states), "known": fingerprints(batch["tokens"], batch.get("block"))}
+
+    def vectors(self, states: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """What is multiplied: `query`, `key` and perhaps `wrong` (E, D), mapped, and with `normalise` of length 1."""
+        return {name: self._mapped(name, states[name]) for name in self.reads}
 
     def compare(self, rows: Mapping[str, Tensor]) -> Loss:
         """The sum of the losses of the examples that `kept` was called for."""

@@ -34,6 +34,7 @@ from cloze.exercises.items.mismatch_items import MismatchItems
 from cloze.exercises.items.write_items import WriteItems
 from cloze.objectives.distances.contrast import Contrast
 from cloze.objectives.distances.contrast_pairs import ContrastPairs
+from cloze.objectives.distances.mil_nce import MilNce
 from cloze.registry import recorded_parts
 from cloze.rng import Draw
 from cloze.rows import Rows
@@ -227,7 +228,7 @@ class ByVectors(Matcher):
                 batch = rows.batch([rows.row(text, 0) for text in texts.tolist()], pictures)
                 states = reader.states(batch, head.reads)
                 readings = {name: states[state] for name, state in zip(head.objective.reads, head.reads, strict=True)}
-                batch_vectors = head.objective.kept(readings, batch)
+                batch_vectors = head.objective.vectors(readings)
                 for name, parts in sides.items():
                     parts.append(batch_vectors[name].float().cpu().numpy())
         vectors = {state: np.concatenate(sides[name]) for name, state in zip(("query", "key"), head.reads, strict=True)}
@@ -310,7 +311,7 @@ def matcher_of(loaded: Any, captions: Captions, *, whose: str, size: int = 64) -
     for name, head in loaded.heads.items():
         if head.kind == "relation_prediction" and head.set in sets:
             return ByHead(reader, bound(head, loaded.reads.get(name)), captions, rows, size=size)
-    for kind, matcher in ((Contrast, ByVectors), (ContrastPairs, ByPairs)):
+    for kind, matcher in ((Contrast, ByVectors), (MilNce, ByVectors), (ContrastPairs, ByPairs)):
         for name, head in loaded.heads.items():
             if isinstance(head, kind) and {"text_mean", "item_mean", "pair_pooled"} & network.gives.keys():
                 return matcher(reader, bound(head, loaded.reads.get(name)), captions, rows, size=size)

@@ -20,7 +20,7 @@ from cloze.decoding.generating.search import Beams
 from cloze.decoding.generating.sequence import Manner, end_role, has_decoder
 from cloze.decoding.layout import Framed, Ids
 from cloze.decoding.lengths import by_length
-from cloze.decoding.reader import Checkpoint, Reader, bound, evaluating, orders_of
+from cloze.decoding.reader import Checkpoint, Reader, bound, evaluating, orders_of, predicting_heads
 from cloze.errors import CheckpointError, TaskError
 from cloze.registry import register
 from cloze.tasks.measures.overlap import (
@@ -36,8 +36,9 @@ from cloze.tasks.measures.overlap import (
     overlap,
 )
 from cloze.tasks.measures.overlap import bleu as bleu_of
+from cloze.tasks.pictures import picture_numbers, with_picture
 from cloze.tasks.task import Evaluation, Learner, PerExample, Prediction, Report, cut_remark, silent
-from cloze.tasks.texts import LABEL, LabelledTexts, TableTask, parsed
+from cloze.tasks.texts import LABEL, PICTURE, LabelledTexts, TableTask, parsed
 
 GREEDY = Sampling(temperature=0.0)
 USUAL_LENGTH = 64  # tokens that are written where a folder does not say
@@ -49,10 +50,12 @@ class TextToText(TableTask):
     """A task: which columns hold the text and the target, the prefix of every text, and how a target is found.
 
     `search` None takes the most probable token each time. `bleu` names the tokenization by which sacrebleu computes BLEU; None:
-    it is not computed. A target that is a list of texts holds several references.
+    it is not computed. A target that is a list of texts holds several references. `picture` is the column with the key of the
+    picture or film that a row is about; None: rows are about texts alone.
     """
 
     label: str = "target"
+    picture: str | None = None
     prefix: str = ""
     search: Beams | None = None
     bleu: str | None = None
@@ -82,7 +85,8 @@ class TextToText(TableTask):
         table = self.table(path)
         texts = [joined(cell) for cell in table.column(self.text, OPTION)]
         targets = parsed(table, table.column(self.label, LABEL), self._references) if labelled else None
-        return LabelledTexts(texts, None, targets, table.path, table.lines)
+        pictures = table.column(self.picture, PICTURE) if self.picture is not None else None
+        return LabelledTexts(texts, None, targets, table.path, table.lines, pictures)
 
     def _references(self, cell: Any) -> References:
         if not (targets := references(cell)):
@@ -91,7 +95,7 @@ class TextToText(TableTask):
 
     def load(self, loaded: Checkpoint, task_json: Mapping[str, Any], precision: torch.dtype | None) -> Answerer:
         """What learned to write, of a fine-tuned folder."""
-        names = [name for name, head in loaded.heads.items() if head.over_vocabulary]
+        names = predicting_heads(loaded)
         name = task_json["head"] if task_json.get("head") in names else next(iter(names), None)
         if name is None:
             raise CheckpointError(
@@ -148,21 +152,24 @@ class TextToText(TableTask):
     def description(self) -> dict[str, Any]:
         """The columns, and the options that name none."""
         beams = {} if self.search is None else {"beams": self.search.count, "length_penalty": self.search.length_penalty}
-        return {"columns": {"text": self.text, "label": self.label}, "prefix": self.prefix, **beams}
+        columns = with_picture({"text": self.text, "label": self.label}, self.picture)
+        return {"columns": columns, "prefix": self.prefix, **beams}
 
 
 @register("task", "text_to_text")
 def text_to_text(
     text: str = "text", label: str = "target", prefix: str = "", beams: int | None = None,
-    length_penalty: float | None = None, bleu: str | None = None,
+    length_penalty: float | None = None, bleu: str | None = None, picture: str | None = None,
 ) -> TextToText:
-    """Write a target for a text: translation, summaries, questions, labels as words. `text` and `label` name columns.
+    """Write a target for a text: translation, summaries, questions, labels as words, captions. `text` and `label` name columns;
+    `picture` that with the key of the picture or film that a text is about.
 
     A target that is a list of texts holds several references; each of them is right.
     """
     if bleu is not None:
         bleu_metric(bleu)  # is it there?
-    return TextToText(text, label=label, prefix=prefix, bleu=bleu).deciding(beams=beams, length_penalty=length_penalty)
+    task = TextToText(text, label=label, picture=picture, prefix=prefix, bleu=bleu)
+    return task.deciding(beams=beams, length_penalty=length_penalty)
 
 
 @dataclass(frozen=True)
@@ -227,7 +234,8 @@ class Answerer(Learner):
     def encode(self, examples: LabelledTexts[References]) -> list[Framed]:
         """The texts as the network reads them, with the prefix of the task."""
         ids = self.reader.ids([self.task.prefix + text for text in examples.texts])
-        return [self._form.source(text_ids, max_length=self.length, max_new=self.target_length) for text_ids in ids]
+        rows = [self._form.source(text_ids, max_length=self.length, max_new=self.target_length) for text_ids in ids]
+        return [replace(row, picture=number) for row, number in zip(rows, picture_numbers(self.reader, examples), strict=True)]
 
     def encode_labelled(self, examples: LabelledTexts[References]) -> list[Any]:
         """The examples with the tokens of their targets, a `TextWithReferences` each."""
