@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.corpus.items import ItemSet, StoredItems, read_pictures
+from cloze.corpus.readers.clips import Clip, film_of
 from cloze.corpus.items.item_store import FEATURES
 from cloze.corpus.items.item_writer import checked, kind_of
 from cloze.corpus.items.picture import Picture
@@ -137,18 +138,19 @@ def one_picture(files: Mapping[str, str], key: str | None) -> Pictures:
 
 def _set_of(name: str, path: str, key: str | None) -> ItemSet:
     seen: list[str] = []
+    film = None if key is None else film_of(key)
     read, match = read_pictures(path), None
     for picture in read.pictures:
         if key is None and seen:
             raise UserError(f"{path}: has several pictures. Name one of them: --picture {seen[0]}")
         seen += [picture.key] if key is None or len(seen) < 10_000 else []
-        if key is None or picture.key == key:
+        if key is None or picture.key == film:
             match = picture
             if key is not None:
                 break
     if match is None:
         raise CorpusError(f"{path}: has no picture {key!r}. {propose(key or '', seen) if seen else 'It has none.'}")
-    return _joined(name, [_arrays(match, path)], read.names)
+    return _joined(name, [_arrays(match, path, key)], read.names)
 
 
 def first_picture(name: str, path: str) -> ItemSet:
@@ -162,13 +164,15 @@ def first_picture(name: str, path: str) -> ItemSet:
 
 def _kept(name: str, path: str, keys: Sequence[str]) -> ItemSet:
     """The items of the pictures `keys` of a file, in this order."""
-    read, key_set = read_pictures(path), set(keys)
+    read = read_pictures(path)
+    keys_by_film: dict[str, list[str]] = {}
+    for key in keys:
+        keys_by_film.setdefault(film_of(key), []).append(key)
     arrays: dict[str, Arrays] = {}
     candidates: list[str] = []
     for picture in read.pictures:
         candidates += [picture.key] if len(candidates) < 10_000 else []
-        if picture.key in key_set:
-            arrays[picture.key] = _arrays(picture, path)
+        arrays.update((key, _arrays(picture, path, key)) for key in keys_by_film.get(picture.key, ()))
     missing = [key for key in keys if key not in arrays]
     if missing:
         subject = f"{counted(len(missing), 'picture')} that rows name: {missing[0]!r}"
@@ -176,10 +180,13 @@ def _kept(name: str, path: str, keys: Sequence[str]) -> ItemSet:
     return _joined(name, [arrays[key] for key in keys], read.names)
 
 
-def _arrays(picture: Picture, path: str) -> Arrays:
-    """The arrays of a picture, numbers as (R, width)."""
+def _arrays(picture: Picture, path: str, key: str | None = None) -> Arrays:
+    """The arrays of a picture, or of the clip of a film that `key` names, numbers as (R, width)."""
     arrays = checked(picture, f"{Path(path)}: picture {picture.key!r}")
-    return {name: values if values.dtype.kind == "i" else values.reshape(len(values), -1) for name, values in arrays.items()}
+    clip = None if key is None else Clip.of_key(key)
+    first, stop = (0, None) if clip is None else clip.frames(len(next(iter(arrays.values()))))
+    cut = {name: values[first:stop] for name, values in arrays.items()}
+    return {name: values if values.dtype.kind == "i" else values.reshape(len(values), -1) for name, values in cut.items()}
 
 
 def _joined(name: str, every: Sequence[Arrays], names: Mapping[str, tuple[str, ...]]) -> ItemSet:

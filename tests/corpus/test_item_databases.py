@@ -14,7 +14,7 @@ import pytest
 
 from cloze.cli.main import main
 from cloze.corpus.items import Picture, read_pictures
-from cloze.corpus.items.plain_pickle import read_plain
+from cloze.corpus.readers.plain_pickle import read_plain
 from cloze.corpus.readers.objects import fields_of, objects
 from cloze.errors import CorpusError, MissingExtra, TaskError
 

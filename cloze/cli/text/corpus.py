@@ -283,6 +283,9 @@ class BuildItems(Build):
         ),
     ] = None
     picture: Annotated[str, typer.Option(help="With --items: the column or field with the key of the picture.")] = "image"
+    seconds: Annotated[
+        float, typer.Option(min=0.0, help="With --items, captions with start and end: shorter ones are joined with neighbours.")
+    ] = 5.0
     tokenizer: TokenizerFolder = None
     recipe: Recipe = None
     size: Size = None
@@ -310,7 +313,7 @@ class BuildItems(Build):
             raise CorpusError("--tokenizer names a trained tokenizer; --recipe and --size train one. Omit one or the other.")
         say = (lambda line: None) if self.as_json or self.quiet else typer.echo
         store = build_items(
-            paths, out, files, column=self.column, picture=self.picture, text_format=self.text_format,
+            paths, out, files, column=self.column, picture=self.picture, seconds=self.seconds, text_format=self.text_format,
             tokenizer=self.tokenizer, recipe=self.recipe or "bert", size=self.size, seed=self.seed, say=say,
         )
         if self.as_json:

@@ -39,12 +39,13 @@ def column_of(path: str, column: str | None, text_format: Any) -> str:
 
 
 def build_items(
-    paths: Sequence[str], out: Path, files: Mapping[str, str], *, column: str | None, picture: str, text_format: str,
-    tokenizer: Path | None, recipe: str, size: int | None, seed: int, say: Any,
+    paths: Sequence[str], out: Path, files: Mapping[str, str], *, column: str | None, picture: str, seconds: float,
+    text_format: str, tokenizer: Path | None, recipe: str, size: int | None, seed: int, say: Any,
 ) -> Any:
     """Encode captions with a tokenizer, or with one that is trained on them as `recipe` specifies, and copy their items."""
     from cloze.corpus.items import read_pictures
-    from cloze.corpus.readers.labelled import as_format
+    from cloze.corpus.items.item_writer import END, START
+    from cloze.corpus.readers.labelled import as_format, names_of
     from cloze.corpus.records import Records
     from cloze.recipe.load import load_recipe
     from cloze.runs.corpora import text_of, trainable
@@ -54,9 +55,10 @@ def build_items(
         for path in files.values():  # a file that is missing or is none of items is refused before the captions are read
             read_pictures(path)
         format = as_format(None if text_format == "auto" else text_format)
+        timed = {START, END} <= set(names_of(paths[0], format=format)) if Path(paths[0]).is_file() else False
         source = Records(
             text=column_of(paths[0], column, format), answer=_answer(load_recipe(recipe), paths[0]), format=format,
-            items={name: [] for name in files}, item_files=dict(files), picture=picture,
+            items={name: [] for name in files}, item_files=dict(files), picture=picture, seconds=seconds if timed else None,
         )
         if tokenizer is not None:
             text_tokenizer = Tokenizer.load(tokenizer)

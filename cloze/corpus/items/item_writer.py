@@ -9,24 +9,28 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cloze.corpus.readers.clips import Caption, Clip, film_of, joined
 from cloze.corpus.items.item_store import BOXES, CLASS, FOLDER, KEYS, PICTURES, ItemArray
 from cloze.corpus.items.links import RecordLinks
 from cloze.corpus.items.picture import Picture
-from cloze.corpus.items.readers import read_pictures
+from cloze.corpus.items.readers import keys_in, read_pictures
 from cloze.corpus.readers.labelled import Format, Quoting, read_rows
 from cloze.corpus.stores.writer import HashedFile
 from cloze.errors import CorpusError, Parameter, Say, counted, propose
 
+START, END = "start", "end"  # the columns with the times of a caption
 _EDGE = 1e-3  # by which a box may leave its picture: rounding of detectors
 _SHOWN = 3
 _INT32 = np.iinfo(np.int32)
 
 
 class ItemFiles(NamedTuple):
-    """The file of each set of items, and the column of the labelled text that names the picture of a record."""
+    """The file of each set of items, and the column of the labelled text that names the picture of a record. With `seconds`, it
+    names the film, whose captions, from `start` to `end`, are joined until they last so long."""
 
     files: Mapping[str, str]
     column: str
+    seconds: float | None = None
 
 
 class ItemsWriter:
@@ -35,6 +39,7 @@ class ItemsWriter:
     def __init__(self, item_files: ItemFiles, folder: Path, files: dict[str, HashedFile]) -> None:
         self.item_files, self.folder, self.files = item_files, folder, files
         self.numbers: dict[str, int] = {}
+        self.unknown: set[str] = set()  # films of captions that the files lack
         (folder / FOLDER).mkdir()
         files[PICTURES] = HashedFile(folder / PICTURES)
 
@@ -44,12 +49,29 @@ class ItemsWriter:
         self.files[PICTURES].write(np.array([number], np.int64))
         return number
 
+    def of_known_films(self, keyed: Iterator[tuple[Any, str]]) -> Iterator[tuple[Any, str]]:
+        """The records whose films all files have: many of the films that were listed once cannot be downloaded any more."""
+        known = frozenset.intersection(*map(keys_in, self.item_files.files.values()))
+        for record, film in keyed:
+            if film in known:
+                yield record, film
+            else:
+                self.unknown.add(film)
+
     def finish(self, report: Say, linked: RecordLinks | None = None) -> dict[str, Any]:
         """Copy the items of every set, which must have those that `linked` names. Returns what the header says about them."""
         for key in self.numbers:
             if len(key.splitlines()) != 1:
                 raise CorpusError(f"the picture {key!r}: expected a name of one line.")
         self._lines(KEYS, list(self.numbers))
+        if self.unknown:
+            lack = f"{', '.join(self.item_files.files.values())}: no frames of {counted(len(self.unknown), 'film')} with captions"
+            if not self.numbers:
+                raise CorpusError(
+                    f"{lack}, which are all, such as {min(self.unknown)!r}.\n  A file of frames has the name of its film, and "
+                    f"the column {self.item_files.column!r} of the captions must hold it; name another with --picture."
+                )
+            report(f"{lack}, which are left out")
         return {name: self._set(name, path, report, linked) for name, path in self.item_files.files.items()}
 
     def _file(self, name: str) -> HashedFile:
@@ -62,16 +84,16 @@ class ItemsWriter:
     def _set(self, name: str, path: str, report: Say, linked: RecordLinks | None) -> dict[str, Any]:
         (self.folder / FOLDER / name).mkdir()
         spans = np.full((len(self.numbers), 2), -1, np.int64)
-        read = read_pictures(path)
+        read, shown = read_pictures(path), self._shown()
         kinds: dict[str, ItemArray] = {}
         size = unused_count = 0
         for picture in read.pictures:
-            number = self.numbers.get(picture.key, -1)
-            if number < 0:
+            numbers = shown.get(picture.key, [])
+            if not numbers:
                 unused_count += 1
                 continue
             where = f"{path}: picture {picture.key!r}"
-            if spans[number, 0] >= 0:
+            if spans[numbers[0][0], 0] >= 0:
                 raise CorpusError(f"{where} is there twice; expected all its items together.")
             rows = checked(picture, where)
             picture_kinds = {array: kind_of(values) for array, values in rows.items()}
@@ -87,7 +109,9 @@ class ItemsWriter:
             for array, values in rows.items():
                 files[array].write(values.astype(kinds[array].dtype, copy=False))
             count = len(next(iter(rows.values())))
-            spans[number] = size, size + count
+            for number, clip in numbers:
+                first, stop = (0, count) if clip is None else clip.frames(count)
+                spans[number] = size + first, size + stop
             size += count
         self._require_all(name, path, spans)
         if linked is not None:
@@ -104,6 +128,13 @@ class ItemsWriter:
             for array, kind in kinds.items()
         }}  # fmt: skip
 
+    def _shown(self) -> dict[str, list[tuple[int, Clip | None]]]:
+        """By the key of a picture or film in the files, what the records show of it: the number, and the clip, None for all."""
+        shown: dict[str, list[tuple[int, Clip | None]]] = {}
+        for key, number in self.numbers.items():
+            shown.setdefault(film_of(key), []).append((number, Clip.of_key(key)))
+        return shown
+
     def _require_all(self, name: str, path: str, spans: NDArray[np.int64]) -> None:
         missing = np.flatnonzero(spans[:, 0] < 0)
         if not len(missing):
@@ -112,10 +143,10 @@ class ItemsWriter:
         if missing.size == len(keys) and next(read_pictures(path).pictures, None) is None:
             raise CorpusError(f"{path}: has no picture in it; expected the items of {counted(len(keys), 'picture')}.")
         file_keys = [picture.key for picture, _ in zip(read_pictures(path).pictures, range(10_000), strict=False)]
-        examples = ", ".join(repr(keys[number]) for number in missing[:_SHOWN])
+        examples = ", ".join(repr(film_of(keys[number])) for number in missing[:_SHOWN])
         raise CorpusError(
             f"{path}: has no items of {counted(len(missing), 'picture')} of the captions: {examples}"
-            f"{', …' if len(missing) > _SHOWN else ''}. {propose(keys[missing[0]], file_keys)}\n"
+            f"{', …' if len(missing) > _SHOWN else ''}. {propose(film_of(keys[missing[0]]), file_keys)}\n"
             f"  The column {self.item_files.column!r} must hold keys of the file, such as {file_keys[0]!r}; name another with "
             "--picture."
         )
@@ -189,6 +220,41 @@ def pictures_of(
         if line != record.line or not key.strip():
             raise CorpusError(f"{path}:{record.line}: no picture in {column!r}; expected its key in every row.")
         yield record, key
+
+
+def clips_of(
+    path: str | Path, records: Iterator[tuple[Any, str]], seconds: float, *, format: Format | None, columns: Sequence[str] | None,
+    quoting: Quoting,
+) -> Iterator[tuple[Any, str]]:
+    """The records of a file, of which each is given with its film, joined until they last `seconds`; each with the key of its
+    clip."""
+    times = {name: Parameter(name, f"column {name}", "words") for name in (START, END)}
+    rows = read_rows(path, times, format=format, columns=columns, quoting=quoting, fault=lambda line, why: None)
+
+    def captions() -> Iterator[Caption]:
+        line, cells = 0, ("", "")
+        for record, film in records:
+            while line < record.line:
+                line, cells = next(rows, (record.line, ("", "")))  # type: ignore[assignment]
+            try:
+                start, end = map(float, cells if line == record.line else ("", ""))
+                if not 0 <= start <= end < float("inf"):
+                    raise ValueError
+            except ValueError:
+                raise CorpusError(
+                    f"{path}:{record.line}: {START} and {END} are {cells[0]!r} and {cells[1]!r}; expected seconds, the first not "
+                    "after the last."
+                ) from None
+            yield Caption(record, Clip(film, start, end))
+
+    for record, clip in joined(captions(), seconds, _join):
+        yield record, clip.key
+
+
+def _join(records: Sequence[Any]) -> Any:
+    """The first record with the texts of all, one after another."""
+    texts = zip(*(record.texts for record in records), strict=True)
+    return records[0]._replace(texts=tuple(" ".join(column) for column in texts))
 
 
 def _said(kinds: Mapping[str, ItemArray]) -> str:

@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 from cloze.corpus.items.databases import HDF5, is_lmdb, read_hdf5, read_lmdb
 from cloze.corpus.items.item_store import FEATURES
 from cloze.corpus.items.picture import OTHER_NAMES, ItemFile, Picture, picture_of
+from cloze.corpus.readers.films import is_pickle
+from cloze.corpus.readers.plain_pickle import read_plain
 from cloze.corpus.readers.text_files import open_text
 from cloze.errors import CorpusError
 
@@ -26,7 +28,8 @@ _OF_FILE = ("offsets", "count", "size", "extractor")
 _COLUMNS = ("img_id", "img_h", "img_w", "objects_id", "objects_conf", "attrs_id", "attrs_conf", "num_boxes", "boxes", "features")
 _SHORT = ("image_id", "image_w", "image_h", "num_boxes", "boxes", "features")
 _TABLES = {len(columns): columns for columns in (_COLUMNS, _SHORT, (*_SHORT, "cls_prob"))}
-_FORMS = ".npz, .tsv as LXMERT writes it, HDF5 (.h5), LMDB, or a folder of .npz or .npy"
+_FORMS = ".npz, .tsv as LXMERT writes it, HDF5 (.h5), LMDB, a folder of .npz or .npy, or films as UniVL lists them (.csv, .pickle)"
+_LISTED = ("video_id", "feature_file")
 _ROWS = 4096  # items read together
 
 
@@ -37,7 +40,8 @@ def read_pictures(path: str | Path) -> ItemFile:
     `class` (R,); or arrays (P, R, …) of pictures with equally many items. `size` (P, 2) is width and height of the pictures;
     boxes are then in pixels. `<array>_names` are the names of classes, and `extractor` says what made the features. `.tsv`: the
     columns of LXMERT and of bottom-up attention, arrays in base64. A folder: a `.npz` or `.npy` for each picture, under its key.
-    HDF5 and LMDB: see `databases`.
+    HDF5 and LMDB: see `databases`. `.csv`: UniVL's list of films, video_id and feature_file, a `.npy` beside it or under its path.
+    `.pickle`: a dictionary of arrays (seconds, F) by film.
 
     Raises `CorpusError` for a file that is missing, of another form or damaged.
     """
@@ -55,6 +59,10 @@ def read_pictures(path: str | Path) -> ItemFile:
         return _archive(location)
     if suffixes[-1:] and suffixes[-1] in HDF5:
         return read_hdf5(location)
+    if suffixes[-1:] == [".csv"]:
+        return ItemFile((_picture(key, file) for key, file in _listed(location)), {})
+    if is_pickle(location):
+        return ItemFile(_pickled(location), {})
     raise CorpusError(f"{path}: expected items: {_FORMS}, one for each picture.")
 
 
@@ -173,26 +181,65 @@ def _whole(archive: zipfile.ZipFile, name: str, path: Path) -> NDArray[Any]:
         return array
 
 
+def keys_in(path: str | Path) -> frozenset[str]:
+    """The keys of the pictures or films in a file of items."""
+    location = Path(path)
+    if location.is_dir() and not is_lmdb(location):
+        return frozenset(key for key, _ in _files(location))
+    if location.suffix == ".csv":
+        return frozenset(key for key, _ in _listed(location))
+    return frozenset(picture.key for picture in read_pictures(path).pictures)
+
+
 def _folder(path: Path) -> Iterator[Picture]:
     """A file for each picture; its key is its path below the folder, without the ending."""
-    files = sorted(file for file in path.rglob("*") if file.suffix in (".npz", ".npy"))
+    files = _files(path)
     if not files:
         raise CorpusError(f"{path}: has no .npz or .npy in it; expected one for each picture, named by its key.")
-    for file in files:
-        key = file.relative_to(path).with_suffix("").as_posix()
-        try:
-            read = np.load(file, allow_pickle=False)
-            arrays = {FEATURES: read} if isinstance(read, np.ndarray) else {name: read[name] for name in read.files}
-        except (ValueError, OSError, zipfile.BadZipFile, EOFError) as error:
-            raise CorpusError(f"{file}: damaged, or not an array of numbers ({error}).") from None
-        size = arrays.pop("size", None)
-        if size is not None and size.shape != (2,):
-            raise CorpusError(f"{file}: size has the shape {size.shape}; expected width and height.")
-        ragged = {name: value for name, value in arrays.items() if value.ndim in (1, 2)}
-        yield Picture(
-            key, {OTHER_NAMES.get(name, name): value for name, value in ragged.items()},
-            None if size is None else (float(size[0]), float(size[1])),
-        )
+    return (_picture(key, file) for key, file in files)
+
+
+def _files(path: Path) -> list[tuple[str, Path]]:
+    """The files of a folder, each with its key."""
+    files = sorted(file for file in path.rglob("*") if file.suffix in (".npz", ".npy"))
+    return [(file.relative_to(path).with_suffix("").as_posix(), file) for file in files]
+
+
+def _listed(path: Path) -> list[tuple[str, Path]]:
+    """The files that a table of films names, each with its key."""
+    with open_text(path) as stream:
+        rows = csv.DictReader(stream)
+        if not set(_LISTED) <= set(rows.fieldnames or ()):
+            raise CorpusError(f"{path}: has the columns {', '.join(rows.fieldnames or ())}; expected {' and '.join(_LISTED)}.")
+        return [(row[_LISTED[0]], path.parent / row[_LISTED[1]]) for row in rows]
+
+
+def _picture(key: str, file: Path) -> Picture:
+    """The picture or film in a file of its own."""
+    try:
+        read = np.load(file, allow_pickle=False)
+        arrays = {FEATURES: read} if isinstance(read, np.ndarray) else {name: read[name] for name in read.files}
+    except (ValueError, OSError, zipfile.BadZipFile, EOFError) as error:
+        raise CorpusError(f"{file}: damaged, or not an array of numbers ({error}).") from None
+    size = arrays.pop("size", None)
+    if size is not None and size.shape != (2,):
+        raise CorpusError(f"{file}: size has the shape {size.shape}; expected width and height.")
+    ragged = {name: value for name, value in arrays.items() if value.ndim in (1, 2)}
+    return Picture(
+        key, {OTHER_NAMES.get(name, name): value for name, value in ragged.items()},
+        None if size is None else (float(size[0]), float(size[1])),
+    )
+
+
+def _pickled(path: Path) -> Iterator[Picture]:
+    """The films of a dictionary of arrays."""
+    try:
+        films = read_plain(path.read_bytes())
+    except ValueError as error:
+        raise CorpusError(f"{path}: cannot be read without running code of it: {error}.") from None
+    if not isinstance(films, dict) or not all(isinstance(film, np.ndarray) for film in films.values()):
+        raise CorpusError(f"{path}: expected a dictionary of arrays (seconds, numbers) by film.")
+    return (Picture(str(key), {FEATURES: film}) for key, film in films.items())
 
 
 def _table(path: Path) -> Iterator[Picture]:

@@ -16,6 +16,7 @@ from cloze.corpus.readers.fasttext import fasttext_rows, is_fasttext
 from cloze.corpus.readers.formats import Separator, separator_of
 from cloze.corpus.readers.judgments import COLUMNS as JUDGED
 from cloze.corpus.readers.judgments import is_qrels, relevant_rows
+from cloze.corpus.readers.films import is_pickle
 from cloze.corpus.readers.objects import OBJECTS, fields_of, objects
 from cloze.corpus.readers.text_files import is_json_lines, lines, open_text
 from cloze.corpus.readers.unusable import Fault, FaultCounter, unusable
@@ -123,7 +124,7 @@ def _format(path: Path | str, like: Parameter = OPTION, usual: Format | None = N
         raise TaskError(f"{path}: is a folder, expected a file. A folder per class is read by --task sentence_classification.")
     suffixes = [s for s in Path(path).suffixes if s not in (".gz", ".xz")]
     last = suffixes[-1] if suffixes else ""
-    if is_json_lines(path):
+    if is_json_lines(path) or is_pickle(path):
         return "jsonl"
     if last in (".tsv", ".tab"):
         return "tsv"

@@ -1,5 +1,5 @@
-"""Rows of labelled text as objects with named fields: JSON lines, the captions of COCO, Parquet, Arrow, and folders that
-`datasets` wrote."""
+"""Rows of labelled text as objects with named fields: JSON lines, the captions of COCO and of films, Parquet, Arrow, and folders
+that `datasets` wrote."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 from cloze.corpus.readers.coco import captions_of, is_coco
 from cloze.corpus.readers.columnar import columnar_rows, columns_of, is_columnar
+from cloze.corpus.readers.films import film_captions, films_of_pickle, is_films, is_pickle
 from cloze.corpus.readers.text_files import is_json_lines, json_lines
 from cloze.corpus.readers.unusable import Fault
 
@@ -18,7 +19,7 @@ OBJECTS = frozenset({"jsonl", "parquet"})
 
 def holds_objects(path: Path | str) -> bool:
     """Whether the rows of a file or folder are objects, by its name or its contents."""
-    return is_json_lines(path) or is_columnar(path)
+    return is_json_lines(path) or is_columnar(path) or is_pickle(path)
 
 
 def objects(
@@ -43,10 +44,15 @@ def fields_of(path: Path | str, *, format: str | None = None) -> tuple[str, ...]
 
 
 def _json_objects(path: Path | str, fault: Fault | None) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The objects of JSON lines; one that holds the captions of COCO is the rows of these."""
+    """The objects of JSON lines; one that holds the captions of COCO or of films is the rows of these, as is a pickle."""
+    if is_pickle(path):
+        yield from film_captions(path, films_of_pickle(path))
+        return
     for line, record in json_lines(path, fault):
         if is_coco(record):
             yield from captions_of(path, record)
+        elif is_films(record):
+            yield from film_captions(path, record)
         else:
             yield line, record
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from cloze.corpus.items.item_writer import ItemFiles, ItemsWriter, pictures_of
+from cloze.corpus.items.item_writer import ItemFiles, ItemsWriter, clips_of, pictures_of
 from cloze.corpus.items.links import LINKED, RecordLinks, has_links
 from cloze.corpus.readers.hub_tables import local_tables
 from cloze.corpus.readers.objects import OBJECTS, holds_objects
@@ -99,7 +99,10 @@ class RecordWriter(StoreWriter):
                 f"  Write rows with pictures as JSON lines (.jsonl) that have the key {column!r}, too."
             )
         how = {name: read[name] for name in ("format", "quoting")}
-        for record, key in pictures_of(path, records, self.items.item_files.column, columns=read["names"], **how):
+        keyed = pictures_of(path, records, self.items.item_files.column, columns=read["names"], **how)
+        if (seconds := self.items.item_files.seconds) is not None:
+            keyed = clips_of(path, self.items.of_known_films(keyed), seconds, columns=read["names"], **how)
+        for record, key in keyed:
             self.pictures.append(self.items.add(key))
             yield record
 

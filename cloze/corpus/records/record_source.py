@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Unpack
 import numpy as np
 
 from cloze import rng
-from cloze.bounds import Count, Natural
+from cloze.bounds import Count, Natural, NonNegative
 from cloze.corpus.items.film_clips import DrawnClips, FilmClips
 from cloze.corpus.items.item_store import item_fields
 from cloze.corpus.items.item_writer import ItemFiles
@@ -69,6 +69,9 @@ class Records(Source):
       pictures, unless the text is a store that has its items. JSON lines may say which words mean which item, in `links`, a list
       of [first character, the one after the last, number of the item] for each text; they become the labelled layer `linked`.
 
+    seconds: the picture of a row is a film, of which it is about the seconds from `start` to `end`, two further columns; captions
+      are joined with their neighbours until they last so long.
+    most_items: of pictures and films with more items only the first are read.
     clips: an epoch is a pass over films, of each of which it has this many neighbouring clips, drawn at random, in place of all;
       the rows of a film then stand together, in random order of films.
 
@@ -89,6 +92,7 @@ class Records(Source):
         quoting: Quoting = "auto", stride: Count | None = None, pool: Natural = 50,
         new_words: bool = False, annotate: AnnotatorParts | None = None, items: dict[str, list[str]] | None = None,
         item_files: dict[str, str] | None = None, picture: str = "image", clips: Count | None = None,
+        most_items: Count | None = None, seconds: NonNegative | None = None,
     ) -> None:
         names = [text, label] if text_b is None else [text, text_b, label]
         if len(set(names)) < len(names):
@@ -104,13 +108,13 @@ class Records(Source):
         if items and LINKED in self.annotations.layers:
             raise RecipeError(f"records: the layer {LINKED!r} holds links of words with items. Give the annotator another name.")
         self.items = {name: tuple(arrays) for name, arrays in (items or {}).items()}
-        self.item_files = ItemFiles(item_files, picture) if item_files else None
+        self.item_files = ItemFiles(item_files, picture, seconds) if item_files else None
         if item_files and set(item_files) != set(self.items):
             item_names = ", ".join(self.items) or "nothing"
             raise RecipeError(f"records: item_files are of {', '.join(item_files)}, but items are of {item_names}.")
         if clips is not None and (not self.items or stride is not None):
             raise RecipeError("records: clips are those of films, whose frames are items, and are not cut into windows (stride).")
-        self.clips = clips
+        self.clips, self.most_items = clips, most_items
         layers = {f"layers/{name}" for name in self.annotations.layers} | {f"labels/{name}" for name in self.annotations.labels}
         self.gives = frozenset({"tokens", "length", "document", "word_start", *parts, *layers, *self.answer.gives})
         self.gives |= self._companions()
@@ -292,7 +296,7 @@ class BoundRecords(BoundSource[RowPlan[RecordCuts]]):
         for name, columns in self.source.items.items():
             assert self.store.items is not None
             pictures = np.where(records >= 0, self.store.items.pictures[records], -1)
-            arrays |= self.store.items.sets[name].read(pictures, columns)
+            arrays |= self.store.items.sets[name].read(pictures, columns, self.source.most_items)
         return arrays
 
     @property
