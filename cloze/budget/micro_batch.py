@@ -113,9 +113,9 @@ def require_one_process(recipe: Recipe, step: StepModule, ranks: int, strategy: 
         )
     if group is not None and recipe.training.batch % (group * ranks):
         raise RecipeError(
-            f"{recipe.name}: {ranks} processes cannot share the {-(-recipe.training.batch // group):,} groups of {group} rows that a "
-            f"step of {recipe.training.batch:,} rows has (training.group).\n  Start as many processes as divide the number of "
-            f"groups, or --set training.batch={max(recipe.training.batch // (group * ranks), 1) * group * ranks}"
+            f"{recipe.name}: {ranks} processes cannot share the {-(-recipe.training.batch // group):,} groups of {group} rows "
+            f"that a step of {recipe.training.batch:,} rows has (training.group).\n  Start as many processes as divide the "
+            f"number of groups, or --set training.batch={max(recipe.training.batch // (group * ranks), 1) * group * ranks}"
         )
 
 

@@ -40,8 +40,8 @@ def build_data(
                 entry_feeds[part][name] = feed
     feeds = {part: step_feeds(recipe, entries, odds_of(recipe, stores), seed=seed) for part, entries in entry_feeds.items()}
     return Data(
-        feeds["train"], batch=first_batch(recipe), micro_batch=recipe.training.group or recipe.training.micro_batch, rank=rank, ranks=ranks,
-        workers=recipe.training.workers, held_out=feeds["held_out"],
+        feeds["train"], batch=first_batch(recipe), micro_batch=recipe.training.group or recipe.training.micro_batch, rank=rank,
+        ranks=ranks, workers=recipe.training.workers, held_out=feeds["held_out"],
         growth=None if recipe.training.batch_warmup is None else build_part(recipe.training.batch_warmup),
     )
 

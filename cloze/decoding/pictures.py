@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.corpus.items import ItemSet, StoredItems, read_pictures
-from cloze.corpus.readers.clips import Clip, film_of
 from cloze.corpus.items.item_store import FEATURES
 from cloze.corpus.items.item_writer import checked, kind_of
 from cloze.corpus.items.picture import Picture
+from cloze.corpus.readers.clips import Clip, film_of
 from cloze.errors import CheckpointError, CorpusError, UserError, counted, propose
 
 Int64 = NDArray[np.int64]

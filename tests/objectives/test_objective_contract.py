@@ -86,6 +86,7 @@ IN_OTHER_FILES = {
     "margin": "objectives/test_margin.py",
     "match_attention": "objectives/test_match.py", "match_hidden": "objectives/test_match.py",
     "match_parameters": "objectives/test_match_parameters.py", "match_scores": "objectives/test_match.py",
+    "mil_nce": "objectives/test_mil_nce.py",
     "mixed_classification": "objectives/test_mixed.py", "negative_sampling": "objectives/test_output_words.py",
     "outside": "exercises/test_replace_mentions.py", "pooled_classification": "objectives/test_pooled.py",
     "pull": "objectives/test_pull.py", "regress": "tasks/test_regression.py", "sense_prediction": "recipes/test_sensebert.py",

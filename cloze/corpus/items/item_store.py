@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.corpus.readers.clips import film_of
 from cloze.corpus.items.pieces import WIDE, RowFile
+from cloze.corpus.readers.clips import film_of
 from cloze.corpus.stores.store import mapped
 from cloze.errors import CorpusError, propose
 
@@ -85,8 +85,8 @@ class ItemSet:
 
     def read(self, pictures: Int64, names: Sequence[str], most: int | None = None) -> dict[str, NDArray[Any]]:
         """The items of some pictures (B,), -1 for none, as fields: `item_length/<set>` (B,) and each array (B, R, …), padded with
-        0, classes with -1; of more than `most` items the first. Numbers keep their type, half of the memory for float16; boxes get the share of the picture that they
-        cover as a fifth column."""
+        0, classes with -1; of more than `most` items the first. Numbers keep their type, half of the memory for float16; boxes get
+        the share of the picture that they cover as a fifth column."""
         start, stop = self.spans[pictures].T if len(self.spans) else np.zeros((2, len(pictures)), np.int64)
         count = np.where(pictures >= 0, stop - start, 0)
         count = count if most is None else np.minimum(count, most)
@@ -133,8 +133,8 @@ class StoredItems:
 
     @cached_property
     def groups(self) -> Int64:
-        """What each picture belongs to (P,): clips of a film (`readers/clips.py`), and pictures whose keys have the same text before the
-        last slash, such as `cooking/03` and `cooking/04`, have one number; every other picture has its own."""
+        """What each picture belongs to (P,): clips of a film (`readers/clips.py`), and pictures whose keys have the same text
+        before the last slash, such as `cooking/03` and `cooking/04`, have one number; every other picture has its own."""
         films = [(key, film_of(key)) for key in self.keys]
         parents = [f"#{film}" if film != key else key.rpartition("/")[0] or f"/{key}" for key, film in films]
         number = {parent: group for group, parent in enumerate(dict.fromkeys(parents))}

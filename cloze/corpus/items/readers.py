@@ -28,7 +28,7 @@ _OF_FILE = ("offsets", "count", "size", "extractor")
 _COLUMNS = ("img_id", "img_h", "img_w", "objects_id", "objects_conf", "attrs_id", "attrs_conf", "num_boxes", "boxes", "features")
 _SHORT = ("image_id", "image_w", "image_h", "num_boxes", "boxes", "features")
 _TABLES = {len(columns): columns for columns in (_COLUMNS, _SHORT, (*_SHORT, "cls_prob"))}
-_FORMS = ".npz, .tsv as LXMERT writes it, HDF5 (.h5), LMDB, a folder of .npz or .npy, or films as UniVL lists them (.csv, .pickle)"
+_FORMS = ".npz, .tsv as LXMERT writes it, HDF5 (.h5), LMDB, a folder of .npz or .npy, or films as UniVL's (.csv, .pickle)"
 _LISTED = ("video_id", "feature_file")
 _ROWS = 4096  # items read together
 
@@ -40,7 +40,7 @@ def read_pictures(path: str | Path) -> ItemFile:
     `class` (R,); or arrays (P, R, …) of pictures with equally many items. `size` (P, 2) is width and height of the pictures;
     boxes are then in pixels. `<array>_names` are the names of classes, and `extractor` says what made the features. `.tsv`: the
     columns of LXMERT and of bottom-up attention, arrays in base64. A folder: a `.npz` or `.npy` for each picture, under its key.
-    HDF5 and LMDB: see `databases`. `.csv`: UniVL's list of films, video_id and feature_file, a `.npy` beside it or under its path.
+    HDF5 and LMDB: see `databases`. `.csv`: UniVL's list of films, video_id and feature_file, the path of a `.npy` from its own.
     `.pickle`: a dictionary of arrays (seconds, F) by film.
 
     Raises `CorpusError` for a file that is missing, of another form or damaged.

@@ -1,7 +1,7 @@
 """Parts of films: their keys, their frames, and captions that are joined until they last long enough.
 
-A key such as `VIDEO#t=12.5,20` names the seconds 12.5 to 20 of the film VIDEO (W3C Media Fragments, 2012, §4.2.1), of which a file
-of items has one vector for each second.
+A key such as `VIDEO#t=12.5,20` names the seconds 12.5 to 20 of the film VIDEO (W3C Media Fragments, 2012, §4.2.1), of which a
+file of items has one vector for each second.
 """
 
 from __future__ import annotations

@@ -58,7 +58,8 @@ def film_captions(path: Path | str, content: Mapping[str, Any]) -> Iterator[tupl
                 clip = Clip(str(name), float(row["start"]), float(row["end"]))
             except ValueError:
                 raise TaskError(
-                    f"{path}: film {name!r}: start and end of a caption are {row['start']!r} and {row['end']!r}, expected seconds."
+                    f"{path}: film {name!r}: start and end of a caption are {row['start']!r} and {row['end']!r}, "
+                    "expected seconds."
                 ) from None
             texts = {column: str(cell) for column, cell in row.items()}
             yield number, {**texts, "image": clip.film, "start": clip.start, "end": clip.end, "clip": clip.key}

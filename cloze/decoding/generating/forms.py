@@ -43,7 +43,6 @@ from cloze.errors import UserError
 from cloze.exercises.companions.answer import Edits, Lesson
 from cloze.text.roles import LANGUAGE_ROLES
 
-
 #: The fields that an encoder reads.
 _SOURCE = frozenset({"tokens", "block", "inputs", "items", "item_vectors", "item_length"})
 
