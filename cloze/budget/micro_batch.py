@@ -111,11 +111,10 @@ def require_one_process(recipe: Recipe, step: StepModule, ranks: int, strategy: 
             "would split them.\n  Start it without torchrun, in one process, or compare the rows within groups: "
             f"--set training.group={max(recipe.training.batch // ranks, 1)}"
         )
-    if group is not None and recipe.training.batch % (group * ranks):
+    if group is not None and ranks > 1 and recipe.training.batch % (group * ranks):
         raise RecipeError(
-            f"{recipe.name}: {ranks} processes cannot share the {-(-recipe.training.batch // group):,} groups of {group} rows "
-            f"that a step of {recipe.training.batch:,} rows has (training.group).\n  Start as many processes as divide the "
-            f"number of groups, or --set training.batch={max(recipe.training.batch // (group * ranks), 1) * group * ranks}"
+            f"{recipe.name}: {ranks} processes cannot share a step of {recipe.training.batch:,} rows in whole groups of {group} "
+            f"(training.group).\n  Start as many processes as divide the number of groups, or --set training.batch={max(recipe.training.batch // (group * ranks), 1) * group * ranks}"
         )
 
 

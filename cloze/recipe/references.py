@@ -213,7 +213,9 @@ def _check_training(recipe: Recipe, report: Report) -> None:
 
     if training.micro_batch is not None and training.micro_batch > training.batch > 0:
         report("training.micro_batch", f"got {training.micro_batch}, more than the batch of {training.batch}.")
-    _check_group(recipe, report)
+    for name in ("micro_batch", "batch_warmup"):
+        if training.group is not None and vars(training)[name] is not None:
+            report(f"training.{name}", "the rows that are read at once are those of a training.group. Leave one of the two out.")
     budgets = [name for name in ("steps", "epochs", "tokens") if vars(training)[name] is not None]
     if len(budgets) > 1:
         way = Phrase(" Leave one of them out, for example: ", Parameter(f"training.{budgets[1]}", "null"))
@@ -222,22 +224,6 @@ def _check_training(recipe: Recipe, report: Report) -> None:
         report("training.average", f"{training.optimizer.name} already exports a mean of the weights. Leave one of the two out.")
     if training.keep_best is not None:
         _check_keep_best(recipe, training.keep_best, report)
-
-
-def _check_group(recipe: Recipe, report: Report) -> None:
-    """Every step consists of whole groups, or of a single smaller one."""
-    group = recipe.training.group
-    if group is None:
-        return
-    batches = {"training.batch": recipe.training.batch}
-    batches |= {f"schedule[{i}].set.batch": phase.set["batch"] for i, phase in enumerate(recipe.schedule) if "batch" in phase.set}
-    for path, batch in batches.items():
-        if batch > group and batch % group:
-            fitting = Phrase(" ", Parameter(path, str(batch - batch % group)), " has whole groups.")
-            report(path, f"a step of {batch} rows is not divided into groups of {group} (training.group).", "", fitting)
-    for name in ("micro_batch", "batch_warmup"):
-        if vars(recipe.training)[name] is not None:
-            report(f"training.{name}", "the rows that are read at once are those of a training.group. Leave one of the two out.")
 
 
 def _check_keep_best(recipe: Recipe, name: str, report: Report) -> None:

@@ -145,3 +145,22 @@ def test_a_film_that_is_too_long_is_refused_with_the_way_out(network: Any) -> No
     given = {"item_vectors": {"frames": torch.zeros(ROWS, 7, FEATURES, dtype=torch.double)}}
     with pytest.raises(RecipeError, match=r"has 7 items 'frames', .* positions for 6\.\n  Write items\.most: 7"):
         network(want=STATES, tokens=ids(), **given)
+
+
+def test_text_that_is_written_token_by_token_has_the_states_of_text_read_at_once() -> None:
+    torch.manual_seed(1)
+    made = network_of(
+        "joint_modal", layers=1, width=WIDTH, heads=2, joint_layers=1, decoder_layers=2, max_length=9, dropout=0.0, vocab_size=20,
+        clock=Clock(1), **{"items.width": FEATURES, "items.layers": 1, "items.most": 6, "initial.std": 0.3},
+    ).double().eval()
+    want, written = frozenset({"decoder_hidden"}), torch.tensor([[1, 5, 3, 2], [1, 4, 4, 7], [1, 2, 9, 9]])
+    whole = made(want=want, tokens=ids(), block=BLOCK, decoder=TokenSequence(written), **film())["decoder_hidden"]
+    cache: Any = made.cache()
+    steps = [
+        made(want=want, tokens=ids(), block=BLOCK, decoder=TokenSequence(written[:, at : at + 1]), cache=cache, **film())
+        for at in range(4)
+    ]
+    torch.testing.assert_close(torch.cat([step["decoder_hidden"] for step in steps], 1), whole)
+    assert cache.length == 4 and network_of(
+        "joint_modal", layers=1, width=WIDTH, heads=2, vocab_size=20, clock=Clock(1)
+    ).cache() is None
