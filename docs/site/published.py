@@ -18,11 +18,11 @@ from cloze.recipe.recipe import Recipe
 FIGURES = re.compile(
     r"tokenizer\.\w+\.size"
     r"|(\w+\.)+(\w+_)?dropout(\.(hidden|attention|inner|output|weight|input|word))?"
-    r"|\w+\.length|set\.\S+|schedule\.\d+\.(share|steps|epochs)"
+    r"|\w+\.length|records\.(clips|most_items)|set\.\S+|schedule\.\d+\.(share|steps|epochs)"
     r"|mask\.rate(\.\S+)?|corrupt\.(mask|random|keep)|pair\.rate"
     r"|subsample\.threshold|windows\.radius|(?!functional)\w+\.(negatives|power|smoothing|z_loss|weight|limit)"
     r"|negatives\.either|margin\.by"
-    r"|training\.(batch|steps|epochs|tokens|clip)"
+    r"|training\.(batch|group|steps|epochs|tokens|clip)"
     r"|training\.(rate|optimizer|batch_warmup|average)\..+"
 )
 #: The source of figures that the authors do not state, or that are not known: the choice is ours.

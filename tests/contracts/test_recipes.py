@@ -83,7 +83,7 @@ def test_an_untrained_system_starts_at_chance(begun: Begun) -> None:
             if objective.weight == 0:  # it is only read by others
                 assert objective.name not in losses
                 continue
-            unscaled = objective.part.name == "contrast" and opened.recipe.name == "univilm"  # products of any size
+            unscaled = objective.part.name == "mil_nce"  # products of any size
             if unscaled or objective.part.name == "transport" or not counts[objective.name]:  # a cost of states; nothing is asked
                 continue
             loss = float(losses[objective.name].total) / counts[objective.name]
@@ -258,7 +258,7 @@ def test_gpt_bert_weighs_the_means_of_both_kinds_of_rows_by_their_number(system:
 
 #: Contrast has an answer for every row, the discriminator labels every token, a penalty is on every state, and every fact is told
 #: from wrong ones: no edit asks.
-ALWAYS_ASK = {"contrast_pairs", "activation_penalty", "contrast", "token_labelling", "triple_contrast"}
+ALWAYS_ASK = {"contrast_pairs", "activation_penalty", "contrast", "mil_nce", "token_labelling", "triple_contrast"}
 
 
 def backward(losses: list[Loss]) -> None:

@@ -51,7 +51,8 @@ def small(recipe_name: str) -> list[str]:
     both = any(part.name == "streams" and part.arguments["reuse"] > 1 for part in recipe.sources.values())
     subsamples = any(edit.part.name == "subsample" for entry in recipe.entries.values() for edit in entry.exercise)
     frequent = ["exercise.subsample.threshold=1e-3"] if subsamples else []  # 1e-5 leaves nothing of a sample
-    return SMALL + from_samples(recipe) + (again if both else []) + frequent
+    films = ["training.batch=6"] if any(part.arguments.get("clips") for part in recipe.sources.values()) else []  # two of them
+    return SMALL + from_samples(recipe) + (again if both else []) + frequent + films
 
 
 def binds(recipe: Recipe) -> list[str]:
