@@ -114,7 +114,8 @@ def require_one_process(recipe: Recipe, step: StepModule, ranks: int, strategy: 
     if group is not None and ranks > 1 and recipe.training.batch % (group * ranks):
         raise RecipeError(
             f"{recipe.name}: {ranks} processes cannot share a step of {recipe.training.batch:,} rows in whole groups of {group} "
-            f"(training.group).\n  Start as many processes as divide the number of groups, or --set training.batch={max(recipe.training.batch // (group * ranks), 1) * group * ranks}"
+            f"(training.group).\n  Start as many processes as divide the number of groups, or "
+            f"--set training.batch={max(recipe.training.batch // (group * ranks), 1) * group * ranks}"
         )
 
 

@@ -44,8 +44,10 @@ training:
   packing: false
 reading: {single: "[CLS] {A} [SEP]", summary: first}
 """
-VALUES = ["training.batch=9", "training.epochs=8", "training.rate.linear.peak=0.01", "training.evaluate_every=0.25", "task.patience=0",
-          "corpus.length=16", "exercise[1].max_length=12"]  # fmt: skip
+VALUES = ["training.batch=9", "training.epochs=16", "training.rate.linear.peak=0.01", "training.evaluate_every=0.25",
+          "task.patience=0", "corpus.length=16", "exercise[1].max_length=12"]  # fmt: skip
+
+pytestmark = pytest.mark.slow
 
 
 def quiet(line: str) -> None:
@@ -82,8 +84,8 @@ def tuned(fresh: Path, rows: tuple[Path, Path], tmp_path_factory: pytest.TempPat
 
 
 def test_captions_of_films_are_learned_far_above_the_constant_answer(tuned: Any) -> None:
-    metrics, always = tuned.task_json["metrics"], tuned.task_json["baseline"]
-    assert metrics["exact_match"] > always["exact_match"] + 0.5 and metrics["rougeL"] > always["rougeL"] + 0.2
+    metrics, always = tuned.task_json["dev"], tuned.task_json["baseline"]
+    assert metrics["exact_match"] > always["exact_match"] + 0.5 and metrics["rougeL"] > always["rougeL"] + 0.15
 
 
 def test_a_film_that_is_shown_is_described_and_another_one_otherwise(

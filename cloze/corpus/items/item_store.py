@@ -84,9 +84,9 @@ class ItemSet:
         }
 
     def read(self, pictures: Int64, names: Sequence[str], most: int | None = None) -> dict[str, NDArray[Any]]:
-        """The items of some pictures (B,), -1 for none, as fields: `item_length/<set>` (B,) and each array (B, R, …), padded with
-        0, classes with -1; of more than `most` items the first. Numbers keep their type, half of the memory for float16; boxes get
-        the share of the picture that they cover as a fifth column."""
+        """The items of some pictures (B,), -1 for none, as fields: `item_length/<set>` (B,) and each array (B, R, …), padded
+        with 0, classes with -1; of more than `most` items the first. Numbers keep their type, half of the memory for float16;
+        boxes get the share of the picture that they cover as a fifth column."""
         start, stop = self.spans[pictures].T if len(self.spans) else np.zeros((2, len(pictures)), np.int64)
         count = np.where(pictures >= 0, stop - start, 0)
         count = count if most is None else np.minimum(count, most)
