@@ -175,11 +175,10 @@ class Model:
         """
         self._require("fill", lambda: to_fill(self.checkpoint))
         ready = to_fill(self.checkpoint, language=language)
-        files, links_json = item_files(items), None if links is None else json.dumps(links)
-        reader = replace(ready.reader, pictures=shown_picture(self.checkpoint, files, picture))
+        reader = replace(ready.reader, pictures=shown_picture(self.checkpoint, item_files(items), picture))
 
         def made(strings: Sequence[str]) -> Sequence[Filled]:
-            linked = given_links(self.checkpoint, reader, strings, links_json, None, "text")
+            linked = given_links(self.checkpoint, reader, strings, json.dumps(links) if links else None, None, "text")
             return fill(reader, ready.head, strings, top=top, rows=batch, links=linked)
 
         return for_each_text(texts, made)
@@ -229,8 +228,7 @@ class Model:
         reader = replace(ready.reader, pictures=shown_picture(self.checkpoint, item_files(items), picture))
         how = parts_of(reader, options)
         if draft is not None:
-            other = to_generate(draft.checkpoint, language=language, to=to)
-            how["draft"] = Draft(other.reader, other.head)
+            how["draft"] = Draft(*to_generate(draft.checkpoint, language=language, to=to)[:2])
 
         def made(strings: list[str]) -> list[Generated]:
             return generate(reader, ready.head, strings, tokens=tokens, seed=seed, rows=batch, **how)

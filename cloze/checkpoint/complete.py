@@ -18,7 +18,8 @@ from cloze.changes import stacks_of
 from cloze.checkpoint.annotators import completed, described, read_layers
 from cloze.checkpoint.build import Loaded
 from cloze.checkpoint.new_heads import plain_head
-from cloze.decoding.reader import Reader, predicting_heads
+from cloze.decoding.reader import Reader
+from cloze.decoding.ready import predicting_heads
 from cloze.document import Node, from_data
 from cloze.errors import CheckpointError, UserError
 from cloze.exercises.companions.answer import AnswerForm, ByForm, Lesson

@@ -427,16 +427,9 @@ class Reader:
 
 
 def head_for(loaded: Checkpoint, kind: Kind) -> Any:
-    """The first head of this kind, under any name, with its readings bound: if the network writes, of what it writes; None if
-    there is none."""
+    """The first head of this kind, with its readings bound, one that reads what the network writes before others; or None."""
     heads = [head for head, head_kind in _heads(loaded) if head_kind == kind]
     return next((head for head in heads if loaded.network.writes in head.reads), next(iter(heads), None))
-
-
-def predicting_heads(loaded: Checkpoint) -> list[str]:
-    """The names of the heads that predict tokens, first those of what the network writes, if it does."""
-    names = [name for name, head in loaded.heads.items() if head.over_vocabulary]
-    return sorted(names, key=lambda name: loaded.network.writes not in (loaded.reads.get(name) or {}).values())
 
 
 def head_names(loaded: Checkpoint) -> str:

@@ -62,6 +62,12 @@ def to_score(
     return Ready(reader, head, method)
 
 
+def predicting_heads(loaded: Checkpoint) -> list[str]:
+    """The names of the heads that predict tokens, first those of what the network writes, if it does."""
+    names = [name for name, head in loaded.heads.items() if head.over_vocabulary]
+    return sorted(names, key=lambda name: loaded.network.writes not in (loaded.reads.get(name) or {}).values())
+
+
 def _instead(loaded: Checkpoint) -> str:
     """What to do with a network that does not write."""
     if head_for(loaded, "token_prediction") is not None:

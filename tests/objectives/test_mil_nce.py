@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -49,7 +50,7 @@ def test_the_loss_of_a_group_is_that_of_the_authors_code(rows: slice, expected: 
 @pytest.mark.parametrize(("rows", "expected"), [(slice(0, 6), 2.463036298751831), (slice(6, 12), 2.4949676990509033)])
 def test_pairs_of_a_group_have_the_loss_of_the_authors_code(rows: slice, expected: float) -> None:
     """The same file: CrossEn()(TEXTS @ FILMS.t()), whose rows are texts."""
-    objective = ContrastPairs(width=1)
+    objective: Any = ContrastPairs(width=1)
     torch.nn.init.ones_(objective.head.weight)
     batch = Batch({"tokens": torch.arange(12)[rows, None]})
     loss = objective({"pairs": (TEXTS[rows] @ FILMS[rows].t())[..., None]}, batch)

@@ -33,11 +33,11 @@ def command(
     top_k: Annotated[int | None, typer.Option(min=1, help="Sample from this many most probable tokens.")] = None,
     top_p: Annotated[float | None, typer.Option(help="… from the fewest tokens of this probability.")] = None,
     min_p: Annotated[float | None, typer.Option(help="… from tokens with at least this share of the best token's.")] = None,
-    typical_p: Annotated[float | None, typer.Option(help="… from tokens near the entropy with this total.")] = None,
+    typical_p: Annotated[float | None, typer.Option(help="… from those near the entropy with this total.")] = None,
     greedy: Annotated[bool, typer.Option("--greedy", help="The same as --temperature 0.")] = False,
     beams: Annotated[int | None, typer.Option(min=1, help="Use beam search with this many beams.")] = None,
     groups: Annotated[int | None, typer.Option(min=1, help="For diverse beam search: the number of groups.")] = None,
-    diversity: Annotated[float | None, typer.Option(help="The penalty for tokens of other groups; default: 0.5.")] = None,
+    diversity: Annotated[float | None, typer.Option(help="Penalty for other groups' tokens; default: 0.5.")] = None,
     sampled: Annotated[bool, typer.Option("--sampled", help="Sample the beams instead of taking the best.")] = False,
     length_penalty: Annotated[float, typer.Option(help="For beam search: above 0 favours long texts.")] = 1.0,
     early: Annotated[bool, typer.Option("--early", help="For beam search: stop when all beams end.")] = False,
@@ -54,19 +54,16 @@ def command(
     count: Annotated[int, typer.Option(min=1, help="Continuations per prompt; with --beams the best ones.")] = 1,
     stream: Annotated[bool, typer.Option("--stream", help="Print one text while it is being generated.")] = False,
     seed: Annotated[int, typer.Option(help="Random seed: equal seeds give equal texts.")] = 0,
-    language: Annotated[str | None, typer.Option(help="The language, if the network knows several; default: the first.")] = None,
+    language: Annotated[str | None, typer.Option(help="One of several languages; default: the first.")] = None,
     to: Annotated[str | None, typer.Option(help="The language to write, for translators.")] = None,
-    items: Annotated[list[str] | None, typer.Option("--items", help="Items of a picture: FILE, or NAME=FILE per set.")] = None,
-    picture: Annotated[str | None, typer.Option(help="With --items: the key of the picture; default: the only one.")] = None,
+    items: Annotated[list[str] | None, typer.Option("--items", help="Items of a picture: [NAME=]FILE.")] = None,
+    picture: Annotated[str | None, typer.Option(help="The key of the picture in --items.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "cpu",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per continuation.")] = False,
     encoding: Encoding = None,
     with_files: WithFiles = None,
 ) -> None:
-    """Continue or answer texts. Example: cloze generate RUN "In the beginning" --top-p 0.9 --tokens 100
-
-    Describe a film, with a network that reads films and writes: cloze generate RUN --items features.npz --picture cooking/03
-    """
+    """Continue or answer texts. Example: cloze generate RUN "In the beginning" --top-p 0.9 --tokens 100"""
     from cloze.decoding.texts import gather
 
     inputs = gather(prompts or [], file, field=field) if prompts or file else [""]

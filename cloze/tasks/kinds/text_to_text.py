@@ -20,7 +20,8 @@ from cloze.decoding.generating.search import Beams
 from cloze.decoding.generating.sequence import Manner, end_role, has_decoder
 from cloze.decoding.layout import Framed, Ids
 from cloze.decoding.lengths import by_length
-from cloze.decoding.reader import Checkpoint, Reader, bound, evaluating, orders_of, predicting_heads
+from cloze.decoding.reader import Checkpoint, Reader, bound, evaluating, orders_of
+from cloze.decoding.ready import predicting_heads
 from cloze.errors import CheckpointError, TaskError
 from cloze.registry import register
 from cloze.tasks.measures.overlap import (
