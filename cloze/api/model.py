@@ -213,9 +213,8 @@ class Model:
             items: The file with the items of a picture or film that all texts are read with, for networks that read some.
             picture: The key of the picture; default: the only one of the file.
             batch: Texts at once.
-            options: How to write: `temperature`, `top_k`, `top_p`, `min_p`, `typical_p`; `beams`, `best`, `groups`,
-                `diversity`, `sampled`, `length_penalty`, `early`; `no_repeat`, `min_tokens`, `repetition_penalty`, `ban`,
-                `first`, `stop` (see `WritingOptions`).
+            options: How to write: `temperature`, `top_k`, `top_p`, `min_p`, `typical_p`; `beams`, `best`, `groups`, `diversity`,
+                `sampled`, `length_penalty`, `early`; `no_repeat`, `min_tokens`, `repetition_penalty`, `ban`, `first`, `stop`.
 
         Returns:
             A `Generated` per text. With `best` above 1, so many for each text, one after another.

@@ -440,10 +440,9 @@ def head_names(loaded: Checkpoint) -> str:
 
 def _heads(loaded: Checkpoint) -> Iterator[tuple[Any, Kind | None]]:
     """Every head with its readings bound, and its kind."""
-    gives = loaded.network.gives
-    for name, objective in loaded.heads.items():
-        head = bound(objective, loaded.reads.get(name))
-        yield head, objective.usable_as([gives[state].sees for state in head.reads if state in gives])
+    for name, part in loaded.heads.items():
+        head = bound(part, loaded.reads.get(name))
+        yield head, part.usable_as([loaded.network.gives[state].sees for state in head.reads if state in loaded.network.gives])
 
 
 def orders_of(loaded: Checkpoint) -> tuple[str, ...]:

@@ -202,13 +202,12 @@ class Phase:
 class TrainingSpec:
     """How the recipe is trained. The signature is the schema of `training:`.
 
-    `batch` counts examples per update over all ranks, and `batch_warmup` is the part of it that a step has; `micro_batch` counts
-    those that one device holds. Rows are compared within a `group`, which then is the micro-batch, or within a step. `steps`,
-    `epochs` or `tokens` is the published budget, `evaluate_every` a share of it or every `epoch`, `checkpoint_every` in steps or
-    a duration. A loss is the mean over its targets, or its sum divided by rows or by nothing (`divide`). `new_heads` stay as
-    drawn, have their first map scaled to the first rows, or are fitted to the frozen network. `engine`: a compiled engine trains
-    where one fits (`auto`), always or never. A store of several shards is read in `lanes`. With an `average`, a running mean of
-    the weights is measured and exported; with `keep_best`, the best checkpoint.
+    `batch` counts examples per update over all ranks, `batch_warmup` is the part of it that a step has, and `micro_batch` what
+    one device holds. Rows are compared within a `group`, then the micro-batch, or a step. `steps`, `epochs` or `tokens` is the
+    published budget, `evaluate_every` a share of it or every `epoch`, `checkpoint_every` in steps or a duration. A loss is the
+    mean over its targets, or its sum by rows or nothing (`divide`). `new_heads` stay as drawn, have their first map scaled to
+    first rows, or are fitted to the frozen network. A compiled `engine` trains where one fits (`auto`), always or never. Several
+    shards are read in `lanes`. A mean of the weights (`average`) or the best checkpoint (`keep_best`) is exported.
     """
 
     optimizer: OptimizerPart
