@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor, nn
@@ -63,6 +64,8 @@ class Change:
     continues: ClassVar[bool] = False
     #: The tensors of a checkpoint with another vocabulary are made to fit.
     changes_vocabulary: ClassVar[bool] = False
+    #: Special tokens by role that the checkpoint's tokenizer gets, with which the text is read.
+    marks: Mapping[str, str] = MappingProxyType({})
     #: The network reads the ids of the text's tokenizer and, behind them, those of its own. No folder can hold it.
     joins_vocabulary: ClassVar[bool] = False
 

@@ -331,8 +331,8 @@ class FinetuneOptions:
             words += ["--task", self.task_name] if self.task is not None or self.recipe is None else []
             words += words_of(self, "train", "dev")
         words += words_of(
-            self, "init", "encoding", "recipe", "overrides", "binds", "annotate", "items", "picture", "changes", "fit", "auxiliary",
-            "with_files", "track", "track_model",
+            self, "init", "encoding", "recipe", "overrides", "binds", "annotate", "items", "picture", "changes", "fit",
+            "auxiliary", "with_files", "track", "track_model",
         )
         words += ["--seeds", ",".join(map(str, self.seeds))] if tuple(self.seeds) != (1,) else []
         words += words_of(self, "test") + ([] if self.baselines else ["--no-baselines"])

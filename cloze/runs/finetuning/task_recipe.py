@@ -59,11 +59,11 @@ def recipe_onto(
     """A recipe that begins with a checkpoint, completed by the checkpoint's own description.
 
     A recipe of cloze's own, or any if `fit` is true and none if it is false, is fitted to the checkpoint (`fit_task.py`), and to
-    the `row_counts` of every source where they are given; `report` gets the table of what was changed. `changes` are done to the checkpoint's network; `auxiliary` is the
-    weight of its language model, which is trained along. `annotate` are annotators of its labelled text by layer, `items`
-    the files with the pictures that its rows are about. `checkpoints` are further ones that it asks for, and `teachers`
-    describes them. With `from_scratch` the network will start at random, so the fit makes no change of its weights. A stage that
-    begins with an earlier one reads text as the checkpoint does, too.
+    the `row_counts` of every source where they are given; `report` gets the table of what was changed. `changes` are done to the
+    checkpoint's network; `auxiliary` is the weight of its language model, which is trained along. `annotate` are annotators of
+    its labelled text by layer, `items` the files with the pictures that its rows are about. `checkpoints` are further ones that
+    it asks for, and `teachers` describes them. With `from_scratch` the network will start at random, so the fit makes no change
+    of its weights. A stage that begins with an earlier one reads text as the checkpoint does, too.
     """
     tree = read_tree(recipe)
     if repeats(tree):
