@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from cloze.changes import Marks
+from cloze.changes import TaskMarks
 from cloze.checkpoint.build import load_checkpoint
 from cloze.decoding.reader import Reader
 from cloze.errors import RecipeError
@@ -115,4 +115,4 @@ def test_marks_with_other_roles_or_spelled_as_text_are_refused() -> None:
         ({"[START]": "start"}, r"change.marks.tokens: \[START\] is 'start'; expected at least three characters"),
     ):
         with pytest.raises(RecipeError, match=said):
-            Marks(tokens)
+            TaskMarks(tokens)

@@ -18,7 +18,7 @@ from cloze.text.roles import check_marks
 
 @register("change", "marks")
 @dataclass(frozen=True)
-class Marks(OtherIds):
+class TaskMarks(OtherIds):
     """Add special tokens for a task to the checkpoint's tokenizer, and a row for each to its tables.
 
     `tokens` maps roles to the spelling of their new tokens; the recipe's `reading` and templates write the roles. Their ids
