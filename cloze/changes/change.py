@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor, nn
@@ -64,8 +63,6 @@ class Change:
     continues: ClassVar[bool] = False
     #: The tensors of a checkpoint with another vocabulary are made to fit.
     changes_vocabulary: ClassVar[bool] = False
-    #: Special tokens by role that the checkpoint's tokenizer gets, with which the text is read.
-    marks: Mapping[str, str] = MappingProxyType({})
     #: The network reads the ids of the text's tokenizer and, behind them, those of its own. No folder can hold it.
     joins_vocabulary: ClassVar[bool] = False
 
@@ -73,6 +70,11 @@ class Change:
     def needs_checkpoint(self) -> bool:
         """Whether it would do nothing to a network that starts at random; such a recipe is refused."""
         return True
+
+    @property
+    def marks(self) -> Mapping[str, str]:
+        """Special tokens by role that the checkpoint's tokenizer gets, with which the text is read."""
+        return {}
 
     def shape(self, shape: Shape) -> Mapping[str, Any]:
         """The arguments of the changed network."""
