@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -26,7 +26,7 @@ class TaskMarks(OtherIds):
     `train.py`). A token that the vocabulary has already keeps its row, so a tuned checkpoint can be tuned again.
     """
 
-    tokens: Mapping[str, str] = field(default_factory=dict)
+    tokens: dict[str, str]
     std: NonNegative = 0.02
 
     def __post_init__(self) -> None:
