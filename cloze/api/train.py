@@ -106,8 +106,8 @@ def finetune(
     binds: Mapping[str, Any] | None = None, changes: Sequence[str] = (), auxiliary: float | str | None = None,
     items: ItemFiles = None, init: Model | str | Path | None = None, device: str = "auto", extend: bool = False,
     keep_checkpoints: bool = False, from_scratch: bool = False, with_files: Sequence[str | Path] = (),
-    encoding: str | None = None, baselines: bool = True, mix_ngrams: bool = False, track: Sequence[str] = (),
-    track_model: bool = False, report: Say | None = print,
+    encoding: str | None = None, baselines: bool = True, mix_ngrams: bool = False, fit: bool | None = None,
+    track: Sequence[str] = (), track_model: bool = False, report: Say | None = print,
 ) -> Model:
     """Fine-tune a model on labelled text. The metric on `dev` selects the best epoch and seed.
 
@@ -135,6 +135,8 @@ def finetune(
         baselines: Whether to fit a linear model on n-grams to the same rows, for comparison; `described["ngrams"]` of the result
             has its metrics. It takes seconds and needs scikit-learn.
         mix_ngrams: Whether the answers of the network are mixed with those of that linear model; `dev` chooses the share.
+        fit: Whether to fit the recipe to the model and to the rows; False trains it as published. None: a built-in recipe is
+            fitted, one of your own is not.
 
     Returns:
         The best model. Its `metrics` are those on `dev`.
@@ -169,7 +171,7 @@ def finetune(
             overrides=[*values, *overrides_of(overrides)], auxiliary=None if auxiliary is None else str(auxiliary),
             items=item_paths, extend=extend, keep_checkpoints=keep_checkpoints, mix_ngrams=mix_ngrams, seeds=seeds,
             device=device, encoding=encoding, with_files=[Path(file) for file in with_files], baselines=baselines,
-            from_scratch=from_scratch, track=track, track_model=track_model, report=report or quiet,
+            from_scratch=from_scratch, fit=fit, track=track, track_model=track_model, report=report or quiet,
         ))
         if test is not None:
             measure_on_files(tuned, [files["test"]], "test", item_paths)

@@ -71,6 +71,11 @@ class Change:
         """Whether it would do nothing to a network that starts at random; such a recipe is refused."""
         return True
 
+    @property
+    def marks(self) -> Mapping[str, str]:
+        """Special tokens by role that the checkpoint's tokenizer gets, with which the text is read."""
+        return {}
+
     def shape(self, shape: Shape) -> Mapping[str, Any]:
         """The arguments of the changed network."""
         return shape.arguments

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from cloze.changes.change import Transition
-from cloze.changes.vocabulary import New, OtherIds, transfer_rows
+from cloze.changes.vocabulary import STARTS, New, OtherIds, transfer_rows
 from cloze.registry import register
 
 
@@ -27,6 +27,11 @@ class JoinVocabulary(OtherIds):
     new: New = "pieces"
 
     joins_vocabulary: ClassVar[bool] = True
+
+    @property
+    def start(self) -> str:
+        """Where the rows of new words start."""
+        return STARTS[self.new]
 
     def ids(self, transition: Transition) -> int:
         """Those of the text, then those of the network."""

@@ -29,6 +29,11 @@ class OtherIds(Change, ABC):
 
     changes_vocabulary: ClassVar[bool] = True
 
+    @property
+    @abstractmethod
+    def start(self) -> str:
+        """Where the rows of new ids start, in words."""
+
     def weights(self, state: Tensors, transition: Transition) -> Tensors:
         """The network's tensors."""
         return self._with_rows(state, transition.here, transition)
@@ -65,6 +70,11 @@ class Vocabulary(OtherIds):
     """
 
     new: New = "mean"
+
+    @property
+    def start(self) -> str:
+        """Where the rows of new words start."""
+        return STARTS[self.new]
 
     def ids(self, transition: Transition) -> int:
         """Those of the new vocabulary."""

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from cloze.changes import Change, Shape, Transition, Vocabulary, matched_rows
 from cloze.changes.change import Tensors
-from cloze.changes.vocabulary import STARTS
+from cloze.changes.vocabulary import OtherIds
 from cloze.checkpoint.build import Loaded, build_part, load_checkpoint, plain_arguments
 from cloze.checkpoint.new_heads import start_head
 from cloze.checkpoint.several import START
@@ -250,9 +250,8 @@ def _with_vocabulary(
         changes = [*changes, Vocabulary("mean" if words else "pieces")]
     if loaded.network.token_tables:  # a network that reads characters knows every word
         known_ids = int((matched_rows(loaded.tokenizer, tokenizer) >= 0).sum())
-        usual = Vocabulary("mean" if words else "pieces")
-        new = next((change for change in changes if isinstance(change, Vocabulary)), usual).new
-        say(f"{folder}: knows {known_ids:,} of {tokenizer.size:,} ids; the embeddings of the others start {STARTS[new]}.")
+        start = next(change.start for change in changes if isinstance(change, OtherIds))
+        say(f"{folder}: knows {known_ids:,} of {tokenizer.size:,} ids; the embeddings of the others start {start}.")
     return changes
 
 

@@ -73,7 +73,7 @@ def require_text(texts: Mapping[str, Sequence[str]], out: Path) -> None:
 
 
 def open_stores(
-    recipe: Recipe, texts: Mapping[str, Sequence[str]], out: Path, *, tokenizer: Path | None, text_format: str,
+    recipe: Recipe, texts: Mapping[str, Sequence[str]], out: Path, *, tokenizer: Path | Tokenizer | None, text_format: str,
     seed: int, say: Say, began: bool = False,
 ) -> tuple[dict[str, Store], Tokenizer]:
     """The stores of all sources by name, and their common tokenizer. Only rank 0 reads text.

@@ -98,6 +98,9 @@ Fit = Annotated[
     bool | None,
     typer.Option("--fit/--as-published", help="Fit to the budget; default: built-in recipes only.", show_default=False),
 ]
+FitTask = Annotated[bool | None, typer.Option(
+    "--fit/--as-published", help="Fit to checkpoint and rows; default: built-in recipes only.", show_default=False
+)]
 
 
 @dataclass(frozen=True)
@@ -223,8 +226,9 @@ class FinetuneOptions:
 
     `tasks` are several tasks by name with their files, in place of a `task` with its `train` and `dev` files; `first` is trained
     before them. Without a `task` it is that of the recipe, or sentence_classification. `baselines`: a linear model on n-grams is
-    fitted for comparison. `from_scratch` starts from random weights in the shape of the checkpoint, `within` is the maximum
-    training time in seconds, and `report` gets every line.
+    fitted for comparison. `fit`: the recipe is fitted to the checkpoint and the rows; None: if it comes with cloze.
+    `from_scratch` starts from random weights in the shape of the checkpoint, `within` is the maximum training time in seconds,
+    and `report` gets every line.
     """
 
     checkpoint: Annotated[Path | str, typer.Argument(
@@ -251,6 +255,7 @@ class FinetuneOptions:
     changes: Annotated[Sequence[str], typer.Option(
         "--change", help="Change the network: lora=8, adapters=64, keep_layers=[0,2,4]."
     )] = ()
+    fit: FitTask = None
     auxiliary: Annotated[str | None, typer.Option(
         help="Add the checkpoint's language-model loss, causal or masked, with this weight: 0.5 (GPT)."
     )] = None
@@ -326,8 +331,8 @@ class FinetuneOptions:
             words += ["--task", self.task_name] if self.task is not None or self.recipe is None else []
             words += words_of(self, "train", "dev")
         words += words_of(
-            self, "init", "encoding", "recipe", "overrides", "binds", "annotate", "items", "picture", "changes", "auxiliary",
-            "with_files", "track", "track_model",
+            self, "init", "encoding", "recipe", "overrides", "binds", "annotate", "items", "picture", "changes", "fit",
+            "auxiliary", "with_files", "track", "track_model",
         )
         words += ["--seeds", ",".join(map(str, self.seeds))] if tuple(self.seeds) != (1,) else []
         words += words_of(self, "test") + ([] if self.baselines else ["--no-baselines"])

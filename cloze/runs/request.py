@@ -20,13 +20,13 @@ from cloze.corpus.shards.remote import ShardCache, local_store
 from cloze.errors import BudgetError, CheckpointError, CorpusError, RecipeError, Say, propose
 from cloze.hub import local_folder
 from cloze.processes import rank
-from cloze.recipe.changes import type_of
 from cloze.recipe.load import pretraining_recipe_names, tuning_recipe_names
 from cloze.recipe.origins import bound_checkpoints, checkpoint_names
 from cloze.recipe.recipe import Recipe, Stage
 from cloze.runs.binds import bound_tables, check_binds, parse_binds
 from cloze.runs.held_texts import parse_measured
 from cloze.runs.options import Inits, PretrainOptions, quiet
+from cloze.text import Tokenizer
 from cloze.training.run import read_run_record
 from cloze.training.schedule.budget import Budget
 from cloze.training.trackers import require_trackers
@@ -232,8 +232,8 @@ def run_origins(recipe: Recipe, request: Request, done: Mapping[str, Path]) -> d
     return dict(sorted(folders.items(), key=lambda item: item[0] != recipe.export))
 
 
-def tokenizer_for(recipe: Recipe, request: Request, origins: Mapping[str, Path]) -> Path | None:
-    """The tokenizer for the text: the given one, else that of the checkpoint to start from.
+def tokenizer_for(recipe: Recipe, request: Request, origins: Mapping[str, Path]) -> Path | Tokenizer | None:
+    """The tokenizer for the text: the given one, else that of the checkpoint to start from, with the marks of its changes.
 
     None if there is neither, or if a change maps the rows of one vocabulary to another: then a tokenizer is trained on the text.
     """
@@ -244,6 +244,10 @@ def tokenizer_for(recipe: Recipe, request: Request, origins: Mapping[str, Path])
     for label, folder in origins.items():
         network = recipe.networks[label]
         own_tokenizer = network.origin is None and (by_word or is_store)  # --init, which takes rows over word by word
-        if not own_tokenizer and not any(type_of(part.name).changes_vocabulary for part in network.change):
+        changes = [build_part(part) for part in network.change]
+        marks = {role: token for change in changes for role, token in change.marks.items()}
+        if marks:
+            return Tokenizer.load(folder).with_marks(marks)
+        if not own_tokenizer and not any(change.changes_vocabulary for change in changes):
             return folder
     return None

@@ -1,7 +1,8 @@
 """Roles of special tokens. A role is written `[MASK]`; a vocabulary may spell it `<mask>`.
 
 `[R0]`, `[R1]`, … have no meaning and only reserve an id, as XLM's `<special0>` does. `[SOURCE]` and `[TARGET]` are the tokens of
-the languages that a translator reads and writes; any token of a language may play them (`Tokenizer.speaking`).
+the languages that a translator reads and writes; any token of a language may play them (`Tokenizer.speaking`). `[START]`,
+`[DELIMITER]` and `[EXTRACT]` are the marks of a task in GPT (`change: [marks]`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from cloze.errors import RecipeError, propose
 #: private use, so that texts do not have it. A run that would be [UNK] is such a piece if that is spelled so (Marian).
 HIDDEN = "\ue000"
 LANGUAGE_ROLES = ("[SOURCE]", "[TARGET]")
-ROLES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[BOS]", "[EOS]", "[EOD]", "[EOP]", *LANGUAGE_ROLES)
+TASK_ROLES = ("[START]", "[DELIMITER]", "[EXTRACT]")
+ROLES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[BOS]", "[EOS]", "[EOD]", "[EOP]", *LANGUAGE_ROLES, *TASK_ROLES)
 _RESERVED = re.compile(r"\[R\d+\]")
 
 # The names under which tokenizer_config.json of Hugging Face keeps roles.
@@ -71,7 +73,7 @@ _SPECIAL = re.compile("|".join([
     r"<extra_id_\d+>",
     *map(re.escape, sorted({
         *BERT_LITERALS.values(), *ROBERTA_LITERALS.values(), *GPT2_LITERALS.values(), *UNIGRAM_LITERALS.values(),
-        *XLM_LITERALS.values(), *ESM_LITERALS.values(), *ROLES,
+        *XLM_LITERALS.values(), *ESM_LITERALS.values(), *ROLES[: -len(TASK_ROLES)],
     })),
 ]))
 
@@ -89,17 +91,34 @@ def check_literals(literals: Mapping[str, str]) -> dict[str, str]:
 
     A literal starts with a punctuation mark and has more than one character, so that plain text never produces it.
     """
+    path = "text.tokenizer.special"
     for role, literal in literals.items():
         if role not in ROLES and not _RESERVED.fullmatch(role):
-            raise RecipeError(f"text.tokenizer.special: unknown role {role!r}. {propose(role, ROLES)}")
-        if not isinstance(literal, str) or len(literal) < 3 or literal[0].isalnum() or any(map(str.isspace, literal)):
-            raise RecipeError(
-                f"text.tokenizer.special: {role} is {literal!r}; expected at least three characters without white space, "
-                f"the first of them a punctuation mark, such as {role!r} or '<{role[1:-1].lower()}>'."
-            )
+            raise RecipeError(f"{path}: unknown role {role!r}. {propose(role, ROLES)}")
+        check_literal(role, literal, path)
     if "[UNK]" not in literals:
-        raise RecipeError('text.tokenizer.special: the role [UNK] is missing; add for example "[UNK]": "<unk>".')
+        raise RecipeError(f'{path}: the role [UNK] is missing; add for example "[UNK]": "<unk>".')
     return dict(literals)
+
+
+def check_literal(role: str, literal: object, path: str) -> None:
+    """A `RecipeError` for a special token that plain text may produce; `path` is where the recipe names it."""
+    if not isinstance(literal, str) or len(literal) < 3 or literal[0].isalnum() or any(map(str.isspace, literal)):
+        raise RecipeError(
+            f"{path}: {role} is {literal!r}; expected at least three characters without white space, "
+            f"the first of them a punctuation mark, such as {role!r} or '<{role[1:-1].lower()}>'."
+        )
+
+
+def check_marks(tokens: Mapping[str, str]) -> None:
+    """A `RecipeError` for new special tokens of a task that have another role, or that are spelled as plain text may be."""
+    path = "change.marks.tokens"
+    if not tokens:
+        raise RecipeError(f'{path}: expected at least one role with its new token, such as {{"[START]": "_start_"}}.')
+    for role, literal in tokens.items():
+        if role not in TASK_ROLES:
+            raise RecipeError(f"{path}: {role!r} is no mark of a task. {propose(role, TASK_ROLES)}")
+        check_literal(role, literal, path)
 
 
 def in_id_order(literals: Mapping[str, str]) -> list[str]:

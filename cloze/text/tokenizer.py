@@ -208,6 +208,19 @@ class Tokenizer:
         data["model"]["vocab"].update({word: self.size + number for number, word in enumerate(words)})
         return self.described_by(json.dumps(data, ensure_ascii=False))
 
+    def with_marks(self, marks: Mapping[str, str]) -> Tokenizer:
+        """The same tokenizer with further special tokens by role, whose ids follow the others; one that it has keeps its id."""
+        data = json.loads(self._json)
+        new = [literal for literal in dict.fromkeys(marks.values()) if self.id(literal) is None]
+        data["added_tokens"] = [
+            *data.get("added_tokens", []),
+            *({"id": self.size + number, "content": literal, "special": True, "single_word": False, "lstrip": False,
+               "rstrip": False, "normalized": False} for number, literal in enumerate(new)),
+        ]  # fmt: skip
+        literals = {**self.literals, **marks}
+        targets = self._targets and self._targets.with_marks(marks)
+        return Tokenizer(json.dumps(data, ensure_ascii=False), literals, self.segmenter, self.joins, targets)
+
     def unknown_words(self, texts: Sequence[str]) -> list[str]:
         """The distinct words of texts that the vocabulary lacks, normalised, in order of appearance."""
         return list(dict.fromkeys(self.normalised(word) for _, word in self.unknown_parts(texts)))

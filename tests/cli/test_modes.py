@@ -156,7 +156,7 @@ PRETRAIN = PretrainOptions(
 FINETUNE = FinetuneOptions(
     Path("RUN"), Path("OUT"), "a.tsv", "b.tsv", test="c.tsv", recipe="mine.yaml", init=Path("v.vec"), overrides=["length=8"],
     binds=["teacher=T"], changes=["lora=8"], auxiliary="0.5", annotate=["e=m:f"], items=["f.npz"], picture="key",
-    keep_checkpoints=True, mix_ngrams=True, encoding="cp1252",
+    keep_checkpoints=True, mix_ngrams=True, encoding="cp1252", fit=False,
 )  # fmt: skip
 
 

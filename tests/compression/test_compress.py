@@ -168,6 +168,7 @@ def test_layers_get_bits_by_their_measured_sensitivity_and_the_same_by_a_file_of
     record = json.loads((tmp_path / "one" / "cloze" / "compression.json").read_text())
     bits = record["changes"][0]["quantise"]["bits"]
     assert bits == ([4, 2] if first > second else [2, 4]) and len(found["eigenvalues"]) == 3
+    assert f"""--change 'quantise={{"bits": {bits}, "groups": 2, "symmetric": false, "embeddings": 8}}'""" in one.err
     network: Any = load_checkpoint(tmp_path / "one").network
     assert [len(layer.outer.weight[:8].unique()) <= 2**own for layer, own in zip(network.layers, bits, strict=True)] == [True] * 2
 

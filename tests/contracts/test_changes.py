@@ -49,6 +49,7 @@ CHANGES: dict[str, Mapping[str, Any]] = {
     "knowledge_adapter": {"width": 4, "heads": 2, "layers": 1, "at": [0, 1]},
     "layer_dropout": {"odds": 0.2},
     "lora": {"rank": 2},
+    "marks": {"tokens": {"[START]": "_start_"}},
     "mean_layer": {},
     "pfeiffer_adapters": {"width": 2},
     "read_vector": {},  # a pass gives the vector; tests/tasks/test_sentences.py has both networks

@@ -67,6 +67,11 @@ REFUSED: tuple[tuple[str, str, str, str | None], ...] = (
         r"dropout.word drops rows of a table, .*\n  Leave it at 0: --set network.dropout.word=0", "network.dropout.word=0",
     ),
     (
+        "gpt_classification gpt_pair_classification gpt_multiple_choice",
+        " ".join(sorted(set(SYSTEMS) - set(f"{LSTMS} gpt2 nnlm transformer-xl mamba".split()))),
+        r"language_model: needs a head that predicts the next token; this checkpoint reads .*\n  Use a checkpoint", None,
+    ),
+    (
         "k-adapter k-adapter-linguistic", " ".join(sorted(set(SYSTEMS) - set(f"{TRANSFORMERS} {OF_ITEMS}".split()))),
         r"knowledge_adapter: \w+ is not a Transformer encoder\. Use adapters", None,
     ),

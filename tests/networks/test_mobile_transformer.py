@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 import torch
 
+from cloze.checkpoint.build import plain_arguments
 from cloze.errors import RecipeError
 from cloze.networks.clock import Clock
 from cloze.networks.mobile_transformer import MobileTransformer, NoNorm
+from cloze.recipe.load import load_recipe
 from tests.making import network_of
 
 SMALL: dict[str, Any] = {
@@ -40,6 +42,21 @@ def test_it_has_the_published_number_of_parameters() -> None:
         )
     assert sum(parameter.numel() for parameter in network.parameters()) == 24_581_888
     assert sum(parameter.numel() for parameter in network.layers[0].parameters()) == 842_240
+
+
+def test_mobilebert_tiny_has_the_parameters_of_its_configuration() -> None:
+    """google-research/mobilebert, config/uncased_L-24_H-128_B-512_A-4_F-2_tiny_OPT.json, counted by hand from `modeling.py`."""
+    student = "stages.transfer.networks.student"
+    recipe = load_recipe("mobilebert", overrides=[f"{student}.feed_forwards=2", f"{student}.bottleneck.reads=layer"])
+    part = recipe.stages[0].recipe.networks["student"].part
+    assert part is not None
+    with torch.device("meta"):
+        network = network_of(part.name, **plain_arguments(part.arguments), vocab_size=30522, clock=Clock())
+    embeddings = 30522 * 128 + (3 * 128 * 512 + 512) + 512 * 512 + 2 * 512 + 2 * 512
+    attention = 3 * (128 * 128 + 128) + (128 * 128 + 128) + 256
+    feed_forward = (128 * 512 + 512) + (512 * 128 + 128) + 256
+    layer = (512 * 128 + 128 + 256) + attention + 2 * feed_forward + (128 * 512 + 512 + 2 * 512)
+    assert sum(parameter.numel() for parameter in network.parameters()) == embeddings + 24 * layer == 15_485_696
 
 
 def test_a_gain_of_one_and_an_offset_of_zero_change_nothing() -> None:

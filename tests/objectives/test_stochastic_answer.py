@@ -11,7 +11,8 @@ from cloze.networks.clock import Clock
 from cloze.objectives import StochasticAnswer
 
 WIDTH, LENGTH, CLASSES = 6, 9, 3
-ENDS = torch.tensor([[1, 3, 5, 7], [1, 1, 3, 8]])  # first and last token of both texts, by row
+ENDS = torch.tensor([[1, 3, 5, 7], [1, 1, 3, 6]])  # first and last token of both texts, by row
+SIZES = [9, 8]  # tokens of each row, the special ones with them
 
 
 def build(**changed: float) -> StochasticAnswer:
@@ -26,12 +27,14 @@ def build(**changed: float) -> StochasticAnswer:
 def given() -> tuple[dict[str, Tensor], Batch]:
     hidden = torch.randn(2, LENGTH, WIDTH, generator=torch.Generator().manual_seed(0))
     positions = ENDS + torch.tensor([[0], [LENGTH]])
-    return {"hidden": hidden}, Batch({"positions/label": positions, "targets/label": torch.tensor([2, 0])})
+    block = torch.tensor([[int(column < size) for column in range(LENGTH)] for size in SIZES])
+    return {"hidden": hidden}, Batch({"positions/label": positions, "targets/label": torch.tensor([2, 0]), "block": block})
 
 
 def texts(hidden: Tensor, row: int) -> tuple[Tensor, Tensor]:
-    a, b, c, d = ENDS[row].tolist()
-    return hidden[row, a : b + 1], hidden[row, c : d + 1]
+    """Both texts with the special tokens around them."""
+    border = int(ENDS[row, 2])
+    return hidden[row, :border], hidden[row, border:SIZES[row]]
 
 
 def by_hand(made: StochasticAnswer, hidden: Tensor, steps: int) -> Tensor:
@@ -43,7 +46,7 @@ def by_hand(made: StochasticAnswer, hidden: Tensor, steps: int) -> Tensor:
         said = []
         for _ in range(steps):
             seen = ((first @ head.attend(state)).softmax(0)[:, None] * first).sum(0)
-            said.append(head.output(torch.cat([state, seen, (state - seen).abs(), state * seen])).softmax(-1))
+            said.append(head.output(torch.cat([seen, state, (seen - state).abs(), seen * state])).softmax(-1))
             state = head.cell(seen[None], state[None])[0]
         rows.append(torch.stack(said).mean(0))
     return torch.stack(rows)
@@ -60,15 +63,45 @@ def test_the_answer_is_the_mean_of_the_steps_and_one_step_is_one_attention(steps
     assert loss.metrics["correct"] == (scores.argmax(1) == torch.tensor([2, 0])).sum()
 
 
-def test_tokens_outside_the_texts_do_not_matter() -> None:
+def test_padding_does_not_matter() -> None:
     made = build().eval()
     states, batch = given()
     other = states["hidden"].clone()
-    for row in range(2):
-        a, b, c, d = ENDS[row].tolist()
-        outside = [i for i in range(LENGTH) if not (a <= i <= b or c <= i <= d)]
-        other[row, outside] = 100.0
+    other[1, SIZES[1] :] = 100.0
     assert torch.equal(made.scores(states, batch), made.scores({"hidden": other}, batch))
+
+
+def test_the_answer_is_that_of_the_authors_module() -> None:
+    """namisan/mt-dnn v0.1, `module/san.py`, SANClassifier executed with these weights, states and masks; five turns."""
+    made = build().double().eval()
+    head = made.head
+    order = (head.hypothesis.weight, head.attend.weight, head.attend.bias, head.cell.weight_ih, head.cell.weight_hh,
+             head.cell.bias_ih, head.cell.bias_hh, head.output.weight, head.output.bias)  # fmt: skip
+    for phase, parameter in enumerate(order):
+        parameter.data = (torch.arange(parameter.numel(), dtype=torch.float64) + phase).sin().view_as(parameter)
+    hidden = (torch.arange(2 * LENGTH * WIDTH, dtype=torch.float64) * 0.7).cos().view(2, LENGTH, WIDTH)
+    _, batch = given()
+    expected = torch.tensor([[0.6330578907, 0.3527422467, 0.0141998626], [0.6384443317, 0.3485728140, 0.0129828543]])
+    torch.testing.assert_close(made.scores({"hidden": hidden}, batch).exp(), expected, atol=1e-6, rtol=0, check_dtype=False)
+
+
+def test_dropout_drops_the_same_numbers_of_every_token_and_others_at_every_place() -> None:
+    made = build(dropout=0.5, step_dropout=0.0, steps=1).train()
+    made.dropout.clock.set(seed=1, step=3, first_row=0, share=0.0)
+    states, batch = given()
+    drop = made._factors(states["hidden"])
+    assert drop.shape == (2, 8, WIDTH) and set(drop.abs().unique().tolist()) == {0.0, 2.0}
+    head, rows = made.head, []
+    for row in range(2):
+        first, second = texts(states["hidden"], row)
+        second = second * drop[row, 0]
+        state = (head.hypothesis(second)[:, 0].softmax(0)[:, None] * second).sum(0)
+        weights = ((first * drop[row, 2]) @ head.attend(state * drop[row, 1])).softmax(0)
+        seen = (weights[:, None] * first).sum(0)
+        compared = torch.cat([seen, state, (seen - state).abs(), seen * state])
+        rows.append(head.output(compared * drop[row, 3:7].flatten()).softmax(-1))
+    torch.testing.assert_close(made.scores(states, batch).exp(), torch.stack(rows), atol=1e-6, rtol=1e-5)
+    assert len({tuple(place) for place in drop.flatten(0, 1).tolist()}) > 10  # of 64 that there are
 
 
 def test_steps_are_left_out_in_training_only_and_probabilities_add_up() -> None:

@@ -66,5 +66,7 @@ def test_what_cannot_be_tried_is_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(TaskError, match=told):
             search_within(FinetuneOptions(name, tmp_path / "out", tune=given, seeds=seeds))
+    with pytest.raises(TaskError, match="--tune 5m: searches for the values, so --as-published does not apply"):
+        search_within(FinetuneOptions("fasttext-supervised", tmp_path / "out", tune="5m", fit=False))
     with pytest.raises(BudgetError):
         search_within(FinetuneOptions("fasttext-supervised", tmp_path / "out", tune="soon"))

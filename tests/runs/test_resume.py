@@ -35,7 +35,7 @@ PRETRAIN: Mapping[str, str] = {
 FINETUNE: Mapping[str, str] = {
     "checkpoint": COMPARED, "model": COMPARED, "train": COMPARED, "dev": COMPARED, "task": COMPARED, "tasks": COMPARED,
     "first": COMPARED, "recipe": COMPARED, "init": COMPARED, "overrides": COMPARED, "binds": COMPARED, "changes": COMPARED,
-    "auxiliary": COMPARED, "annotate": COMPARED, "items": COMPARED, "picture": COMPARED, "columns": COMPARED,
+    "auxiliary": COMPARED, "fit": COMPARED, "annotate": COMPARED, "items": COMPARED, "picture": COMPARED, "columns": COMPARED,
     "seeds": COMPARED, "encoding": COMPARED, "from_scratch": COMPARED,
     "with_files": "a note says that a file has changed", "extend": "the way to more epochs", "keep_checkpoints": SAME,
     "test": "measured after training", "baselines": "fitted after training", "no_baselines": "fitted after training",

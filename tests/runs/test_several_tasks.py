@@ -246,7 +246,7 @@ def test_a_folder_resumed_with_another_dev_set_is_refused(
         finetune(folder("bert"), tasks=others, out=tuned.folder, overrides=LEARN, report=quiet)
 
 
-def test_three_kinds_of_tasks_are_learned_by_mt_dnn(
+def test_four_kinds_of_tasks_are_learned_by_mt_dnn(
     folder: Callable[[str], Path], tasks: dict[str, LabelledFiles], tables: Path, tmp_path: Path
 ) -> None:
     sentences = [line.split("\t") for line in (tables / "train.tsv").read_text().splitlines()[1:33]]
@@ -257,10 +257,14 @@ def test_three_kinds_of_tasks_are_learned_by_mt_dnn(
         "sentence": tasks["topic"], "pair": LabelledFiles("pair_classification", (str(table),), (str(table),)),
         "similarity": LabelledFiles("regression", (str(table),), (str(table),)),
     }  # fmt: skip
+    ranks = tmp_path / "ranks.jsonl"
+    judged = [{"query": "cat", "passage": passage, "label": grade} for passage, grade in (("the cat", 1), ("rain", 0))] * 4
+    ranks.write_text("".join(json.dumps(row) + "\n" for row in judged))
+    four = {**three, "ranking": LabelledFiles("reranking", (str(ranks),), (str(ranks),))}
     values = [*VALUES, "training.epochs=1"]
-    made = finetune(folder("bert"), recipe="mt-dnn", tasks=three, out=tmp_path / "out", overrides=values, report=quiet)
+    made = finetune(folder("bert"), recipe="mt-dnn", tasks=four, out=tmp_path / "out", overrides=values, report=quiet)
     standing, loaded = made.outcomes[1].standing.metrics, load_checkpoint(tmp_path / "out")
-    for name, one in three.items():
+    for name, one in four.items():
         learner, told = load_tuned(loaded, name=name)
         found = evaluate(learner, learner.task.read(one.dev[0]), constant_answer=told["usual"])
         own = {f"{name}/{key}": value for key, value in found.metrics.items()}

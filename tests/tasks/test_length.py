@@ -149,3 +149,7 @@ def test_a_plan_says_what_a_run_reads_and_costs_and_writes_nothing(
     assert "if no later epoch is better than the first)" in said
     assert "for each of 2 seeds" in said and "constant prediction 0.69" in said
     assert not out.exists()
+    assert main([*line, "--as-published"]) == 0
+    said = capsys.readouterr().out
+    assert "as published: the recipe is trained as written; nothing is fitted." in said and "fitted to" not in said
+    assert "  128 tokens    0% of the rows whole  chosen" in said and " updates of 32 rows" in said and " 4 epochs, " in said

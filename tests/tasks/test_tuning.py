@@ -17,11 +17,11 @@ from cloze.checkpoint.build import load_checkpoint
 from cloze.checkpoint.several import LabelledFiles
 from cloze.cli.main import main
 from cloze.cli.train.finetune_output import print_result
-from cloze.errors import CheckpointError, TaskError
+from cloze.errors import CheckpointError, ClozeError, TaskError
 from cloze.networks.clock import Clock
 from cloze.objectives.classify import classify
 from cloze.objectives.labels.head_from_checkpoint import Start, TextClassification
-from cloze.recipe.load import load_recipe, task_recipe_names
+from cloze.recipe.load import load_recipe, read_builtin, task_recipe_names
 from cloze.recipe.recipe import Recipe, as_plain_data
 from cloze.runs.finetuning.finetune import finetune
 from cloze.runs.finetuning.task_recipe import recipe_onto
@@ -133,6 +133,33 @@ def test_a_recipe_that_freezes_layers_in_some_stage_is_trained_as_published_in_a
     rates = [(one.recipe.training.batch, one.recipe.training.rate.arguments["peak"]) for one in made.stages]
     assert "training." not in "".join(told)
     assert rates == [(32, 1e-3)] + [(32, 1e-4)] * 4  # the head, the embeddings, two layers, everything
+
+
+@pytest.mark.parametrize("name", ["patentbert", "sentence_classification"])
+def test_a_recipe_as_published_keeps_every_value_of_its_file(folder: Callable[[str], Path], name: str) -> None:
+    loaded, told = load_checkpoint(folder("bert")), list[str]()
+    counts, values = {"main": RowCounts(40, 2)}, ["corpus.length=24"]
+    made = recipe_onto(name, loaded, row_counts=counts, overrides=values, fit=False, report=told.append)
+    written = load_recipe(name, overrides=values)
+    assert made.training == written.training and made.training.new_heads == "drawn" and made.task == written.task
+    assert made.exported.change == written.exported.change and told == []
+    assert recipe_onto(name, loaded, row_counts=counts, overrides=values, report=told.append).hash != made.hash
+
+
+def test_a_recipe_of_ones_own_is_fitted_only_if_asked(folder: Callable[[str], Path], tmp_path: Path) -> None:
+    own = tmp_path / "own.yaml"
+    own.write_text(read_builtin("sentence_classification").replace("length: 128", "length: 24"))
+    loaded, told, counts = load_checkpoint(folder("bert")), list[str](), {"main": RowCounts(500, 2)}
+    assert recipe_onto(own, loaded, row_counts=counts, report=told.append).training.batch == 32 and told == []
+    assert recipe_onto(own, loaded, row_counts=counts, fit=True, report=told.append).training.batch == 16
+    assert told[0].splitlines()[0].endswith("(published → fitted; --as-published keeps the recipe, --set overrides):")
+
+
+def test_a_checkpoint_that_reads_less_than_a_recipe_as_published_is_refused_with_the_way_out(
+    folder: Callable[[str], Path]
+) -> None:
+    with pytest.raises(ClozeError, match="length: 128 tokens, but network 'main' has 40 positions"):
+        recipe_onto("sentence_classification", load_checkpoint(folder("bert")), fit=False)
 
 
 def test_the_rows_and_the_classes_of_labelled_files_are_counted(tables: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from cloze.training.optimizers.adamax import Adamax
 from cloze.training.optimizers.optimizers import AdamW, BertAdam, GptAdam, Lamb, OptimizerSpec, XlmAdam, clip, gradient_norm
 
 
@@ -51,6 +52,13 @@ def stepped(spec: OptimizerSpec, weight: list[float], gradients: list[list[float
         parameter.grad = torch.tensor([gradient], dtype=torch.float64)
         optimizer.step()
     return parameter[0].tolist()
+
+
+def test_adamax_moves_weights_and_biases_as_mt_dnns_code_does() -> None:
+    # namisan/mt-dnn v0.1, module/bert_optim.py, executed with a decay of 0.01 for the weight and 0 for the bias, which it ignores
+    gradients = [[0.5, -2.0], [0.1, 1.0], [-0.3, 0.25]]
+    assert stepped(Adamax(), [3.0, 4.0], gradients) == pytest.approx([2.9661212749, 4.0043466967], abs=1e-10)
+    assert stepped(Adamax(), [2.0], [gradient[:1] for gradient in gradients]) == pytest.approx([1.9691182759], abs=1e-10)
 
 
 def test_lamb_measures_the_step_with_its_decay() -> None:

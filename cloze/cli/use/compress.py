@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -90,6 +91,10 @@ def command(
         raise type(error)(_by_options(str(error), "--layers" if layers is not None else "--depth")) from None
     _show(outcome, out)
     suggest("cloze", "show", out)
+    if len(levels) > 1:
+        tuned = next(json.dumps(dict(arguments)) for name, arguments in changes if name == "quantise")
+        files = ("--train", "TRAIN", "--dev", "DEV", "--out", "TUNED")
+        suggest("cloze", "finetune", checkpoint, *files, "--change", f"quantise={tuned}")
 
 
 def _by_options(message: str, layers: str) -> str:

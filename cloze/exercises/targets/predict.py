@@ -24,12 +24,14 @@ class Predict(Edit):
     `next`: at each token except the last, the token that follows; `previous`: at each except the first, the token before it
     (ELMo). `every`: every ordinary token at its own position; `all`: special tokens, too (distillation). `shift: 1` predicts a
     token one position earlier, as a causal head does (GPT-BERT, Charpentier & Samuel, 2024); the first token of a row then has no
-    target.
+    target. With `weigh: rows` the targets of a row together weigh 1: gives `weights/<set>` (B, K), so that the loss is a mean
+    over rows of the means over their tokens (openai/finetune-transformer-lm `train.py`, `lm_losses`).
     """
 
     what: Literal["masked", "shuffled", "next", "previous", "every", "all"] = "masked"
     set: str = "main"
     shift: int = 0
+    weigh: Literal["targets", "rows"] = "targets"
 
     def __post_init__(self) -> None:
         if self.shift < 0 or (self.shift and self.what in ("next", "previous")):
@@ -51,7 +53,8 @@ class Predict(Edit):
 
     @property
     def gives(self) -> frozenset[str]:
-        return frozenset({f"targets/{self.set}", f"positions/{self.set}"})
+        weights = {f"weights/{self.set}"} if self.weigh == "rows" else set()
+        return frozenset({f"targets/{self.set}", f"positions/{self.set}", *weights})
 
     @property
     def exercise(self) -> ExerciseKind:
@@ -89,4 +92,8 @@ class Predict(Edit):
         return self._given(rows, targets, positions)
 
     def _given(self, rows: Rows, targets: NDArray[Any], positions: NDArray[Any]) -> Rows:
-        return rows.having_all({f"targets/{self.set}": targets, f"positions/{self.set}": positions})
+        fields = {f"targets/{self.set}": targets, f"positions/{self.set}": positions}
+        if self.weigh == "rows":
+            present = positions >= 0
+            fields[f"weights/{self.set}"] = (present / np.maximum(present.sum(axis=1, keepdims=True), 1)).astype(np.float32)
+        return rows.having_all(fields)

@@ -23,26 +23,29 @@ from cloze.registry import Given, register
 class Reasoning(nn.Module):
     """The weights of a stochastic answer network: hypothesis attention, bilinear attention, recurrent cell and output."""
 
-    def __init__(self, *, width: int, classes: int, dropout: Dropout) -> None:
+    def __init__(self, *, width: int, classes: int) -> None:
         super().__init__()
         self.hypothesis = dense(width, 1, bias=False)
-        self.attend = dense(width, width, bias=False)
+        self.attend = dense(width, width)
         self.cell = nn.GRUCell(width, width)
-        self.dropout = dropout
         self.output = dense(4 * width, classes)
 
     def start(self, states: Tensor, mask: Tensor) -> Tensor:
         """The state before the first step (M, D): the mean of the hypothesis' tokens, weighted by self-attention."""
         return attended(self.hypothesis(states).squeeze(-1), states, mask)
 
-    def look(self, state: Tensor, states: Tensor, mask: Tensor) -> Tensor:
-        """The mean of the premise that the state (M, D) attends to, (M, D)."""
-        return attended((self.attend(state).unsqueeze(1) * states).sum(-1), states, mask)
+    def look(self, state: Tensor, keys: Tensor, states: Tensor, mask: Tensor) -> Tensor:
+        """The mean of the premise that the state (M, D) attends to by its keys (M, L, D), (M, D)."""
+        return attended((self.attend(state).unsqueeze(1) * keys).sum(-1), states, mask)
 
-    def answer(self, state: Tensor, seen: Tensor) -> Tensor:
-        """The logarithms of the classes' probabilities (M, C) in one step."""
-        both = torch.cat([state, seen, (state - seen).abs(), state * seen], dim=-1)
-        return self.output(self.dropout(both)).float().log_softmax(-1)
+    def answer(self, compared: Tensor) -> Tensor:
+        """The logarithms of the classes' probabilities (M, C) in one step, from what `compare` gives."""
+        return self.output(compared).float().log_softmax(-1)
+
+
+def compare(seen: Tensor, state: Tensor) -> Tensor:
+    """The premise as it was seen, the state, and how they differ and agree, (M, 4D)."""
+    return torch.cat([seen, state, (seen - state).abs(), seen * state], dim=-1)
 
 
 def attended(scores: Tensor, states: Tensor, mask: Tensor) -> Tensor:
@@ -55,12 +58,16 @@ class StochasticAnswer(TargetsAtPositions):
     """A stochastic answer network on the tokens of two texts (Liu et al., 2018, "Stochastic Answer Networks for Natural Language
     Inference"; as a head of MT-DNN: Liu et al., 2019, §3).
 
-    The state is a weighted mean of the second text's tokens. In each of `steps` it attends to the first, x = Σ softmax(sWp) p,
-    the prediction of the step is softmax(V [s; x; |s - x|; s * x]), and a recurrent cell computes the next state from x. The
-    result is the mean over the steps; in training each step is dropped with probability `step_dropout`.
+    The state is a weighted mean of the second text's tokens, with the special token that ends it. In each of `steps` it attends
+    to the first text and the special tokens around it, x = Σ softmax(p (W s + b)) p, the prediction of the step is
+    softmax(V [x; s; |x - s|; x * s]), and a recurrent cell computes the next state from x. The result is the mean over the steps;
+    in training each step is dropped with probability `step_dropout`, and `dropout` drops the tokens before both attentions, the
+    same numbers of every token, the state before it attends and before the cell, and what is classified
+    (namisan/mt-dnn v0.1, `module/san.py`, `module/similarity.py`).
 
     `positions/<set>` (M, 4) are the first and the last token of each text (`label: {of: texts}`). Metric: `correct`.
-    Differs: the mean is over the steps that are kept, so that the probabilities add up to 1; the authors' code divides by all.
+    Differs: if no step is left, all are kept; in the authors' code one step that is drawn first always stays. There the row
+    begins with the hypothesis, so the first special token is one of its tokens; here it is one of the premise's.
     Parameters: `head.hypothesis.*`, `head.attend.*`, `head.cell.*`, `head.output.*`.
     """
 
@@ -73,11 +80,12 @@ class StochasticAnswer(TargetsAtPositions):
         width: Given[int], clock: Given[Clock],
     ) -> None:
         super().__init__(set=set)
+        self.optional |= {"block"}
         if steps < 1:
             raise RecipeError(f"stochastic_answer.steps: got {steps}, expected at least 1.")
         self.steps, self.width = steps, width
-        self.left_out = Dropout(step_dropout, clock)
-        self.head = Reasoning(width=width, classes=classes, dropout=Dropout(dropout, clock))
+        self.left_out, self.dropout = Dropout(step_dropout, clock), Dropout(dropout, clock)
+        self.head = Reasoning(width=width, classes=classes)
 
     def count_operations(self, counted: Operations, batch: Batch) -> None:
         """The maps of every step, and its attention over a row."""
@@ -91,18 +99,34 @@ class StochasticAnswer(TargetsAtPositions):
         """The logarithm of the mean probability of every class (M, C), float32."""
         hidden, positions = states["hidden"], batch[self.positions_field].long()
         length = hidden.shape[1]
-        row, column = positions[:, 0] // length, positions % length
+        row, border = positions[:, 0] // length, (positions[:, 2] % length).unsqueeze(1)
         rows = hidden.index_select(0, row)
         at = torch.arange(length, device=hidden.device)
-        first, second = ((at >= column[:, i, None]) & (at <= column[:, i + 1, None]) for i in (0, 2))
-        state = self.head.start(rows, second)
+        present = self._of_row(batch, rows, positions, row)
+        first, second = present & (at < border), present & (at >= border)
+        drop = iter(self._factors(hidden).index_select(0, row).unbind(1))
+        state = self.head.start(rows * next(drop).unsqueeze(1), second)
         predicted = []
         for step in range(self.steps):
-            seen = self.head.look(state, rows, first)
-            predicted.append(self.head.answer(state, seen))
+            seen = self.head.look(state * next(drop), rows * next(drop).unsqueeze(1), rows, first)
+            factors = torch.cat([next(drop) for _ in range(4)], dim=-1)
+            predicted.append(self.head.answer(compare(seen, state) * factors))
+            carried = state * next(drop)
             if step + 1 < self.steps:
-                state = self.head.cell(seen, state).to(rows.dtype)
+                state = self.head.cell(seen, carried).to(rows.dtype)
         return self._mean(torch.stack(predicted, 1), hidden, row)
+
+    def _of_row(self, batch: Batch, rows: Tensor, positions: Tensor, row: Tensor) -> Tensor:
+        """Which tokens belong to the examples, with their special tokens, (M, L)."""
+        if "block" not in batch:
+            return torch.ones(rows.shape[:2], dtype=torch.bool, device=rows.device)
+        block = batch["block"]
+        return block.index_select(0, row) == block.flatten()[positions[:, 0]].unsqueeze(1)
+
+    def _factors(self, hidden: Tensor) -> Tensor:
+        """What dropout multiplies numbers by at each of its K places, 0 or 1 / (1 - rate), (B, K, D)."""
+        shape = (len(hidden), 1 + 7 * self.steps, self.width)
+        return self.dropout(torch.ones(shape, dtype=hidden.dtype, device=hidden.device))
 
     def _mean(self, predicted: Tensor, hidden: Tensor, row: Tensor) -> Tensor:
         """The logarithm of the mean probability (M, C) over those of the steps (M, K, C) that are kept; over all if none is."""

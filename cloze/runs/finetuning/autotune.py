@@ -76,6 +76,9 @@ def search_within(options: FinetuneOptions) -> FinetuningResult:
         raise TaskError(f"--tune {options.tune}: expected a time, such as 5m.")
     if not is_recipe_without_checkpoint(options.checkpoint) or len(options.seeds) > 1:
         raise TaskError("--tune needs one seed and a recipe that starts without a checkpoint: cloze finetune fasttext-supervised")
+    if options.fit is not None:
+        option = "--fit" if options.fit else "--as-published"
+        raise TaskError(f"--tune {options.tune}: searches for the values, so {option} does not apply. Omit one of them.")
     assert options.out is not None
     with claimed(options.out, overwrite=options.overwrite, resume=False, say=options.report or quiet):
         return _best_of_trials(options, options.out, budget)

@@ -27,6 +27,7 @@ def plan_finetuning(options: FinetuneOptions) -> list[str]:
     with tempfile.TemporaryDirectory(prefix="cloze-plan-") as folder:
         plan = prepare_finetuning(replace(options, out=options.out or Path(folder) / "out"))
         lines = [f"plan of {plan.recipe.name} on {options.checkpoint}: nothing is trained or written."]
+        lines += ["as published: the recipe is trained as written; nothing is fitted."] if options.fit is False else []
         lines += _rows(plan) + _lengths(plan.recipe, plan.row_counts)
         return lines + list(_cost(plan, Path(folder) / "run", len(options.seeds)))
 

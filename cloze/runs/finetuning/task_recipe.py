@@ -39,6 +39,7 @@ from cloze.runs.options import FinetuneOptions, quiet
 
 PICTURE = "image"  # the column with the key of a row's picture, unless the user names another
 VECTORS = "vectors"  # the table that `--init` adds to a recipe
+_WAYS_OUT = "published → fitted; --as-published keeps the recipe, --set overrides"
 _OF_CHECKPOINT = ("text", "tables", "network", "order", "reading")  # what a checkpoint says as well as a recipe
 
 
@@ -53,16 +54,16 @@ def recipe_onto(
     auxiliary: str | None = None, annotate: Given | None = None, items: Sequence[str] = (), picture: str | None = None,
     with_files: Sequence[Path] = (), checkpoints: Mapping[str, Path] | None = None,
     teachers: Mapping[str, Origin] | None = None, row_counts: Mapping[str, RowCounts] | None = None,
-    from_scratch: bool = False, report: Say = quiet,
+    from_scratch: bool = False, fit: bool | None = None, report: Say = quiet,
 ) -> Recipe:
     """A recipe that begins with a checkpoint, completed by the checkpoint's own description.
 
-    A recipe of cloze's own is fitted to the checkpoint (`fit_task.py`), and to the `row_counts` of every source where they are
-    given; `report` gets the table of what was changed. `changes` are done to the checkpoint's network; `auxiliary` is the
-    weight of its language model, which is trained along. `annotate` are annotators of its labelled text by layer, `items`
-    the files with the pictures that its rows are about. `checkpoints` are further ones that it asks for, and `teachers`
-    describes them. With `from_scratch` the network will start at random, so the fit makes no change of its weights. A stage that
-    begins with an earlier one reads text as the checkpoint does, too.
+    A recipe of cloze's own, or any if `fit` is true and none if it is false, is fitted to the checkpoint (`fit_task.py`), and to
+    the `row_counts` of every source where they are given; `report` gets the table of what was changed. `changes` are done to the
+    checkpoint's network; `auxiliary` is the weight of its language model, which is trained along. `annotate` are annotators of
+    its labelled text by layer, `items` the files with the pictures that its rows are about. `checkpoints` are further ones that
+    it asks for, and `teachers` describes them. With `from_scratch` the network will start at random, so the fit makes no change
+    of its weights. A stage that begins with an earlier one reads text as the checkpoint does, too.
     """
     tree = read_tree(recipe)
     if repeats(tree):
@@ -84,7 +85,8 @@ def recipe_onto(
             complete=lambda root, faults: put_onto(root, origins, faults),
         )
 
-    if not isinstance(recipe, Mapping) and str(recipe) not in named_recipes():
+    comes_with_cloze = isinstance(recipe, Mapping) or str(recipe) in named_recipes()
+    if not (comes_with_cloze if fit is None else fit):
         return load([])
     as_written = load_recipe(tree, overrides=overrides_of_heads(tree, overrides))
     reader = Reader.of(loaded)
@@ -107,7 +109,7 @@ def recipe_onto(
         accepted, fitted_recipe = apply_unless_overridden(load, [*lengths, *fit_task(unfitted, facts, fixed_paths=undone)])
     if accepted or of_network:
         counted = "" if row_counts is None else f"{sum(counts.rows for counts in row_counts.values()):,} rows and "
-        title = f"{fitted_recipe.name} fitted to {counted}this checkpoint (published → fitted; --set overrides):"
+        title = f"{fitted_recipe.name} fitted to {counted}this checkpoint ({_WAYS_OUT}):"
         report(table_of(title, accepted, [change.override for change in accepted], of_network=of_network))
     return fitted_recipe
 
@@ -160,7 +162,7 @@ def recipe_maker(options: FinetuneOptions, loaded: Loaded | None) -> RecipeMaker
         teachers={name: Origin.of(load_checkpoint(folder)) for name, folder in bound.items() if name in origins},
         overrides=options.overrides, changes=options.changes, auxiliary=options.auxiliary,
         annotate=parse_annotators(options.annotate), items=options.items, picture=options.picture,
-        with_files=options.with_files, from_scratch=options.from_scratch,
+        with_files=options.with_files, from_scratch=options.from_scratch, fit=options.fit,
     )
     tables = bound_tables(make(), parse_binds(options.binds)) if options.binds else {}
     return partial(make, overrides=[*options.overrides, *tables.values()])
@@ -176,11 +178,12 @@ def _maker_without_checkpoint(options: FinetuneOptions) -> RecipeMaker:
 
     def make(*, row_counts: Mapping[str, RowCounts] | None = None, report: Say = quiet) -> Recipe:
         unfitted = load([])
-        changes = [] if row_counts is None or options.recipe is not None else fit_texts(unfitted, row_counts)
+        fits = options.recipe is None if options.fit is None else options.fit
+        changes = fit_texts(unfitted, row_counts) if fits and row_counts is not None else []
         accepted, fitted_recipe = apply_unless_overridden(load, changes) if changes else ([], unfitted)
         if accepted and row_counts is not None:
             rows = sum(counts.rows for counts in row_counts.values())
-            title = f"{fitted_recipe.name} fitted to {rows:,} rows (published → fitted; --set overrides):"
+            title = f"{fitted_recipe.name} fitted to {rows:,} rows ({_WAYS_OUT}):"
             report(table_of(title, accepted, [change.override for change in accepted]))
         return fitted_recipe
 

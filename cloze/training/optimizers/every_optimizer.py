@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cloze.training.optimizers import (
     adafactor,  # noqa: F401
+    adamax,  # noqa: F401
     averaged,  # noqa: F401
     muon,  # noqa: F401
     optimizers,  # noqa: F401
