@@ -18,6 +18,7 @@ from cloze.corpus import Store
 from cloze.corpus.items import read_pictures
 from cloze.corpus.records import Records, RecordStore
 from cloze.errors import CorpusError
+from cloze.exercises.companions.mismatch import Mismatch
 from cloze.exercises.exercise import PlacedEdit
 from cloze.exercises.facts import TokenFacts
 from cloze.exercises.frame import Frame
@@ -109,6 +110,20 @@ def test_companions_are_another_caption_of_the_picture_and_another_picture(store
             wrong.add((record, int(rows["distractor.item_length/regions"][row])))
     sizes = [2, 2, 3, 1]  # of the pictures of the four records
     assert wrong == {(record, size) for record in range(4) for size in {1, 2, 3} - {sizes[record]}}
+
+
+def test_an_exercise_on_two_captions_of_a_picture_refuses_pictures_with_one(store: RecordStore, tokenizer: Tokenizer) -> None:
+    bound, facts = source_of("f").bind(store, seed=1, entry="main"), TokenFacts.of(tokenizer)
+    pair = Frame("[CLS] {A} [SEP] {sibling} [SEP]", tokenizer=facts)
+    edits = [PlacedEdit(Mismatch(of="sibling", wrong="distractor")), PlacedEdit(pair)]
+    with pytest.raises(CorpusError) as caught:
+        Feed(bound, edits, length=16, takes=frozenset(), padding=0)
+    assert str(caught.value) == (
+        f"{store.path}: 2 of 3 pictures have one caption, such as 'a'; the recipe pairs two captions of a picture, and its own "
+        "in place of the second one would show every hidden word.\n"
+        "  Leave these pictures out of the captions, or take a recipe that reads one caption, such as visualbert-one-caption."
+    )
+    Feed(bound, [PlacedEdit(Frame("[CLS] {A} [SEP]", tokenizer=facts))], length=16, takes=frozenset(), padding=0)
 
 
 def test_pictures_and_not_captions_are_held_out(tmp_path: Path, tokenizer: Tokenizer) -> None:
