@@ -298,6 +298,16 @@ def test_xlnet_spans_start_at_words_unless_they_fill_up(draw):
     assert longer.sum() > 2000 and rows["word_start"][:, :-1][longer].all()
 
 
+def test_rows_in_which_coins_choose_too_few_tokens_mask_the_least_number(draw):
+    rows = text(400, 6)
+    coins, least = (Mask(rounding="independent", least=number)(rows, draw(400))["masked"] for number in (0, 2))
+    counts, free = coins.sum(1), (~rows["special"]).sum(1)
+    assert (counts < 2).any() and (counts > 2).any() and (least | ~coins).all()
+    assert (least.sum(1) == np.maximum(counts, np.minimum(2, free))).all()
+    with pytest.raises(RecipeError, match="does not use least"):
+        Mask(least=1)
+
+
 def test_xlm_masks_each_token_by_a_coin_and_never_the_first(draw):
     masked = Mask(rounding="independent", spare="first")(text(2500, 40), draw(2500))["masked"]
     assert not masked[:, 0].any()
