@@ -231,6 +231,20 @@ def test_the_three_forms_of_files_give_the_same_items(tmp_path: Path) -> None:
             assert np.allclose(picture.arrays["boxes"], given["boxes"][own] * scale)
 
 
+def test_a_folder_of_uniters_files_is_read_as_it_is(tmp_path: Path) -> None:
+    """ChenRocks/UNITER, scripts/convert_imgdir.py and data/data.py: norm_bb is x1, y1, x2, y2, width and height."""
+    given, sides = arrays(), np.array([[1, 2, 3, 4, 5]]).T / 10
+    corners = np.hstack([sides, sides, sides + 0.25, sides + 0.5])
+    np.savez(
+        tmp_path / "coco_7.npz", features=given["features"][:5], norm_bb=np.hstack([corners, corners[:, 2:] - corners[:, :2]]),
+        conf=given["score"][:5], soft_labels=np.eye(5, dtype=np.float16),
+    )
+    [picture] = read_pictures(tmp_path).pictures
+    rows = checked(picture, "coco_7")
+    assert picture.key == "coco_7" and set(rows) == {"features", "boxes", "score", "probabilities"}
+    assert np.allclose(rows["boxes"], corners) and rows["probabilities"].tolist() == np.eye(5).tolist()
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -253,20 +267,6 @@ def test_the_three_forms_of_files_give_the_same_items(tmp_path: Path) -> None:
         ({"score": np.ones(9)}, "arrays as long as the last"),
     ],
 )
-def test_a_folder_of_uniters_files_is_read_as_it_is(tmp_path: Path) -> None:
-    """ChenRocks/UNITER, scripts/convert_imgdir.py and data/data.py: norm_bb is x1, y1, x2, y2, width and height."""
-    given, sides = arrays(), np.array([[1, 2, 3, 4, 5]]).T / 10
-    corners = np.hstack([sides, sides, sides + 0.25, sides + 0.5])
-    np.savez(
-        tmp_path / "coco_7.npz", features=given["features"][:5], norm_bb=np.hstack([corners, corners[:, 2:] - corners[:, :2]]),
-        conf=given["score"][:5], soft_labels=np.eye(5, dtype=np.float16),
-    )
-    [picture] = read_pictures(tmp_path).pictures
-    rows = checked(picture, "coco_7")
-    assert picture.key == "coco_7" and set(rows) == {"features", "boxes", "score", "probabilities"}
-    assert np.allclose(rows["boxes"], corners) and rows["probabilities"].tolist() == np.eye(5).tolist()
-
-
 def test_items_that_cannot_be_used_are_refused_and_nothing_is_written(
     tmp_path: Path, tokenizer: Tokenizer, change: dict[str, Any], said: str
 ) -> None:

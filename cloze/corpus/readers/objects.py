@@ -1,4 +1,4 @@
-"""Rows of labelled text as objects with named fields: JSON lines, the captions of COCO, Parquet, Arrow, and folders that
+"""Rows of labelled text as objects with named fields: JSON lines, captions of COCO and LXMERT, Parquet, Arrow, and folders that
 `datasets` wrote."""
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from typing import Any
 
 from cloze.corpus.readers.coco import captions_of, is_coco
 from cloze.corpus.readers.columnar import columnar_rows, columns_of, is_columnar
+from cloze.corpus.readers.lxmert import is_lxmert, sentences_of
 from cloze.corpus.readers.text_files import is_json_lines, json_lines
 from cloze.corpus.readers.unusable import Fault
 
@@ -43,10 +44,15 @@ def fields_of(path: Path | str, *, format: str | None = None) -> tuple[str, ...]
 
 
 def _json_objects(path: Path | str, fault: Fault | None) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The objects of JSON lines; one that holds the captions of COCO is the rows of these."""
+    """The objects of JSON lines; one that holds the captions of COCO, or the sentences of LXMERT, is the rows of these."""
+    sentence_count = 0
     for line, record in json_lines(path, fault):
         if is_coco(record):
             yield from captions_of(path, record)
+        elif is_lxmert(record):
+            for row in sentences_of(path, line, record):
+                sentence_count += 1
+                yield sentence_count, row
         else:
             yield line, record
 
