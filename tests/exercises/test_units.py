@@ -298,14 +298,14 @@ def test_xlnet_spans_start_at_words_unless_they_fill_up(draw):
     assert longer.sum() > 2000 and rows["word_start"][:, :-1][longer].all()
 
 
-def test_rows_in_which_coins_choose_too_few_tokens_mask_the_least_number(draw):
+def test_at_least_one_token_is_masked_where_coins_choose_none(draw):
     rows = text(400, 6)
-    coins, least = (Mask(rounding="independent", least=number)(rows, draw(400))["masked"] for number in (0, 2))
-    counts, free = coins.sum(1), (~rows["special"]).sum(1)
-    assert (counts < 2).any() and (counts > 2).any() and (least | ~coins).all()
-    assert (least.sum(1) == np.maximum(counts, np.minimum(2, free))).all()
-    with pytest.raises(RecipeError, match="does not use least"):
-        Mask(least=1)
+    coins, some = (Mask(rounding=rounding)(rows, draw(400))["masked"] for rounding in ("independent", "at_least_one"))
+    counts = coins.sum(1)
+    assert (counts == 0).any() and (counts > 1).any() and (some | ~coins).all()
+    assert (some.sum(1) == np.maximum(counts, 1)).all()
+    with pytest.raises(RecipeError, match="does not use rounding: at_least_one"):
+        Mask(unit="whole_word", rounding="at_least_one")
 
 
 def test_xlm_masks_each_token_by_a_coin_and_never_the_first(draw):

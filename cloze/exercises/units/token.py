@@ -13,17 +13,17 @@ from cloze.rows import count_true
 
 
 def choose(request: UnitRequest) -> dict[str, NDArray[Any]]:
-    """Exactly `number` tokens; with `rounding: independent` a coin for every token, and at least `least`; with `power` without
-    replacement in proportion to count^−power (XLM, Conneau & Lample, 2019, `sample_alpha`).
+    """Exactly `number` tokens; with `rounding: independent` a coin for every token, with `at_least_one` at least one; with
+    `power` without replacement in proportion to count^−power (XLM, Conneau & Lample, 2019, `sample_alpha`).
 
     Differs: XLM draws that number from the whole batch; here each row has its own.
     """
     mask, free = request.mask, request.free
     bits = request.draw.bits("mask", free.shape[1])
-    if mask.rounding == "independent":
+    if mask.rounding in ("independent", "at_least_one"):
         chosen: Bools = free & (bits < request.rates * 2.0**32)
-        if mask.least:  # those with the smallest coins
-            chosen |= exactly(np.minimum(mask.least, count_true(free)), free, bits)
+        if mask.rounding == "at_least_one":  # the one with the smallest coin
+            chosen |= exactly(np.minimum(1, count_true(free)), free, bits)
         return {"masked": chosen}
     if mask.power:
         return {"masked": _by_weight(request, _weights(request))}
