@@ -70,6 +70,8 @@ class Feed:
         self.source = source
         self.edits = tuple(edits)
         self.exercise = Exercise(edits, length, packed=packing)
+        if isinstance(source, BoundSource):
+            source.require(self.exercise.wants)
         self.length = length
         self.takes = takes
         self.padding = padding

@@ -86,6 +86,23 @@ class Alone:
         return Only((self.group,)).trainable(groups, epochs=epochs, share=share) - {groups}
 
 
+@register("unfreezing", "all_but")
+@dataclass(frozen=True)
+class AllBut:
+    """The heads and all depth groups but the named ones: `embeddings`, or the number of a layer, from the top if negative.
+
+    With `embeddings`, tokens keep the vectors of the checkpoint (Sun et al., VideoBERT, 2019, §4.3).
+    """
+
+    opens: ClassVar[bool] = False
+
+    groups: tuple[str | int, ...]
+
+    def trainable(self, groups: int, *, epochs: float, share: float) -> frozenset[int]:
+        """All groups without the named ones, and the heads."""
+        return frozenset(range(groups + 1)) - (Only(self.groups).trainable(groups, epochs=epochs, share=share) - {groups})
+
+
 @register("unfreezing", "sequential")
 @dataclass(frozen=True, kw_only=True)
 class Sequential(Stages):

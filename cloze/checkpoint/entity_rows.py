@@ -15,7 +15,7 @@ from cloze.atomic import require_new
 from cloze.changes.align import aligned
 from cloze.checkpoint.share import card_of, write_copy
 from cloze.errors import CheckpointError, CorpusError
-from cloze.interop import import_folder
+from cloze.interop import Imported, import_folder
 from cloze.interop.vectors import open_vectors
 from cloze.text import Tokenizer
 from cloze.text.annotation.mentions import Given
@@ -59,21 +59,29 @@ def add_entities(source: Path, vectors: Path | str, out: Path, *, prefix: str = 
     alignment = aligned(embeddings, tokenizer, table[: tokenizer.size].float().numpy())
     rows = torch.from_numpy(alignment.rows(np.stack([embeddings.vector(entity) for entity in entities]))).to(table.dtype)
     new_tokenizer = with_tokens(tokenizer, [f"[{entity}]" for entity in entities])
+    changed = with_rows(imported, new_tokenizer, rows, outputs=torch.zeros_like(rows), bias=_NEVER)
+    card = card_of(source, imported, languages=(), licence=None, data=None, folder=out.name)
+    remarks = write_copy(source, out, changed, card)
+    return AddedEntities(len(entities), alignment.words, alignment.explained, remarks)
+
+
+def with_rows(imported: Imported, tokenizer: Tokenizer, rows: Tensor, *, outputs: Tensor, bias: float) -> Imported:
+    """A checkpoint with a tokenizer of N more tokens: their `rows` (N, D) of its token table, and in heads that score all tokens
+    their rows `outputs` (N, D) and this `bias`."""
+    table, old_size = imported.model.network["embeddings.tokens.weight"], imported.tokenizer.size
 
     def longer(tensor: Tensor) -> Tensor:
         if len(tensor) != len(table) or tensor.dim() not in (1, 2):
             return tensor
-        old_rows = tensor[: tokenizer.size]
-        return torch.cat([
-            old_rows, old_rows.new_full((len(entities), *old_rows.shape[1:]), _NEVER if old_rows.dim() == 1 else 0.0)
-        ])
+        new_rows = outputs.to(tensor) if tensor.shape[1:] == outputs.shape[1:] else tensor.new_zeros(len(rows), *tensor.shape[1:])
+        return torch.cat([tensor[:old_size], tensor.new_full((len(rows),), bias) if tensor.dim() == 1 else new_rows])
 
-    network = {**model.network, "embeddings.tokens.weight": torch.cat([table[: tokenizer.size], rows])}
-    heads = {name: replace(head, state={k: longer(v) for k, v in head.state.items()}) for name, head in model.heads.items()}
-    changed = replace(imported, tokenizer=new_tokenizer, model=replace(model, network=network, heads=heads))
-    card = card_of(source, imported, languages=(), licence=None, data=None, folder=out.name)
-    remarks = write_copy(source, out, changed, card)
-    return AddedEntities(len(entities), alignment.words, alignment.explained, remarks)
+    network = {**imported.model.network, "embeddings.tokens.weight": torch.cat([table[:old_size], rows.to(table)])}
+    heads = {
+        name: replace(head, state={key: longer(tensor) for key, tensor in head.state.items()})
+        for name, head in imported.model.heads.items()
+    }
+    return replace(imported, tokenizer=tokenizer, model=replace(imported.model, network=network, heads=heads))
 
 
 def with_mentions(marked_text: Given, tokenizer: Tokenizer, reading: Reading, *, prefix: str = PREFIX) -> str:

@@ -37,6 +37,7 @@ from cloze.exercises.facts import TokenFacts
 from cloze.exercises.items import (
     ask_items,
     corrupt_items,
+    limit_items,
     link_items,
     mask_items,
     mismatch_items,
@@ -76,7 +77,7 @@ from cloze.exercises.targets import (
 __all__ = [
     "Edit", "Exercise", "TokenFacts", "answer", "append", "arcs", "ask_items", "ask_links", "body_first", "boundaries", "bring",
     "chains", "close", "copy", "corrupt", "corrupt_items", "cut", "delete", "distance", "favour", "frame", "hide", "inject",
-    "inverse_cloze", "label", "link", "link_items", "mask", "mask_items", "match", "mismatch", "mismatch_items",
+    "inverse_cloze", "label", "limit_items", "link", "link_items", "mask", "mask_items", "match", "mismatch", "mismatch_items",
     "mix_vocabularies", "only", "order", "pair", "pair_half", "paragraph", "permutation", "permute", "predict", "predict_items",
     "predict_labels", "predict_senses", "reference", "reorder", "replace_mentions", "resegment", "retokenize", "rotate",
     "separate", "show", "shuffle", "speak", "split_words", "spread", "subsample", "summarise", "unanswered", "value", "windows",

@@ -61,8 +61,8 @@ class Appended(Items):
 @dataclass(frozen=True, kw_only=True)
 class WithTables:
     """Items follow the text; features, a position and a segment from tables of their own are summed and share the norm of the
-    text (VisualBERT). All items have position 0; to it is added the mean position, in the text's table, of the tokens that are
-    linked with an item. Both tables begin as copies of the text's, if the network starts from a checkpoint of BERT.
+    text (VisualBERT). All items have position 0 and segment 0; to these is added the mean position, in the text's table, of the
+    tokens that are linked with an item. Both tables begin as copies of the text's, if the network starts from a BERT.
     """
 
     segments: ClassVar[int] = 2
@@ -76,8 +76,8 @@ class Elements:
     """Tokens and items are elements of one kind: each has a linguistic and a visual vector, a segment and a position (VL-BERT).
 
     The visual vector of an item is made of its features and of `waves` sines and cosines of each of four numbers of its box, that
-    of a token of the whole picture: the mean of the features of all items that are not hidden. A vector for the end follows the
-    items. `gain` is the initial gain of the norms of visual vectors.
+    of a token of the whole picture: the mean of the features of all items that are not hidden. The whole picture and a vector for
+    the end follow the items. `gain` is the initial gain of the norms of visual vectors.
     """
 
     segments: ClassVar[int] = 3

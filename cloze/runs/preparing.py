@@ -24,6 +24,7 @@ from cloze.checkpoint.publish import Publisher
 from cloze.checkpoint.warm_start import borrowed_parts, load_origins
 from cloze.corpus import Store
 from cloze.corpus.shards.verifying import Verification
+from cloze.errors import Say
 from cloze.hub import name_of
 from cloze.processes import processes, rank
 from cloze.recipe.builders import with_label_names
@@ -35,6 +36,7 @@ from cloze.recipe.user_files import changed_since, files_of, record_of
 from cloze.runs.binds import bound_paths, languages_of, make_tables, open_stores
 from cloze.runs.corpora import open_held_out, open_own
 from cloze.runs.data_facts import with_data_facts
+from cloze.runs.frozen_embeddings import with_learning_embeddings
 from cloze.runs.frozen_start import fit_heads
 from cloze.runs.out_folder import run_name
 from cloze.runs.phasing import phases_of, positions_by_phase, unfreezing, with_dropouts, with_positions
@@ -90,7 +92,8 @@ def _build_run(
     compiled = recipe.training.compile is True or (recipe.training.compile == "auto" and device.type == "cuda")
     stores, dev_stores, tokenizer, record = open_inputs(recipe, request, out, origins, old)
     if request.fit:
-        recipe = without_unanswered(recipe, stores, (lambda line: None) if dry_run else say)
+        hears: Say = (lambda line: None) if dry_run else say
+        recipe = with_learning_embeddings(without_unanswered(recipe, stores, hears), origins, tokenizer, hears)
     recipe = with_data_facts(recipe, stores)
     description = None if recipe.task is None else task_json_entries(recipe, stores)
     tables = make_tables(recipe, stores, origins)

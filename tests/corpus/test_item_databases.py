@@ -205,6 +205,40 @@ def test_a_store_of_cocos_captions_finds_pictures_by_name_or_by_number(
     assert "4 items 'regions' of 2 pictures" in capsys.readouterr().out
 
 
+def test_objects_of_an_array_on_one_line_have_numbers_of_their_own(tmp_path: Path) -> None:
+    """By these numbers a record finds the picture of its row."""
+    rows = [{"image": "a.jpg", "text": "a cat"}, {"image": "b.jpg", "text": "a dog"}]
+    (tmp_path / "captions.json").write_text(json.dumps(rows))
+    assert list(objects(tmp_path / "captions.json")) == [(1, rows[0]), (2, rows[1])]
+    (tmp_path / "captions.json").write_text(json.dumps(rows, indent=1))
+    assert [number for number, _ in objects(tmp_path / "captions.json")] == [2, 6]
+
+
+LXMERT = [
+    {"img_id": "P1", "sentf": {"mscoco": ["a cat"], "vqa": ["what is it?", "and why?"]},
+     "labelf": {"vqa": [{"dog": 0.3, "cat": 1, "lion": 0.6}, {}]}},
+    {"img_id": "P2", "sentf": {"mscoco": ["the dog", "a dog"]}, "labelf": {}},
+]  # fmt: skip
+
+
+def test_captions_and_questions_of_lxmert_are_a_row_each_with_the_best_answer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "mscoco_train.json"
+    file.write_text(json.dumps(LXMERT))
+    assert [(row["image"], row["text"], row["label"]) for _, row in objects(file)] == [
+        ("P1", "a cat", ""), ("P1", "what is it?", "cat"), ("P1", "and why?", ""), ("P2", "the dog", ""), ("P2", "a dog", ""),
+    ]
+    np.savez(tmp_path / "f.npz", keys=["P1", "P2"], features=np.ones((2, 2, 3), np.float32))
+    build = ["corpus", "build", str(file), "--size", "30", "--items", f"regions={tmp_path / 'f.npz'}", "--recipe", "lxmert"]
+    assert main([*build, "--out", str(tmp_path / "s")]) == 0
+    assert "4 items 'regions' of 2 pictures" in capsys.readouterr().out
+    wrong = [{**LXMERT[0], "labelf": {"vqa": [{"cat": 1}]}}]
+    file.write_text(json.dumps(wrong))
+    assert main([*build, "--out", str(tmp_path / "t")]) == 2
+    assert "mscoco_train.json:1: 'vqa' of P1: expected a list of sentences in sentf, and as many" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("change", "what"), [
     ({"annotations": [{"image_id": 7, "bbox": []}]}, "entry 1 of annotations has no caption. Is this COCO's file of objects"),
     ({"annotations": [{"image_id": 5, "caption": "x"}]}, "is about the picture 5, which is not in images"),

@@ -16,14 +16,19 @@ from cloze.cli.text.corpus import app
 from cloze.cli.text.items import parse_items
 from cloze.corpus import Store
 from cloze.corpus.items import read_pictures
+from cloze.corpus.items.item_writer import checked
 from cloze.corpus.records import Records, RecordStore
 from cloze.errors import CorpusError
+from cloze.exercises.companions.mismatch import Mismatch
 from cloze.exercises.exercise import PlacedEdit
 from cloze.exercises.facts import TokenFacts
 from cloze.exercises.frame import Frame
 from cloze.exercises.items.ask_items import AskItems
+from cloze.exercises.items.limit_items import LimitItems
 from cloze.exercises.items.mask_items import MaskItems
 from cloze.exercises.items.mismatch_items import MismatchItems
+from cloze.rng import Draw, row_keys
+from cloze.rows import Rows
 from cloze.text import TextSpec, Tokenizer, train
 
 KEYS = ["a", "b", "c", "d"]
@@ -111,6 +116,20 @@ def test_companions_are_another_caption_of_the_picture_and_another_picture(store
     assert wrong == {(record, size) for record in range(4) for size in {1, 2, 3} - {sizes[record]}}
 
 
+def test_an_exercise_on_two_captions_of_a_picture_refuses_pictures_with_one(store: RecordStore, tokenizer: Tokenizer) -> None:
+    bound, facts = source_of("f").bind(store, seed=1, entry="main"), TokenFacts.of(tokenizer)
+    pair = Frame("[CLS] {A} [SEP] {sibling} [SEP]", tokenizer=facts)
+    edits = [PlacedEdit(Mismatch(of="sibling", wrong="distractor")), PlacedEdit(pair)]
+    with pytest.raises(CorpusError) as caught:
+        Feed(bound, edits, length=16, takes=frozenset(), padding=0)
+    assert str(caught.value) == (
+        f"{store.path}: 2 of 3 pictures have one caption, such as 'a'; the recipe pairs two captions of a picture, and its own "
+        "in place of the second one would show every hidden word.\n"
+        "  Leave these pictures out of the captions, or take a recipe that reads one caption, such as visualbert-one-caption."
+    )
+    Feed(bound, [PlacedEdit(Frame("[CLS] {A} [SEP]", tokenizer=facts))], length=16, takes=frozenset(), padding=0)
+
+
 def test_pictures_and_not_captions_are_held_out(tmp_path: Path, tokenizer: Tokenizer) -> None:
     rows = [json.dumps({"image": f"p{number}", "text": ["a cat", "the dog"]}) for number in range(40)]
     (tmp_path / "captions.jsonl").write_text("\n".join(rows), encoding="utf-8")
@@ -127,6 +146,26 @@ def feed_of(store: RecordStore, tokenizer: Tokenizer, *edits: Any) -> Feed:
     bound = source_of("f").bind(store, seed=3, entry="main")
     frame = Frame(template="[CLS] {A} [SEP]", tokenizer=TokenFacts.of(tokenizer))
     return Feed(bound, [PlacedEdit(edit) for edit in (frame, *edits)], length=16, takes=frozenset({"tokens"}), padding=0)
+
+
+def test_regions_beyond_a_limit_are_left_out_of_all_arrays() -> None:
+    """Three rows with 5, 3 and 5 regions; the widths of arrays follow."""
+    vectors = np.arange(3 * 5 * 2, dtype=np.float32).reshape(3, 5, 2)
+    rows = Rows({
+        "tokens": np.zeros((3, 8), np.int32), "length": np.array([4, 8, 8], np.int32), "item_vectors/regions": vectors,
+        "items/regions/class": np.arange(15, dtype=np.int32).reshape(3, 5), "item_length/regions": np.array([5, 3, 5], np.int32),
+        "item_vectors/frames": vectors, "item_length/frames": np.array([5, 5, 5], np.int32),
+    })
+
+    def limited(edit: LimitItems) -> Rows:
+        return edit(rows, Draw(row_keys(1, "main", 0, items=np.arange(3))))
+
+    assert limited(LimitItems())["item_length/regions"].tolist() == [5, 3, 5]
+    assert limited(LimitItems(most=4))["item_length/regions"].tolist() == [4, 3, 4]
+    together = limited(LimitItems(together=8, least=2))
+    assert together["item_length/regions"].tolist() == [4, 2, 2] and together["item_length/frames"].tolist() == [5, 5, 5]
+    assert (together["item_vectors/regions"] == vectors[:, :4]).all() and together["item_vectors/frames"].shape == (3, 5, 2)
+    assert together["items/regions/class"].tolist() == [[0, 1, 2, 3], [5, 6, 7, 8], [10, 11, 12, 13]]
 
 
 def test_asked_items_have_flat_positions_in_the_states_of_items(store: RecordStore, tokenizer: Tokenizer) -> None:
@@ -190,6 +229,20 @@ def test_the_three_forms_of_files_give_the_same_items(tmp_path: Path) -> None:
             assert (picture.arrays["score"].reshape(-1) == given["score"][own]).all()
             scale = np.array([*size, *size]) if file == "f.tsv" else 1
             assert np.allclose(picture.arrays["boxes"], given["boxes"][own] * scale)
+
+
+def test_a_folder_of_uniters_files_is_read_as_it_is(tmp_path: Path) -> None:
+    """ChenRocks/UNITER, scripts/convert_imgdir.py and data/data.py: norm_bb is x1, y1, x2, y2, width and height."""
+    given, sides = arrays(), np.array([[1, 2, 3, 4, 5]]).T / 10
+    corners = np.hstack([sides, sides, sides + 0.25, sides + 0.5])
+    np.savez(
+        tmp_path / "coco_7.npz", features=given["features"][:5], norm_bb=np.hstack([corners, corners[:, 2:] - corners[:, :2]]),
+        conf=given["score"][:5], soft_labels=np.eye(5, dtype=np.float16),
+    )
+    [picture] = read_pictures(tmp_path).pictures
+    rows = checked(picture, "coco_7")
+    assert picture.key == "coco_7" and set(rows) == {"features", "boxes", "score", "probabilities"}
+    assert np.allclose(rows["boxes"], corners) and rows["probabilities"].tolist() == np.eye(5).tolist()
 
 
 @pytest.mark.parametrize(

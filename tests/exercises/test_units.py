@@ -298,6 +298,16 @@ def test_xlnet_spans_start_at_words_unless_they_fill_up(draw):
     assert longer.sum() > 2000 and rows["word_start"][:, :-1][longer].all()
 
 
+def test_at_least_one_token_is_masked_where_coins_choose_none(draw):
+    rows = text(400, 6)
+    coins, some = (Mask(rounding=rounding)(rows, draw(400))["masked"] for rounding in ("independent", "at_least_one"))
+    counts = coins.sum(1)
+    assert (counts == 0).any() and (counts > 1).any() and (some | ~coins).all()
+    assert (some.sum(1) == np.maximum(counts, 1)).all()
+    with pytest.raises(RecipeError, match="does not use rounding: at_least_one"):
+        Mask(unit="whole_word", rounding="at_least_one")
+
+
 def test_xlm_masks_each_token_by_a_coin_and_never_the_first(draw):
     masked = Mask(rounding="independent", spare="first")(text(2500, 40), draw(2500))["masked"]
     assert not masked[:, 0].any()

@@ -33,7 +33,7 @@ def example(seed: int = 0) -> tuple[dict[str, Tensor], Tensor, Batch]:
     return {"hidden": states}, values, Batch({"values/features": values.float(), "positions/features": torch.tensor([1, 4, 7])})
 
 
-@pytest.mark.parametrize("deviation", ["squared", "smooth_l1", "kl"])
+@pytest.mark.parametrize("deviation", ["squared", "smooth_l1", "kl", "kl_mean"])
 def test_the_numbers_of_items_are_read_at_their_positions(deviation: str) -> None:
     objective = made(deviation=deviation)
     states, values, batch = example()
@@ -45,6 +45,10 @@ def test_the_numbers_of_items_are_read_at_their_positions(deviation: str) -> Non
         "kl": torch.distributions.kl_divergence(
             torch.distributions.Categorical(shares / shares.sum(1, keepdim=True)), torch.distributions.Categorical(logits=scores)
         ),
+        # UNITER's code (model/pretrain.py, forward_mrc; pretrain.py) takes the mean of this over rows and classes.
+        "kl_mean": nn.functional.kl_div(
+            scores.log_softmax(1), shares / shares.sum(1, keepdim=True), reduction="none"
+        ).mean(1),
     }[deviation]
     torch.testing.assert_close(objective(states, batch).total, expected.sum(), rtol=1e-6, atol=1e-6)
     weighed = Batch({**batch, "weights/features": torch.tensor([1.0, 0.5, 0.0])})

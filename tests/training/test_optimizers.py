@@ -34,6 +34,28 @@ def test_bert_adam_decays_by_the_rate_times_the_weight() -> None:
     assert moved(BertAdam(weight_decay=0.5), steps=1, start=2.0) == pytest.approx([3.1622 + 0.5 * 2.0], abs=1e-3)
 
 
+def test_tensor_clip_cuts_queries_keys_and_values_apart_as_the_code_of_bert_adam_does() -> None:
+    """pytorch-pretrained-BERT calls torch's `clip_grad_norm_` with each tensor alone, and has a tensor for each of the three."""
+    gradients = torch.tensor([[[3.0, 4.0]], [[0.3, 0.4]], [[-30.0, 0.0]]], dtype=torch.float64)
+
+    def trained(spec: OptimizerSpec, tensors: dict[str, torch.Tensor], cut: float | None) -> torch.Tensor:
+        parameters = {name: nn.Parameter(torch.zeros_like(gradient)) for name, gradient in tensors.items()}
+        optimizer = spec.build(parameters.items())
+        optimizer.param_groups[0]["lr"] = 1.0
+        for scale in (1.0, 0.01):  # the second gradients are short, so that moments show how the first were cut
+            for name, parameter in parameters.items():
+                parameter.grad = tensors[name] * scale
+                if cut is not None:
+                    nn.utils.clip_grad_norm_(parameter, cut)
+            optimizer.step()
+        return torch.cat([parameter.detach() for parameter in parameters.values()])
+
+    stack = trained(BertAdam(weight_decay=0.0, tensor_clip=1.0), {"attention.projections.weight": gradients.flatten(0, 1)}, None)
+    three = trained(BertAdam(weight_decay=0.0), {name: gradients[i] for i, name in enumerate("qkv")}, 1.0)
+    torch.testing.assert_close(stack, three, rtol=1e-12, atol=0)
+    assert not torch.allclose(stack, trained(BertAdam(weight_decay=0.0), {"qkv": gradients.flatten(0, 1)}, 1.0))
+
+
 def test_adamw_moves_by_the_rate_under_a_constant_gradient() -> None:
     assert moved(AdamW(weight_decay=0.0)) == pytest.approx([1.0] * 5, abs=1e-6)
 

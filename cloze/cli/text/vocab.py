@@ -171,39 +171,55 @@ def visual(
     tokenizer: Annotated[
         Path | None, typer.Option(help="A folder with a tokenizer, such as a checkpoint, to which the words are added.")
     ] = None,
+    init: Annotated[
+        Path | None, typer.Option(help="A checkpoint to write with the words: their embeddings are the centroids.")
+    ] = None,
     name: Annotated[str, typer.Option("--set", help="The name of the set of items; words are [NAME/0], [NAME/1], …")] = "frames",
     branches: Annotated[int, typer.Option(min=2, help="Children of each node of the k-means tree.")] = 12,
     levels: Annotated[int, typer.Option(min=1, help="Levels of the tree, which makes branches ** levels words.")] = 4,
     sample: Annotated[int, typer.Option(min=1, help="Fit the tree to at most this many vectors.")] = 1_000_000,
     seed: Annotated[int, typer.Option(help="Seed of the sample and of the initial centroids.")] = 0,
 ) -> None:
-    """Cluster the vectors of frames into visual words by hierarchical k-means (VideoBERT); --tokenizer adds them to a vocabulary.
+    """Cluster the vectors of frames into visual words by hierarchical k-means (VideoBERT); --init adds them to a checkpoint.
 
-    Example: cloze vocab visual CLIPS.npz --tokenizer BERT --out WORDS; cloze vocab assign WORDS CLIPS.npz --out words.npz
+    Example: cloze vocab visual CLIPS.npz --init BERT --out WORDS; cloze vocab assign WORDS CLIPS.npz --out words.npz
     """
     from cloze.atomic import require_new, whole_folder
+    from cloze.checkpoint.visual_rows import add_visual_words, require_width
     from cloze.corpus.items import read_pictures
     from cloze.corpus.items.visual_words import VISUAL_WORDS, VisualWords, sampled
     from cloze.errors import UserError, counted
+    from cloze.interop import import_folder
     from cloze.text import Tokenizer
     from cloze.text.visual import with_visual_words
 
     if not name.isidentifier():
         raise UserError(f"--set {name}: expected a name of letters, digits and underscores, such as frames.")
+    if tokenizer is not None and init is not None:
+        raise UserError("--tokenizer and --init: the tokenizer is that of the checkpoint. Leave out --tokenizer.")
     require_new(out)
     extended_tokenizer = None if tokenizer is None else with_visual_words(Tokenizer.load(tokenizer), name, branches**levels)
+    imported = None if init is None else import_folder(init)
     vectors = sampled(read_pictures(items).pictures, sample, seed)
+    if init is not None and imported is not None:
+        require_width(init, imported, vectors.shape[1])
     words = VisualWords.fit(vectors, branches=branches, levels=levels, seed=seed)
-    with whole_folder(out, new=True) as stage:
-        words.save(stage / VISUAL_WORDS)
-        if extended_tokenizer is not None:
-            extended_tokenizer.save(stage, length=512, frame_single="{A}", frame_pair="{A} {B}")
+    if init is not None and imported is not None:
+        for remark in add_visual_words(init, imported, words, name, out):
+            typer.echo(remark)
+    else:
+        with whole_folder(out, new=True) as stage:
+            words.save(stage / VISUAL_WORDS)
+            if extended_tokenizer is not None:
+                extended_tokenizer.save(stage, length=512, frame_single="{A}", frame_pair="{A} {B}")
     used = int((words.sizes[-1] > 0).sum())
     typer.echo(
         f"{out}: {counted(words.size, 'visual word')} of {counted(words.levels, 'level')}, made from "
         f"{counted(len(vectors), 'vector')}, of which {used:,} have vectors"
     )
-    if extended_tokenizer is not None:
+    if init is not None:
+        typer.echo(f"{out}: {init} with these words, whose embeddings are the centroids")
+    elif extended_tokenizer is not None:
         typer.echo(f"{out}: a tokenizer with {extended_tokenizer.size:,} ids")
 
 

@@ -176,7 +176,7 @@ def checked(picture: Picture, where: str) -> dict[str, NDArray[Any]]:
 
 def boxes(array: NDArray[Any], size: tuple[float, float] | None, where: str) -> NDArray[np.float32]:
     """Boxes (R, 4) as x1 y1 x2 y2, shares of the picture's width and height; pixels are divided by its size."""
-    if array.shape[1:] not in ((4,), (5,), (7,)):
+    if array.shape[1:] not in ((4,), (5,), (6,), (7,)):  # UNITER's files have width and height as the fifth and sixth
         raise CorpusError(f"{where}: boxes have the shape {array.shape}; expected (items, 4): x1, y1, x2, y2.")
     shares: NDArray[np.float32] = array[:, :4].astype(np.float32)
     if size is not None and shares.size and float(shares.max()) > 1 + _EDGE:

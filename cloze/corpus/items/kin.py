@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from numpy.typing import NDArray
 
+from cloze.errors import CorpusError, counted
 from cloze.rng import Draw
+
+if TYPE_CHECKING:
+    from cloze.corpus.items.item_store import StoredItems
 
 Int64 = NDArray[np.int64]
 
@@ -27,7 +33,7 @@ class Kin:
         self.place = rank - self.first
 
     def sibling(self, records: Int64, draw: Draw) -> Int64:
-        """Another record of the same picture, or the record itself if there is none."""
+        """Another record of the same picture; see `require_siblings`."""
         first, size = self.first[records], self.stop[records] - self.first[records]
         step = 1 + draw.integers("records/sibling", np.maximum(size - 1, 1))
         return self.order[first + (self.place[records] + step) % size]
@@ -44,3 +50,16 @@ class Kin:
         after = self.order[np.minimum(stop, len(self.order) - 1)]
         here, next_picture = self.pictures[records], self.pictures[after]
         return np.where((next_picture == here + 1) & (self.groups[here] == self.groups[next_picture]), after, -1)
+
+
+def require_siblings(items: StoredItems) -> None:
+    """Raise a `CorpusError` if a picture has one record alone."""
+    counts = np.bincount(items.pictures[items.pictures >= 0], minlength=len(items.keys))
+    alone = np.flatnonzero(counts == 1)
+    if len(alone):
+        raise CorpusError(
+            f"{items.folder}: {len(alone)} of {counted(len(counts), 'picture')} have one caption, such as "
+            f"{items.keys[alone[0]]!r}; the recipe pairs two captions of a picture, and its own in place of the second one would "
+            "show every hidden word.\n"
+            "  Leave these pictures out of the captions, or take a recipe that reads one caption, such as visualbert-one-caption."
+        )

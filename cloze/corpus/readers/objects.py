@@ -1,5 +1,5 @@
-"""Rows of labelled text as objects with named fields: JSON lines, the captions of COCO and of films, Parquet, Arrow, and folders
-that `datasets` wrote."""
+"""Rows of labelled text as objects with named fields: JSON lines, the captions of COCO, LXMERT and of films, Parquet, Arrow, and
+folders that `datasets` wrote."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-from cloze.corpus.readers.coco import captions_of, is_coco
+from cloze.corpus.readers.captions import captions_of, is_coco, is_lxmert, sentences_of
 from cloze.corpus.readers.columnar import columnar_rows, columns_of, is_columnar
 from cloze.corpus.readers.films import film_captions, films_of_pickle, is_films, is_pickle
 from cloze.corpus.readers.text_files import is_json_lines, json_lines
@@ -44,15 +44,21 @@ def fields_of(path: Path | str, *, format: str | None = None) -> tuple[str, ...]
 
 
 def _json_objects(path: Path | str, fault: Fault | None) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The objects of JSON lines; one that holds the captions of COCO or of films is the rows of these, as is a pickle."""
+    """The objects of JSON lines; one that holds the captions of COCO or of films, or the sentences of LXMERT, is the rows of
+    these, as is a pickle."""
     if is_pickle(path):
         yield from film_captions(path, films_of_pickle(path))
         return
+    sentence_count = 0
     for line, record in json_lines(path, fault):
         if is_coco(record):
             yield from captions_of(path, record)
         elif is_films(record):
             yield from film_captions(path, record)
+        elif is_lxmert(record):
+            for row in sentences_of(path, line, record):
+                sentence_count += 1
+                yield sentence_count, row
         else:
             yield line, record
 

@@ -185,7 +185,7 @@ def _spread_objects(path: Path | str, read: Sequence[Line], fault: Fault | None)
         row = min(bisect_right(begins, at), len(read)) - 1
         return read[row].number, at - begins[row] + 1
 
-    at, inside = 0, False
+    at, inside, number = 0, False, 0
     while (at := _beyond(text, at, " \t\r\n," if inside else " \t\r\n")) < len(text):
         if text[at] == ("]" if inside else "["):
             at, inside = at + 1, not inside
@@ -196,7 +196,8 @@ def _spread_objects(path: Path | str, read: Sequence[Line], fault: Fault | None)
             row, column = place(error.pos)
             raise TaskError(f"{path}:{row}: not JSON: {error.msg} at column {column}.") from None
         if isinstance(value, dict):
-            yield place(at)[0], value
+            number = max(place(at)[0], number + 1)  # each has its own, also where several are on a line
+            yield number, value
         else:
             unusable(path, place(at)[0], f"expected a JSON object, got {type(value).__name__}.", fault=fault)
         at = end

@@ -15,7 +15,7 @@ from cloze.bounds import Count, Natural, NonNegative
 from cloze.corpus.items.film_clips import DrawnClips, FilmClips
 from cloze.corpus.items.item_store import item_fields
 from cloze.corpus.items.item_writer import ItemFiles
-from cloze.corpus.items.kin import Kin
+from cloze.corpus.items.kin import Kin, require_siblings
 from cloze.corpus.items.links import LINKED
 from cloze.corpus.readers.files import require_paths
 from cloze.corpus.readers.labelled import Format, Quoting
@@ -23,7 +23,7 @@ from cloze.corpus.records.answer import Answer, Columns
 from cloze.corpus.records.build_records import batches, build_records
 from cloze.corpus.records.record_store import RecordStore
 from cloze.corpus.records.windows import RecordCuts, TextParts, cut, windows
-from cloze.corpus.sources.bound import BoundSource, Companion
+from cloze.corpus.sources.bound import BoundSource, Companion, fields_in
 from cloze.corpus.sources.gather import Arrays
 from cloze.corpus.sources.plan import Int64, RowPlan
 from cloze.corpus.stores.source import Address, Source
@@ -75,10 +75,10 @@ class Records(Source):
     clips: an epoch is a pass over films, of each of which it has this many neighbouring clips, drawn at random, in place of all;
       the rows of a film then stand together, in random order of films.
 
-    Records with items have two companions: `sibling`, the text of another record of the same picture (the record's own if there
-    is none), and `distractor`, the text and the items of a record of another picture. Where the keys of pictures have a slash,
-    such as `cooking/03`, the text before the last slash names a film, and the companion `next` is the text and the items of its
-    next picture, in the order of the file; it is empty at the end of the film.
+    Records with items have two companions: `sibling`, the text of another record of the same picture, which every picture must
+    have if an edit reads it, and `distractor`, the text and the items of a record of another picture. Where the keys of pictures
+    have a slash, such as `cooking/03`, the text before the last slash names a film, and the companion `next` is the text and the
+    items of its next picture, in the order of the file; it is empty at the end of the film.
     """
 
     builds_store = True
@@ -203,6 +203,12 @@ class BoundRecords(BoundSource[RowPlan[RecordCuts]]):
     def _kin(self) -> Kin:
         assert self.store.items is not None
         return Kin(self.store.items.pictures[self.records], self.store.items.groups)
+
+    def require(self, want: frozenset[str]) -> None:
+        """Siblings are other texts: a copy of the row's own would show every hidden word."""
+        if self.source.items and fields_in("sibling", want):
+            assert self.store.items is not None
+            require_siblings(self.store.items)
 
     @property
     def tokens(self) -> int:

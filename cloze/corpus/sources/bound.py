@@ -80,6 +80,9 @@ class BoundSource(Rebinds, ABC, Generic[AnyPlan]):
         fields: frozenset[str] = self.source.gives | layers
         return fields - (set() if self.store.languages else {"language"})
 
+    def require(self, want: frozenset[str]) -> None:
+        """Raise a `CorpusError` where the store lacks what some of these fields need."""
+
     @property
     @abstractmethod
     def tokens(self) -> int:

@@ -49,14 +49,14 @@ class MismatchItems(Edit):
         if any(f"items/{name}/masked" in rows for name in self.sets):
             raise RecipeError("mismatch_items: cannot exchange items that mask_items has hidden; put mismatch_items before it.")
         changed: NDArray[np.bool_] = draw.uniform("mismatch_items") < self.rate
-        names = [name for name in rows if "." not in name and _set_of(name) in self.sets]
+        names = [name for name in rows if "." not in name and set_of(name) in self.sets]
         wrong_names = [f"{self.wrong}.{name}" for name in names]
         items = {name: chosen(changed, rows[wrong], rows[name]) for name, wrong in zip(names, wrong_names, strict=True)}
         arrays = {f"targets/{self.set}": (~changed).astype(np.int32), "mismatched": changed}
         return rows.having_all(items | arrays)
 
 
-def _set_of(name: str) -> str | None:
+def set_of(name: str) -> str | None:
     """The set of items that a field belongs to."""
     _, field, chosen = fields.split(name)
     return chosen.partition("/")[0] if field in ("items", "item_vectors", "item_length") else None

@@ -45,7 +45,7 @@ class Mask(Edit):
 
     `rounding`: to the `nearest` number, at least one; `up` (SpanBERT, BART); `down`, possibly to none (MASS); `stochastic`,
     ⌊rate·n + u⌋ (RoBERTa, fairseq); `independent`, one draw for every unit (XLM, ERNIE), whose odds the edit `favour` may
-    change. `most` caps the number.
+    change; `at_least_one`, the same, but a token of a row in which the coins choose none (UNITER). `most` caps the number.
 
     `spare` names what is never masked: `special` tokens, the `first` token (XLM), or `none` (fairseq); or a list of `special`
     and annotation layers, whose units are not masked (WKLM: mentions). `frequent` restricts
@@ -60,7 +60,7 @@ class Mask(Edit):
     rate: Share = 0.15
     of: Literal["ordinary", "all", "words"] = "ordinary"
     most: Count | None = None
-    rounding: Literal["nearest", "up", "down", "stochastic", "independent"] = "nearest"
+    rounding: Literal["nearest", "up", "down", "stochastic", "independent", "at_least_one"] = "nearest"
     spare: Literal["special", "first", "none"] | list[str] = "special"
     lengths: LengthLaw | None = None
     words: bool = True
@@ -103,6 +103,7 @@ class Mask(Edit):
             "start": (bool(self.start), self.unit == "fragment"),
             "power": (bool(self.power), self.unit == "token"), "of: words": (self.of == "words", self.unit == "whole_word"),
             "rounding: independent": (self.rounding == "independent", self._unit.independent),
+            "rounding: at_least_one": (self.rounding == "at_least_one", self.unit == "token"),
         }
         for name, (is_set, used) in users.items():
             if is_set and not used:
@@ -137,7 +138,7 @@ class Mask(Edit):
         shape = rows["tokens"].shape
         if not shape[1]:  # a block without tokens has nothing to mask, whatever the unit
             return rows.having_all({name: np.zeros(shape, bool if name == "masked" else np.int32) for name in self.gives})
-        if "favour" in rows and self.rounding != "independent":
+        if "favour" in rows and self.rounding not in ("independent", "at_least_one"):
             raise RecipeError("mask: some words are favoured, which needs a coin for every word: write rounding: independent.")
         # `free` (B, L) may be masked. By row (B,): `available`, how many tokens (or words) these are; `base`, the
         # number that the rate refers to; `number`, how many to mask.

@@ -9,18 +9,22 @@ from numpy.typing import NDArray
 
 from cloze.errors import RecipeError
 from cloze.exercises.units.unit_request import Bools, UnitRequest, exactly
+from cloze.rows import count_true
 
 
 def choose(request: UnitRequest) -> dict[str, NDArray[Any]]:
-    """Exactly `number` tokens; with `rounding: independent` a coin for every token; with `power` without replacement
-    in proportion to count^−power (XLM, Conneau & Lample, 2019, `sample_alpha`).
+    """Exactly `number` tokens; with `rounding: independent` a coin for every token, with `at_least_one` at least one; with
+    `power` without replacement in proportion to count^−power (XLM, Conneau & Lample, 2019, `sample_alpha`).
 
     Differs: XLM draws that number from the whole batch; here each row has its own.
     """
     mask, free = request.mask, request.free
     bits = request.draw.bits("mask", free.shape[1])
-    if mask.rounding == "independent":
-        return {"masked": free & (bits < request.rates * 2.0**32)}
+    if mask.rounding in ("independent", "at_least_one"):
+        chosen: Bools = free & (bits < request.rates * 2.0**32)
+        if mask.rounding == "at_least_one":  # the one with the smallest coin
+            chosen |= exactly(np.minimum(1, count_true(free)), free, bits)
+        return {"masked": chosen}
     if mask.power:
         return {"masked": _by_weight(request, _weights(request))}
     return {"masked": exactly(request.number, free, bits)}

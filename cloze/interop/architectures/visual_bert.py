@@ -1,7 +1,9 @@
 """VisualBERT ↔ transformers' `VisualBert*`.
 
 Source: VisualBERT (Li et al., 2019), uclanlp/visualbert. In transformers 1 stands for a caption that does not belong to the
-picture, in the recipe for one that does: the two outputs of that head are exchanged on the way.
+picture, in the recipe for one that does: the two outputs of that head are exchanged on the way. transformers reads regions with
+row 1 of their table of segments unless `visual_token_type_ids` says otherwise, the authors' code and cloze with row 0: these rows
+are exchanged, too, so that both compute the same from one folder.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from cloze.interop import encoder
@@ -20,13 +23,13 @@ from cloze.interop.model import PortableHead
 
 
 class Exchanged(Move):
-    """The rows of two classes in the other order."""
+    """The first two rows in the other order."""
 
     def there(self, ours: Tensor, facts: TableSizes, parts: int) -> tuple[Tensor, ...]:
-        return (ours.flip(0),)
+        return (torch.cat([ours[:2].flip(0), ours[2:]]),)
 
     def back(self, tensors: tuple[Tensor, ...], facts: TableSizes) -> Tensor:
-        return tensors[0].flip(0)
+        return self.there(tensors[0], facts, 1)[0]
 
 
 def settings(*, layers: str, longest: str = "max_position_embeddings") -> tuple[Setting, ...]:
@@ -81,7 +84,7 @@ VISUAL_BERT = add(Architecture(
         *encoder.body(), encoder.SEGMENTS,
         MappingLine("items.features.*", f"{_VISUAL}projection.*", "D F"),
         MappingLine("items.positions.weight", f"{_VISUAL}position_embeddings.weight", "P D"),
-        MappingLine("items.segments.weight", f"{_VISUAL}token_type_embeddings.weight", "S D"),
+        MappingLine("items.segments.weight", f"{_VISUAL}token_type_embeddings.weight", "S D", Exchanged()),
     ),
     sizes=sizes,
     heads=(MASKED_LM, MATCHED),

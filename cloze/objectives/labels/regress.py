@@ -20,7 +20,7 @@ from cloze.objectives.summary import Read, SummaryValues, summary_head
 from cloze.objectives.transforms import Transform
 from cloze.registry import Given, register
 
-Deviation = Literal["squared", "smooth_l1", "kl"]
+Deviation = Literal["squared", "smooth_l1", "kl", "kl_mean"]
 
 
 def _divergence(scores: Tensor, values: Tensor) -> Tensor:
@@ -35,14 +35,16 @@ _LOSSES: Mapping[Deviation, Callable[[Tensor, Tensor], Tensor]] = MappingProxyTy
     "squared": lambda scores, values: (scores - values).square().mean(-1),
     "smooth_l1": lambda scores, values: F.smooth_l1_loss(scores, values, reduction="none").mean(-1),
     "kl": _divergence,
+    "kl_mean": lambda scores, values: _divergence(scores, values) / scores.shape[-1],
 })
 
 
 class Regress(SummaryValues):
     """Sum of the deviations of scores from `values/<set>` (M, C): squared or smooth absolute errors, averaged over the numbers of
-    a row, or the Kullback-Leibler divergence of the softmax of the scores from the values as shares of their sum.
+    a row, or the Kullback-Leibler divergence of the softmax of the scores from the values as shares of their sum, with `kl_mean`
+    divided by the count of the numbers.
 
-    Metric `distance`: the absolute error, of shares with `kl`."""
+    Metric `distance`: the absolute error, of shares with both divergences."""
 
     def __init__(self, head: nn.Module, *, set: str, reading: Read = "summary", deviation: Deviation = "squared") -> None:
         super().__init__(head, set=set, reading=reading)
@@ -53,7 +55,7 @@ class Regress(SummaryValues):
         scores = at_least_float32(scores)
         values = self.target_values(batch).to(scores.dtype)
         predictions = scores.detach()
-        if self.deviation == "kl":
+        if self.deviation.startswith("kl"):
             predictions = predictions.softmax(-1)
         distance = (predictions - values).abs().mean(-1)
         return Loss(
@@ -82,7 +84,7 @@ def regress(
     at each position of the set, such as the features of hidden regions (`read: item_hidden`).
 
     `deviation` is the loss: squared errors, `smooth_l1` (LXMERT), or `kl`, where the softmax of the scores is compared with the
-    numbers as shares of their sum, such as a detector's classes (ViLBERT, UNITER).
+    numbers as shares of their sum, such as a detector's classes (ViLBERT); `kl_mean` is the mean over these numbers (UNITER).
     `reading: mean` reads the mean of a text's tokens, `concat` the last token, the maximum and the mean. Before the linear map
     come a pooler as in `relation_prediction` (`pool`) or a `transform` as in `classify`.
     The bias of the output starts at `mean`, the mean of the labels. `tied_map` names a map of the network that reads such

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -92,9 +92,12 @@ class BertAdam(Moments):
     """The Adam of BERT's code (google-research/bert `optimization.py`): no bias correction, decay times the rate.
 
     u = m / (√v + ε) + decay · θ; θ ← θ − rate · u. Without correction the first steps are about three times larger.
+    `tensor_clip` cuts the gradient of each tensor to this norm, as BertAdam of pytorch-pretrained-BERT (`optimization.py`,
+    max_grad_norm) does in place of a cut of all gradients together; queries, keys and values, stacked here, are three tensors.
     """
 
     epsilon: Positive = 1e-6
+    tensor_clip: Positive | None = None
 
     def build(self, parameters: Named) -> torch.optim.Optimizer:
         """AdamW's fused kernel with its step counter where both bias corrections are exactly 1: the same arithmetic.
@@ -102,8 +105,11 @@ class BertAdam(Moments):
         The counter t (), float32, begins at 2^24. There 1 - βᵗ is 1, and t + 1 rounds to t, so it stays. The
         moments have the shapes of their parameters and begin at 0, as torch would make them.
         """
+        pairs = list(parameters)
         spec = AdamW(betas=self.betas, epsilon=self.epsilon, weight_decay=self.weight_decay, decay=self.decay)
-        optimizer = spec.build(parameters)
+        optimizer = spec.build(pairs)
+        if self.tensor_clip is not None:
+            optimizer.register_step_pre_hook(_TensorClip(self.tensor_clip, [(p, stacked(name)) for name, p in pairs]))
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 optimizer.state[parameter] = {
@@ -112,6 +118,21 @@ class BertAdam(Moments):
                     "exp_avg_sq": torch.zeros_like(parameter, memory_format=torch.preserve_format),
                 }
         return optimizer
+
+
+@dataclass(frozen=True)
+class _TensorClip:
+    """Cuts the gradient of each tensor before a step; `parameters` are stacks of so many tensors."""
+
+    longest: float
+    parameters: Sequence[tuple[nn.Parameter, int]]
+
+    @torch.no_grad()
+    def __call__(self, *_: Any) -> None:
+        for parameter, count in self.parameters:
+            if (gradient := parameter.grad) is not None:
+                factors = (self.longest / (_norms(gradient, count) + 1e-6)).clamp(max=1.0)
+                gradient.mul_(factors[0] if count == 1 else _in_rows(factors, gradient))
 
 
 @register("optimizer", "gpt_adam")
@@ -226,8 +247,13 @@ class _LambOptimizer(TensorwiseOptimizer):
             ratio = ratio.clamp(max=self.spec.largest_ratio)
         if count == 1:
             return ratio[0]  # ()
-        rows = ratio.repeat_interleave(len(parameter) // count)  # (count,) to (rows of the parameter,)
-        return spread(rows.view(-1, *[1] * (parameter.dim() - 1)), parameter)
+        return _in_rows(ratio, parameter)
+
+
+def _in_rows(numbers: Tensor, stack: Tensor) -> Tensor:
+    """One number (count,) for each tensor of a stack as a column with one for each row of it."""
+    rows = numbers.repeat_interleave(len(stack) // len(numbers))
+    return spread(rows.view(-1, *[1] * (stack.dim() - 1)), stack)
 
 
 def _norms(tensor: Tensor, count: int) -> Tensor:

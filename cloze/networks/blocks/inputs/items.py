@@ -232,7 +232,7 @@ class ItemsWithTables(ItemEmbeddings):
         if rows is None:
             return ItemInputs(vectors)
         x = self.features(rows.features.to(self.features.weight.dtype))
-        x = x + self.positions.weight[0] + self.segments.weight[1]
+        x = x + self.positions.weight[0] + self.segments.weight[0]
         if rows.links is not None:
             x = x + self._aligned(embeddings, rows.links, tokens, rows).view_as(x)
         assert embeddings.norm is not None  # the network's is `post`, with one
@@ -270,7 +270,7 @@ class ElementItems(ItemEmbeddings):
         nn.init.zeros_(self.hidden_features.weight)
 
     def appended(self, items: int, rows: int) -> int:
-        return items + rows  # and the vector for the end
+        return items + 2 * rows  # and the whole picture, and the vector for the end
 
     def join(
         self, embeddings: Embeddings, tokens: Tensor, vectors: Tensor | None, block: Tensor | None, rows: ItemRows | None
@@ -289,14 +289,15 @@ class ElementItems(ItemEmbeddings):
         )
         has_items = rows.real.any(1)[:, None, None]
         words = words + self.text_norm(torch.where(has_items, visual[:, :1], none))
-        kind_vectors = torch.where(rows.hidden[..., None], self.hidden.weight, self.item.weight)
-        x = torch.cat([kind_vectors + self.item_norm(visual[:, 1:]), self.end.weight.expand(len(words), 1, -1)], 1)
+        hidden = torch.cat([rows.hidden, torch.zeros_like(rows.hidden[:, :1])], 1)  # the whole picture, behind the items, is not
+        kind_vectors = torch.where(hidden[..., None], self.hidden.weight, self.item.weight)
+        x = torch.cat([kind_vectors + self.item_norm(visual.roll(-1, 1)), self.end.weight.expand(len(words), 1, -1)], 1)
         length = torch.full_like(tokens[:, 0], tokens.shape[1]) if block is None else (block > 0).sum(1)
-        places = length[:, None].repeat(1, rows.count + 1)
+        places = length[:, None].repeat(1, rows.count + 2)
         places[:, -1] += 1
         assert isinstance(embeddings.positions, nn.Embedding) and embeddings.norm is not None
         x = x + embeddings.positions(places) + embeddings.segments.weight[-1]
-        real = torch.cat([rows.real, rows.real.any(1)[:, None]], 1)
+        real = torch.cat([rows.real, rows.real.any(1)[:, None].expand(-1, 2)], 1)
         return ItemInputs(words, None, self.dropout(embeddings.norm(x)), real)
 
     def _mapped(self, features: Tensor, corners: Tensor) -> Tensor:

@@ -1,4 +1,8 @@
-"""The captions of COCO: one object with the lists `images` and `annotations` → a row for each picture that has captions."""
+"""Texts about pictures as others publish them → rows.
+
+COCO's captions are one object with the lists `images` and `annotations`, LXMERT's captions and questions an object for each
+picture.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +12,11 @@ from typing import Any
 
 from cloze.errors import TaskError
 
+_SENTENCES, _ANSWERS = "sentf", "labelf"
+
 
 def is_coco(record: Mapping[str, Any]) -> bool:
-    """Whether an object of JSON is such a file: no row has both lists."""
+    """Whether an object of JSON holds the captions of COCO: no row has both lists."""
     return isinstance(record.get("images"), list) and isinstance(record.get("annotations"), list)
 
 
@@ -41,3 +47,29 @@ def captions_of(path: Path | str, content: Mapping[str, Any]) -> Iterator[tuple[
     rows = (image for image in names if image in captions)
     for number, image in enumerate(rows, 1):
         yield number, {"image": names[image], "image_id": image, "caption": captions[image]}
+
+
+def is_lxmert(record: Mapping[str, Any]) -> bool:
+    """Whether an object of JSON is a picture of LXMERT."""
+    return "img_id" in record and isinstance(record.get(_SENTENCES), dict)
+
+
+def sentences_of(path: Path | str, line: int, record: Mapping[str, Any]) -> Iterator[dict[str, str]]:
+    """The rows of a picture, for all kinds of its sentences in their order: `image`, `text`, and `label`, the answer with the
+    highest score, empty for a caption and for a question without answers (Tan and Bansal, LXMERT, 2019; airsplay/lxmert,
+    `src/pretrain/lxmert_data.py`).
+
+    Raises `TaskError` where sentences or answers have another form.
+    """
+    answers_by_kind = record.get(_ANSWERS)
+    for kind, sentences in record[_SENTENCES].items():
+        answers = answers_by_kind.get(kind) if isinstance(answers_by_kind, dict) else None
+        answers = [{}] * len(sentences) if answers is None else answers
+        if not isinstance(sentences, list) or not isinstance(answers, list) or len(answers) != len(sentences):
+            raise TaskError(
+                f"{path}:{line}: {kind!r} of {record['img_id']}: expected a list of sentences in {_SENTENCES}, and as many "
+                f"objects of answers with their scores in {_ANSWERS}, as in LXMERT's mscoco_train.json."
+            )
+        for sentence, scores in zip(sentences, answers, strict=True):
+            label = max(scores, key=scores.get) if scores else ""
+            yield {"image": str(record["img_id"]), "text": str(sentence), "label": label}
