@@ -1,4 +1,4 @@
-"""What can be read from each layer: labels of words, senses of words, relations between words, and the distance in a tree."""
+"""What can be read from each layer about words: their labels and their senses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from cloze.corpus.readers.marked_texts import TextFields, read_marked
 from cloze.corpus.readers.tagged import read_tagged
-from cloze.corpus.readers.trees import each_tree
 from cloze.decoding.reader import Checkpoint, Reader
 from cloze.errors import UserError
 from cloze.probes.linear import Accuracies, ProbeSplit, majority, share_equal
@@ -41,25 +40,6 @@ def tagged_words(path: Path | str, column: str, *, most: int) -> Probed:
         texts.append(running)
         spans.append(places)
         examples += [(number, (n,), label, word) for n, (word, label) in enumerate(zip(words, labels, strict=True))]
-    return Probed(texts, spans, examples)
-
-
-def related_words(path: Path | str, *, most: int) -> Probed:
-    """The words of CoNLL-U with their heads, labelled by the relation; the root has no example.
-
-    Edge probing: Tenney et al., "What do you learn from context?" (2019), §2.
-    """
-    texts, spans, examples = [], [], []
-    for number, tree in enumerate(each_tree(path)):
-        if number == most:
-            break
-        running, places = joined(tree.words)
-        texts.append(running)
-        spans.append(places)
-        examples += [
-            (number, (n, head - 1), relation, tree.words[n])
-            for n, (head, relation) in enumerate(zip(tree.heads, tree.relations, strict=True)) if head
-        ]  # fmt: skip
     return Probed(texts, spans, examples)
 
 
@@ -154,8 +134,10 @@ def _centres(x: Floats, indices: Sequence[int], labels: Sequence[str]) -> tuple[
 
 @dataclass(frozen=True)
 class LayerScores:
-    """What linear probes read from the layers of one network; with senses, also their nearest neighbours."""
+    """What linear probes read from the layers of one network, and probes with `hidden` layers; with senses, also their nearest
+    neighbours."""
 
     scores: Accuracies
     senses: Senses | None = None
+    hidden: Accuracies | None = None
     remarks: Sequence[str] = ()

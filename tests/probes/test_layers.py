@@ -33,8 +33,8 @@ from cloze.probes.distance import (
 from cloze.probes.finding import Subject, as_text
 from cloze.probes.kinds.static_vectors import StaticProbe
 from cloze.probes.kinds.word_labels import LayerProbe
-from cloze.probes.layers import LayerScores, marked_spans, nearest_senses, related_words, split_of, tagged_words
-from cloze.probes.linear import ProbeSplit, control_labels, most_frequent, probe_linear
+from cloze.probes.layers import LayerScores, marked_spans, nearest_senses, split_of, tagged_words
+from cloze.probes.linear import HiddenLayers, ProbeSplit, control_labels, most_frequent, probe_linear
 from cloze.probes.static import compare, static_vectors
 from cloze.tasks.intrinsic.similarity import WordPair
 
@@ -103,6 +103,34 @@ def test_noise_predicts_no_better_than_the_most_frequent_label() -> None:
     assert found.accuracy[1] <= found.majority + 0.03 and np.isnan(found.control).all()
 
 
+@pytest.mark.parametrize(("hidden", "accuracy"), [(0, 0.5), (1, 1.0), (2, 1.0)])
+def test_a_probe_with_hidden_layers_learns_what_no_line_separates_and_is_less_selective(hidden: int, accuracy: float) -> None:
+    """Hewitt and Liang's finding (2019, §4): an MLP also learns the random labels of words that a linear map cannot learn."""
+    draw = np.random.default_rng(0)
+    words = draw.integers(0, 4, 600)
+    x = (np.array([[1, 1], [-1, -1], [1, -1], [-1, 1]])[words] + draw.normal(0, 0.05, (600, 2))).astype(np.float32)[None]
+    kinds = [f"w{word}" for word in words]
+    labels = ["A" if word < 2 else "B" for word in words]  # exclusive or
+    split = ProbeSplit(x[:, :500], x[:, 500:], labels[:500], labels[500:], kinds[:500], kinds[500:])
+    probed = probe_linear(split, seed=3, layers=HiddenLayers(hidden, width=16))
+    assert control_labels(["w0", "w1", "w2", "w3"], labels, seed=3).tolist() in ([0, 0, 1, 1], [1, 1, 0, 0])
+    if hidden:
+        assert probed.accuracy[0] == accuracy == probed.control[0]
+    else:
+        assert max(probed.accuracy[0], probed.control[0]) < 0.8
+
+
+def test_hidden_layers_are_those_of_the_authors_probes() -> None:
+    """OneWordNNLabelProbe and OneWordLinearLabelProbe of john-hewitt/control-tasks: their numbers of parameters."""
+    sizes = [sum(p.numel() for p in HiddenLayers(hidden, 7).network(5, 3).parameters()) for hidden in (0, 1, 2)]
+    assert sizes == [5 * 7 + 7 + 7 * 3 + 3, 5 * 7 + 7 + 7 * 3 + 3, 5 * 7 + 7 + 7 * 7 + 7 + 7 * 3 + 3]
+    assert [str(module) for module in HiddenLayers(2, 7, 0.4).network(5, 3)] == [
+        "Dropout(p=0.4, inplace=False)", "Linear(in_features=5, out_features=7, bias=True)", "ReLU()",
+        "Linear(in_features=7, out_features=7, bias=True)", "ReLU()", "Dropout(p=0.4, inplace=False)",
+        "Linear(in_features=7, out_features=3, bias=True)",
+    ]  # fmt: skip
+
+
 def test_control_labels_depend_on_the_word_alone_and_have_the_labels_distribution() -> None:
     kinds, labels = [f"w{n}" for n in range(3000)] * 2, ["A"] * 7 + ["B"] * 2 + ["C"]
     found = control_labels(kinds, labels, seed=1)
@@ -115,10 +143,8 @@ def test_control_labels_depend_on_the_word_alone_and_have_the_labels_distributio
 def test_words_and_relations_of_a_file_become_examples(trees: Path, checkpoint: Callable[..., Any]) -> None:
     words = tagged_words(trees, "upos", most=10)
     assert [example[2:] for example in words.examples[:3]] == [("DET", "the"), ("NOUN", "cat"), ("VERB", "sees")]
-    edges = related_words(trees, most=1)
-    assert [(one[1], one[2]) for one in edges.examples] == [((0, 1), "det"), ((1, 2), "nsubj"), ((3, 2), "obj")]
-    split, remarks = split_of(checkpoint("bert"), words, edges)
-    assert split.train.shape == (3, 10, 16) and split.test.shape == (3, 3, 32) and remarks == []
+    split, remarks = split_of(checkpoint("bert"), words, words)
+    assert split.train.shape == (3, 10, 16) and remarks == []
     _, remarks = split_of(checkpoint("bert"), words, words, length=6)
     assert remarks[0].endswith("words were left out: the network did not read them")
 
