@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cloze.corpus.readers.marked_texts import TextFields, read_marked
+from cloze.corpus.readers.sense_xml import first_senses, read_sense_xml
 from cloze.corpus.readers.tagged import read_tagged
 from cloze.decoding.reader import Checkpoint, Reader
 from cloze.errors import UserError
@@ -22,11 +24,15 @@ Vectors = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Probed:
-    """Texts, the characters (K, 2) of their words, and examples: the text, the words that are read, the label, the kind."""
+    """Texts, the characters (K, 2) of their words, and examples: the text, the words that are read, the label, the kind.
+
+    `usual`: the label of a kind that has no training example, where it is known.
+    """
 
     texts: Sequence[str]
     spans: Sequence[Places]
     examples: Sequence[tuple[int, tuple[int, ...], str, str]]
+    usual: Mapping[str, str] = MappingProxyType({})
 
 
 def tagged_words(path: Path | str, column: str, *, most: int) -> Probed:
@@ -41,6 +47,21 @@ def tagged_words(path: Path | str, column: str, *, most: int) -> Probed:
         spans.append(places)
         examples += [(number, (n,), label, word) for n, (word, label) in enumerate(zip(words, labels, strict=True))]
     return Probed(texts, spans, examples)
+
+
+def sense_words(path: Path | str, *, most: int, wordnet: str | None = None) -> Probed:
+    """The words with senses in `NAME.data.xml` (Raganato et al., 2017); the kind is the lemma with its part of speech. `wordnet`
+    is an `index.sense`, whose first senses are those of lemmas without training examples.
+
+    Differs: of several keys of a word the first is right; the framework's scorer accepts any.
+    """
+    texts, spans, examples = [], [], []
+    for number, (words, senses) in enumerate(read_sense_xml(path, most=most)):
+        running, places = joined(words)
+        texts.append(running)
+        spans.append(places)
+        examples += [(number, (sense.number,), sense.keys[0], sense.lemma) for sense in senses]
+    return Probed(texts, spans, examples, {} if wordnet is None else first_senses(wordnet))
 
 
 def marked_spans(path: Path | str, *, most: int) -> Probed:
@@ -85,7 +106,7 @@ def split_of(
     x, labels, kinds, lost = vectors_of(reader, train, length=length, size=size)
     z, other_labels, other_kinds, other_lost = vectors_of(reader, test, length=length, size=size)
     remarks = [f"{lost + other_lost:,} words were left out: the network did not read them"] if lost + other_lost else []
-    return ProbeSplit(x, z, labels, other_labels, kinds, other_kinds), remarks
+    return ProbeSplit(x, z, labels, other_labels, kinds, other_kinds, test.usual), remarks
 
 
 @dataclass(frozen=True)
@@ -100,7 +121,9 @@ def nearest_senses(split: ProbeSplit) -> Senses:
     """Senses of words by their nearest neighbours of the same word in the training part, by cosine (Peters et al., "Deep
     contextualized word representations", 2018, §5.3).
 
-    Differs: a word without training examples gets the most frequent sense of all, not the first sense of WordNet.
+    A word without training examples gets its first sense in WordNet, where the files say it.
+
+    Differs: otherwise it gets the most frequent sense of all words, which is nearly always wrong.
     """
     usual = majority(split.train_labels)
     by_kind: dict[str, list[int]] = {}
@@ -116,7 +139,7 @@ def nearest_senses(split: ProbeSplit) -> Senses:
             indexes = by_kind.get(kind)
             if indexes is None:
                 for labels in guesses:
-                    labels.append(usual)
+                    labels.append(split.usual.get(kind, usual))
                 continue
             guesses[0].append(split.train_labels[indexes[int((x[indexes] @ z[n]).argmax())]])
             names, vectors = centres[kind]

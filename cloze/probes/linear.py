@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -24,7 +25,7 @@ _BATCH, _UPDATES = 400, 50  # words; batches of an epoch, at least about
 @dataclass(frozen=True)
 class ProbeSplit:
     """Vectors (N + 1, M, D) of the examples for training and for the test, with their labels and the kinds that controls depend
-    on, such as the spelling of a word."""
+    on, such as the spelling of a word. `usual`: the label of a kind that has no training example, where it is known."""
 
     train: Vectors
     test: Vectors
@@ -32,6 +33,7 @@ class ProbeSplit:
     test_labels: Sequence[str]
     train_kinds: Sequence[str]
     test_kinds: Sequence[str]
+    usual: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,7 @@ def probe_linear(
     usual, by_kind = majority(split.train_labels), most_frequent(split.train_kinds, split.train_labels)
     return Accuracies(
         accuracies, controls or [float("nan")] * len(accuracies), share_equal([usual] * len(expected), split.test_labels),
-        share_equal([by_kind.get(kind, usual) for kind in split.test_kinds], split.test_labels),
+        share_equal([by_kind.get(kind, split.usual.get(kind, usual)) for kind in split.test_kinds], split.test_labels),
         len(names), len(truth), len(expected),
     )
 

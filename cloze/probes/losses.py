@@ -28,7 +28,7 @@ from cloze.tasks.kinds.regression import Regressor
 from cloze.tasks.kinds.text_to_text import Answerer
 from cloze.tasks.kinds.token_labelling import WordLabeller
 from cloze.tasks.result import load_tuned, task_in_folder
-from cloze.tasks.task import Learner, chosen_metric
+from cloze.tasks.task import Learner
 from cloze.tasks.words import read_words
 
 RATE = 0.15  # of the tokens of a text that are masked
@@ -130,11 +130,14 @@ class _Pair(NamedTuple):
 
 
 class TaskExamples(LossExamples):
-    """Labelled rows of a fine-tuned learner, measured by a metric of its task: the first one, or the one that `metric` names."""
+    """Labelled rows of a fine-tuned learner, measured by a metric of its task: the first one, or the one that `metric` names.
+
+    More is better of those that the task does not select a checkpoint by, such as the F1 of two classes.
+    """
 
     def __init__(self, learner: Any, examples: Any, most: int | None = None, metric: str | None = None) -> None:
-        self.measure = chosen_metric(learner.task, metric)
-        self.higher = learner.task.metrics[self.measure]
+        self.measure = metric or next(iter(learner.task.metrics))
+        self.higher = learner.task.metrics.get(self.measure, True)
         self.learner, self.network, self.rows = learner, learner.network, self._readable(learner, examples, most)
         self.lengths = [self._length(row) for row in self.rows]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 import torch
 
 from cloze.cli.main import main
-from cloze.errors import UserError
+from cloze.errors import TaskError, UserError
 from cloze.interop.vectors import Vectors
 from cloze.probes.distance import (
     PaddedSentences,
@@ -33,7 +34,7 @@ from cloze.probes.distance import (
 from cloze.probes.finding import Subject, as_text
 from cloze.probes.kinds.static_vectors import StaticProbe
 from cloze.probes.kinds.word_labels import LayerProbe
-from cloze.probes.layers import LayerScores, marked_spans, nearest_senses, split_of, tagged_words
+from cloze.probes.layers import LayerScores, marked_spans, nearest_senses, sense_words, split_of, tagged_words
 from cloze.probes.linear import HiddenLayers, ProbeSplit, control_labels, most_frequent, probe_linear
 from cloze.probes.static import compare, static_vectors
 from cloze.tasks.intrinsic.similarity import WordPair
@@ -161,6 +162,32 @@ def test_the_nearest_occurrence_of_what_was_seen_is_itself(tmp_path: Path, check
     assert nearest_senses(split).occurrence[1:] == [1.0, 1.0] and probe_linear(split, control=None).by_kind == 0.5
     unseen = ProbeSplit(split.train, split.test, split.train_labels, split.test_labels, split.train_kinds, ["other"] * 4)
     assert nearest_senses(unseen).mean == [0.5, 0.5, 0.5]
+
+
+def test_senses_are_read_from_the_files_of_the_evaluation_framework(tmp_path: Path, checkpoint: Callable[..., Any]) -> None:
+    data, gold, index = tmp_path / "dev.data.xml", tmp_path / "dev.gold.key.txt", tmp_path / "index.sense"
+    data.write_text(
+        '<?xml version="1.0"?><corpus lang="en"><text id="d0"><sentence id="d0.s0"><wf lemma="the" pos="DET">the</wf>'
+        '<instance id="d0.s0.t0" lemma="mat" pos="NOUN">mats</instance><wf lemma="in" pos="ADP">in front</wf></sentence>'
+        '<sentence id="d0.s1"><wf lemma="no" pos="DET">no</wf></sentence></text></corpus>'
+    )  # fmt: skip
+    gold.write_text("d0.s0.t0 mat%1:06:00:: mat%1:06:01::\n")
+    index.write_text("mat%1:06:00:: 03727837 1 8\nmat%1:06:01:: 03727946 2 0\nhot%3:00:01:: 01247240 1 45\n")
+    words = sense_words(data, most=5, wordnet=str(index))
+    assert words.texts == ["the mats in_front"] and words.examples == [(0, (1,), "mat%1:06:00::", "mat#NOUN")]
+    assert words.usual == {"mat#NOUN": "mat%1:06:00::", "hot#ADJ": "hot%3:00:01::"}
+    split, _ = split_of(checkpoint("bert"), words, words)
+    unseen = replace(split, train_labels=["x"], train_kinds=["other#NOUN"])
+    assert nearest_senses(unseen).occurrence == [1.0, 1.0, 1.0] and nearest_senses(replace(unseen, usual={})).mean == [0.0] * 3
+    gold.write_text("d0.s9.t0 mat%1:06:00::\n")
+    with pytest.raises(TaskError, match=r"dev\.gold\.key\.txt: no sense for 'd0\.s0\.t0'"):
+        sense_words(data, most=5)
+    data.write_text("<corpus>")
+    with pytest.raises(TaskError, match="no XML"):
+        sense_words(data, most=5)
+    gold.unlink()
+    with pytest.raises(TaskError, match=r"expected NAME\.data\.xml with the keys of its senses next to it, in NAME\.gold\.key\.txt"):
+        sense_words(data, most=5)
 
 
 def test_distances_in_a_tree_count_its_edges_and_their_spanning_tree_is_the_tree(trees: Path) -> None:

@@ -15,7 +15,7 @@ from cloze.checkpoint.build import load_checkpoint
 from cloze.cli.main import main
 from cloze.corpus.readers.questions import AnswerSpan, QuestionRecord, Questions
 from cloze.decoding.reader import Reader
-from cloze.errors import TaskError, UserError
+from cloze.errors import UserError
 from cloze.probes.finding import Subject, as_text
 from cloze.probes.gates import closed
 from cloze.probes.heads import AttentionHead, Pruning, importance, ordered, probe_heads, without
@@ -110,7 +110,7 @@ def test_the_command_measures_the_metric_of_a_task_on_one_file_and_the_importanc
     assert probed["importance"] == on_train["tuned"]["importance"]
     remarks = HeadProbe().remarks(HeadProbe(task=str(dev)).measure(load_checkpoint(folder), []))
     assert "give another text to --importance" in remarks[0]
-    with pytest.raises(TaskError, match="unknown metric 'matthew'"):
+    with pytest.raises(UserError, match="matthew cannot be measured .*: accuracy, macro_f1, matthews, f1"):
         HeadProbe(task=str(dev), metric="matthew").measure(load_checkpoint(folder), [])
     with pytest.raises(UserError, match="--metric and --bleu are for labelled text"):
         HeadProbe(text=str(dev), metric="f1").read()

@@ -23,7 +23,7 @@ from cloze.recipe.recipe import as_plain_data
 from cloze.runs.finetuning.finetune import finetune
 from cloze.runs.finetuning.task_recipe import recipe_onto
 from cloze.tasks.evaluation import evaluate, predict
-from cloze.tasks.kinds.question_answering import Extractor, JudgedQuestion, compute_metrics
+from cloze.tasks.kinds.question_answering import Extractor, JudgedQuestion, best_remark, compute_metrics
 from cloze.tasks.measures.answers import QuestionScores
 from cloze.tasks.result import load_tuned
 from cloze.tasks.task import task
@@ -158,6 +158,26 @@ def test_a_question_is_not_answered_above_the_threshold() -> None:
     assert compute_metrics(per_example, None) == pytest.approx(constant_answer)
     assert compute_metrics(per_example, 2.5)["f1"] == pytest.approx(2.5 / 3)
     assert compute_metrics(per_example, 0.0)["f1"] == pytest.approx(2 / 3)
+
+
+def test_the_best_exact_match_and_f1_have_thresholds_of_their_own() -> None:
+    draw = random.Random(5)
+    per_example = [
+        JudgedQuestion(
+            QuestionScores(float(draw.random() < 0.3), draw.random()) if n % 3 else QuestionScores(0.0, 0.0),
+            QuestionScores(float(n % 3 == 0), float(n % 3 == 0)), draw.uniform(-3, 3), n % 3 > 0,
+        )
+        for n in range(30)
+    ]  # fmt: skip
+    candidates = [compute_metrics(per_example, question.margin) for question in per_example] + [compute_metrics(per_example, -9.0)]
+    exact, f1 = (max(metrics[name] for metrics in candidates) for name in ("exact_match", "f1"))
+    remark = best_remark(per_example)
+    assert f"exact_match {exact:.4f} (margin" in remark and f"f1 {f1:.4f} (margin" in remark
+    margins = [float(part.partition(")")[0]) for part in remark.split("margin ")[1:]]
+    assert margins[0] != margins[1]
+    assert [compute_metrics(per_example, margin)[name] for margin, name in zip(margins, ("exact_match", "f1"), strict=True)] == (
+        pytest.approx([exact, f1])
+    )
 
 
 @pytest.mark.parity

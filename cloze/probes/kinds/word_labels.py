@@ -33,6 +33,7 @@ class LayerProbe(TrainTestProbe["Probed", "LayerScores"]):
         int | None, typer.Option(min=0, max=2, help="a second probe with 1 or 2 hidden layers; 0: a linear map of rank --width")
     ] = None
     width: Annotated[int, typer.Option(min=1, help="hidden units of the second probe")] = 1000
+    wordnet: Annotated[str | None, typer.Option(help="index.sense: senses of lemmas that the training file lacks")] = None
     dropout: Annotated[float, typer.Option(min=0.0, max=0.9, help="dropout of the second probe")] = 0.0
 
     @property
@@ -55,8 +56,10 @@ class LayerProbe(TrainTestProbe["Probed", "LayerScores"]):
         return f"MLP-{self.hidden}" if self.hidden else f"rank {self.width}"
 
     def read_file(self, path: str) -> Probed:
-        from cloze.probes.layers import marked_spans, tagged_words
+        from cloze.probes.layers import marked_spans, sense_words, tagged_words
 
+        if self.senses and path.endswith(".xml"):
+            return sense_words(path, most=self.limit, wordnet=self.wordnet)
         if self.senses:
             return marked_spans(path, most=self.limit)
         with spelled_by(_as_task):
