@@ -21,8 +21,8 @@ KINDS: dict[str, tuple[tuple[str, ...], str | None]] = {
     "bert": (("attention",), "own"), "gpt2": (("attention",), "next"), "unilm": (("attention",), "own"),
     "t5-small": (("encoder", "decoder", "decoder to encoder"), "next"), "transformer-xl": (("attention",), "next"),
     "xlnet-base": (("attention", "query stream"), "own"), "zen": (("attention",), "own"),
-    "character-bert": (("attention",), "own"), "electra-small": (("attention",), None), "lstm": ((), "next"),
-    "elmo": ((), None), "context2vec": ((), None), "cove": ((), None), "skip-thought": ((), None), "nnlm": ((), "next"), "mamba": ((), "next"),
+    "character-bert": (("attention",), "own"), "electra-small": (("attention",), None), "lstm": ((), "next"), "elmo": ((), None),
+    "context2vec": ((), None), "cove": ((), None), "skip-thought": ((), None), "nnlm": ((), "next"), "mamba": ((), "next"),
     "mamba-bidirectional": ((), "own"),
 }  # fmt: skip
 

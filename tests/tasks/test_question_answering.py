@@ -169,7 +169,7 @@ def test_the_best_exact_match_and_f1_have_thresholds_of_their_own() -> None:
         )
         for n in range(30)
     ]  # fmt: skip
-    candidates = [compute_metrics(per_example, question.margin) for question in per_example] + [compute_metrics(per_example, -9.0)]
+    candidates = [compute_metrics(per_example, margin) for margin in [-9.0, *(question.margin for question in per_example)]]
     exact, f1 = (max(metrics[name] for metrics in candidates) for name in ("exact_match", "f1"))
     remark = best_remark(per_example)
     assert f"exact_match {exact:.4f} (margin" in remark and f"f1 {f1:.4f} (margin" in remark
