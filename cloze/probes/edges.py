@@ -232,7 +232,7 @@ def probe_edges(
         counts, weights = _scored(parts, [part.labels for part in parts], names, layers, seed)
         f1.append(_f1(counts))
         if control:
-            controls.append(_f1(_scored(parts, _control_labels(parts, seed), names, layers, seed)[0]))
+            controls.append(_f1(_scored(parts, control_labels_of(parts, seed), names, layers, seed)[0]))
     shares = weights.tolist()
     targets = [[labels for sentence in part.labels for labels in sentence] for part in parts]
     usual = max(sorted(set(targets[0])), key=targets[0].count)
@@ -261,7 +261,7 @@ def expected_layer(scores: Sequence[float]) -> float:
     return float(np.arange(1, len(scores)) @ gains / gains.sum()) if len(gains) and gains.sum() != 0 else float("nan")
 
 
-def _control_labels(parts: Sequence[EdgeSentences], seed: int) -> list[list[list[Labels]]]:
+def control_labels_of(parts: Sequence[EdgeSentences], seed: int) -> list[list[list[Labels]]]:
     """Random labels of the kinds of all targets, distributed as those of the training targets are."""
     drawn = ["\0".join(labels) for sentence in parts[0].labels for labels in sentence]
     names = [tuple(name.split("\0")) if name else () for name in sorted(set(drawn))]

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +31,7 @@ class Probed:
     texts: Sequence[str]
     spans: Sequence[Places]
     examples: Sequence[tuple[int, tuple[int, ...], str, str]]
-    usual: Mapping[str, str] = MappingProxyType({})
+    usual: Mapping[str, str] = field(default_factory=dict)
 
 
 def tagged_words(path: Path | str, column: str, *, most: int) -> Probed:

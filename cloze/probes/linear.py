@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from types import MappingProxyType
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -33,7 +32,7 @@ class ProbeSplit:
     test_labels: Sequence[str]
     train_kinds: Sequence[str]
     test_kinds: Sequence[str]
-    usual: Mapping[str, str] = MappingProxyType({})
+    usual: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
