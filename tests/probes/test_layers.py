@@ -105,15 +105,18 @@ def test_noise_predicts_no_better_than_the_most_frequent_label() -> None:
 
 
 @pytest.mark.parametrize(("hidden", "accuracy"), [(0, 0.5), (1, 1.0), (2, 1.0)])
-def test_a_probe_with_hidden_layers_learns_what_no_line_separates_and_is_less_selective(hidden: int, accuracy: float) -> None:
+def test_a_probe_with_hidden_layers_learns_what_no_line_separates_and_is_less_selective(
+    hidden: int, accuracy: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Hewitt and Liang's finding (2019, §4): an MLP also learns the random labels of words that a linear map cannot learn."""
+    monkeypatch.setattr("cloze.probes.linear._UPDATES", 8)
     draw = np.random.default_rng(0)
     words = draw.integers(0, 4, 600)
     x = (np.array([[1, 1], [-1, -1], [1, -1], [-1, 1]])[words] + draw.normal(0, 0.05, (600, 2))).astype(np.float32)[None]
     kinds = [f"w{word}" for word in words]
     labels = ["A" if word < 2 else "B" for word in words]  # exclusive or
     split = ProbeSplit(x[:, :500], x[:, 500:], labels[:500], labels[500:], kinds[:500], kinds[500:])
-    probed = probe_linear(split, seed=3, layers=HiddenLayers(hidden, width=16))
+    probed = probe_linear(split, seed=3, layers=HiddenLayers(hidden, width=64))
     assert control_labels(["w0", "w1", "w2", "w3"], labels, seed=3).tolist() in ([0, 0, 1, 1], [1, 1, 0, 0])
     if hidden:
         assert probed.accuracy[0] == accuracy == probed.control[0]

@@ -70,11 +70,11 @@ def first_senses(path: Path | str) -> dict[str, str]:
         TaskError: A line is something else; with file and line.
     """
     first: dict[str, str] = {}
-    for number, line in lines(path):
-        sense = SENSE.fullmatch(line.strip())
+    for line in lines(path):
+        sense = SENSE.fullmatch(line.text.strip())
         if sense is None:
-            raise TaskError(f"{path}:{number}: {line[:60]!r}; expected a sense of WordNet: key, offset, number, count.")
-        key, _, rank, _ = line.split()
+            raise TaskError(f"{path}:{line.number}: {line.text[:60]!r}; expected a sense of WordNet: key, offset, number, count.")
+        key, _, rank, _ = line.text.split()
         if rank == "1":
             first[f"{sense[1]}#{PARTS[sense[2]].upper()}"] = key
     return first
