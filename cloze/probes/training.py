@@ -61,6 +61,10 @@ def converge(
 
 
 def several_passes(count: int, size: int, updates: int, generator: torch.Generator) -> list[Tensor]:
-    """The examples of an epoch in random order as batches of `size`; few examples several times, for about `updates` batches."""
-    passes = max(1, round(updates * size / count))
+    """The examples of an epoch in random order as batches of `size`; few examples several times, for about `updates` batches.
+
+    >>> len(several_passes(2, 20, 50, torch.Generator())), len(several_passes(50, 20, 50, torch.Generator()))
+    (50, 51)
+    """
+    passes = max(1, round(updates / -(-count // size)))
     return [batch for _ in range(passes) for batch in torch.randperm(count, generator=generator).split(size)]
