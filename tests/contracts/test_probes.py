@@ -36,6 +36,7 @@ PROBES = names("probe")
 #: The options that a probe needs, if it does not read --text alone.
 OPTIONS: dict[str, dict[str, Any]] = {
     "layers": {"task": "upos=t.conllu,t.conllu"}, "edges": {"task": "t.conllu,t.conllu"},
+    "attachments": {"task": "t.conllu,t.conllu", "width": 8},
     "distance": {"task": "t.conllu,t.conllu"}, "static": {"similarity": ["pairs.txt"]},
 }  # fmt: skip
 #: What a probe says of the networks that it cannot measure.

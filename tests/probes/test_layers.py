@@ -298,6 +298,7 @@ def test_a_finding_prints_the_control_beside_the_accuracy() -> None:
     (["layers", "X", "--task", "tag=t.jsonl,t.jsonl"],
      "t.jsonl:1: no field 'tag'. Known: label, text. Choose a field with --task NAME=TRAIN,TEST."),
     (["edges", "X", "--task", "a=b,c"], "expected --task TRAIN,TEST, got 'a=b,c'."),
+    (["attachments", "X"], "expected --task TRAIN,TEST, got nothing."),
     (["distance", "X", "--text", "a"], "cloze probe: distance does not use --text. Omit it. distance uses --task, --rank."),
     (["geometry", "X", "--no-control"], "geometry does not use --no-control. Omit it. geometry uses --text, --least."),
     (["heads", "X", "--text", "a", "--task", "b"], "plain text (--text) or labelled text (--task). Give one of them."),
