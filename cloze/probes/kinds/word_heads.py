@@ -52,7 +52,7 @@ class AttachmentProbe(TrainTestProbe["ProbedTrees", "HeadScores"]):
         return [layer_table(
             f"{name}: heads of words from each layer", columns,
             f"{figures.train:,} training and {figures.test:,} test sentences; without punctuation. {figures.neighbours:.3f} of "
-            f"the heads are neighbours of their word. In the control task, the head of a word is itself, the first word or the last.",
+            "the heads are neighbours of their word. In the control task, a head is the word itself, the first word or the last.",
         )]  # fmt: skip
 
     def plots(self, subjects: Sequence[Subject], results: Mapping[str, HeadScores]) -> list[Plot]:
