@@ -210,7 +210,7 @@ function neuronsView(one) {
   const table = make("table", {class: "neurons"},
     make("thead", {}, make("tr", {}, ...["", `query of “${chosen}”, head ${head + 1}`, "key", "query × key", "sum / √" + width, "share"].map(text => make("th", {}, text)))),
     make("tbody", {}, ...products.map((product, n) => make("tr", {}, make("th", {}, names[n]),
-      bar(n ? [] : query, peaks[0], "query"), bar(all[n], peaks[1], "key"), bar(product, peaks[2], "products"),
+      n ? make("td") : bar(query, peaks[0], "query"), bar(all[n], peaks[1], "key"), bar(product, peaks[2], "products"),
       make("td", {}, (product.reduce((a, b) => a + b, 0) / Math.sqrt(width)).toFixed(2)), make("td", {}, `${(100 * shares[n]).toFixed(1)} %`)))));
   return make("div", {class: "scroll"}, table);
 }
