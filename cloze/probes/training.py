@@ -9,20 +9,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
+EPOCHS = 40  # at most, of every probe
+
 
 @dataclass(frozen=True)
 class Convergence:
     """When the rate of Adam falls and when training ends. An epoch improves if its loss is lower by more than `least`.
 
     `factor`: what the rate is multiplied by after more than `patience` epochs without a lower loss. `stop`: training ends after
-    so many epochs without improvement, or after `epochs`. `clip`: the largest norm of a gradient, None for any.
+    so many epochs without improvement, or after `EPOCHS`. `clip`: the largest norm of a gradient, None for any.
     """
 
     rate: float = 1e-3
     factor: float = 0.5
     patience: int = 0
     stop: int = 5
-    epochs: int = 40
     least: float = 1e-3
     clip: float | None = None
 
@@ -38,7 +39,7 @@ def converge(
     solver = torch.optim.Adam(parameters, lr=how.rate)
     plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(solver, factor=how.factor, patience=how.patience)
     best, least, since = [parameter.detach().clone() for parameter in parameters], float("inf"), 0
-    for _ in range(how.epochs):
+    for _ in range(EPOCHS):
         for batch in batches():
             solver.zero_grad()
             with torch.enable_grad():

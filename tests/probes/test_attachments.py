@@ -46,7 +46,8 @@ def test_found_edges_are_counted_as_the_authors_reporter_counts_them() -> None:
 def test_heads_are_learned_and_the_control_belongs_to_the_words(
     checkpoint: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cloze.probes.attachments.Convergence", lambda: Convergence(rate=1e-2, epochs=2))
+    monkeypatch.setattr("cloze.probes.attachments.Convergence", lambda: Convergence(rate=1e-2))
+    monkeypatch.setattr("cloze.probes.training.EPOCHS", 2)
     trees = ProbedTrees([("the", "cat", "saw", "mice", "."), ("a", "dog", "fell")], [(2, 3, 0, 3, 3), (2, 3, 0)])
     figures = probe_attachments(checkpoint("bert"), trees, trees, HiddenLayers(1, 32))
     assert figures.accuracy[-1] == 1.0 == figures.control[-1] and len(figures.accuracy) == 3

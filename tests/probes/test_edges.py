@@ -96,7 +96,8 @@ def test_faults_of_targets_are_said_with_their_place(tmp_path: Path) -> None:
 def test_edges_are_learned_and_measured_by_binary_labels(
     checkpoint: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cloze.probes.edges._CONVERGENCE", Convergence(rate=1e-2, epochs=2))
+    monkeypatch.setattr("cloze.probes.edges._CONVERGENCE", Convergence(rate=1e-2))
+    monkeypatch.setattr("cloze.probes.training.EPOCHS", 2)
     monkeypatch.setattr("cloze.probes.edges._UPDATES", 10)
     nouns, verbs = ["cat", "dog", "mice"], ["saw", "fell"]
     words = [("the", a, verb, "the", b) for a in nouns for verb in verbs for b in nouns]
