@@ -67,6 +67,10 @@ class HeadScorer(nn.Module):
     Without hidden layers h_i L R h_j + b, of rank `layers.width`; else an MLP of both vectors side by side with ReLU.
     """
 
+    left: nn.Parameter
+    right: nn.Parameter
+    bias: nn.Parameter
+
     def __init__(self, width: int, layers: HiddenLayers) -> None:
         super().__init__()
         self.dropout = nn.Dropout(layers.dropout)

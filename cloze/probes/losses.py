@@ -247,9 +247,10 @@ class WrittenExamples(TaskExamples):
     """The texts of a fine-tuned encoder-decoder and what it is to write, with the mean loss of the tokens of each target."""
 
     def __init__(self, learner: Any, examples: Any, most: int | None = None, metric: str | None = None) -> None:
-        self.form = form_of(learner.exact)
-        if not isinstance(self.form, ByDecoder):
+        form = form_of(learner.exact)
+        if not isinstance(form, ByDecoder):
             raise UserError("this network writes without a decoder; expected an encoder-decoder.")
+        self.form = form
         super().__init__(learner, examples, most, metric)
 
     def _length(self, row: Any) -> int:

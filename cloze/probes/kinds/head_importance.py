@@ -47,7 +47,9 @@ class HeadProbe(LossProbe["HeadImportance"]):
         from cloze.probes.heads import Pruning, probe_heads
 
         families(loaded.network)  # an error for a network without heads comes before one for a checkpoint without a loss
-        measuring = {"metric": self.metric or ("bleu" if self.bleu else None), "bleu": self.bleu} if self.task else {}
+        measuring: dict[str, Any] = {}
+        if self.task is not None:
+            measuring = {"metric": self.metric or ("bleu" if self.bleu else None), "bleu": self.bleu}
         examples, by = self.examples(loaded, material, self.task, self.most, **measuring), None
         if self.importance is not None:
             task = None if self.task is None else f"{self.task.rpartition('=')[0]}={self.importance}"
