@@ -85,21 +85,21 @@ def read_edges(path: Path | str, *, most: int) -> SpanTexts:
     return SpanTexts(words, targets)
 
 
-def _sentence(place: str, row: Mapping[str, Any]) -> tuple[tuple[str, ...], list[SpanTarget]]:
+def _sentence(where: str, row: Mapping[str, Any]) -> tuple[tuple[str, ...], list[SpanTarget]]:
     """The words and the targets of a line of JSON."""
     if not isinstance(row.get("text"), str) or not isinstance(row.get("targets", []), list):
-        raise TaskError(f'{place}: expected an object with a "text" and a list of "targets".')
+        raise TaskError(f'{where}: expected an object with a "text" and a list of "targets".')
     words, targets = tuple(row["text"].split()), []
     for target in row.get("targets", []):
         spans = [target.get(name) for name in ("span1", "span2") if isinstance(target, dict) and target.get(name) is not None]
         labels = target.get("label") if spans else None
         labels = [labels] if isinstance(labels, str) else labels
         if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
-            raise TaskError(f'{place}: expected a target with "span1", perhaps "span2", and a "label" or a list, got {target!r}.')
+            raise TaskError(f'{where}: expected a target with "span1", perhaps "span2", and a "label" or a list, got {target!r}.')
         for span in spans:
             numbers = isinstance(span, list) and len(span) == 2 and all(isinstance(number, int) for number in span)
             if not numbers or not 0 <= span[0] < span[1] <= len(words):
-                raise TaskError(f"{place}: the span {span!r} is not [from, up to] in {len(words)} words.")
+                raise TaskError(f"{where}: the span {span!r} is not [from, up to] in {len(words)} words.")
         targets.append(SpanTarget(tuple((span[0], span[1]) for span in spans), tuple(labels)))
     return words, targets
 

@@ -130,12 +130,12 @@ class Pruning:
 
 
 def probe_heads(
-    examples: LossExamples, *, by: LossExamples | None = None, pruning: Pruning = Pruning(), size: int = 32, each: bool = False,
-    only: bool = False,
+    examples: LossExamples, *, by: LossExamples | None = None, pruning: Pruning = Pruning(), size: int = 32,
+    each_alone: bool = False, only_one: bool = False,
 ) -> HeadImportance:
     """The importance of heads in the examples `by` (None: `examples`), and the measure as more and more are closed.
 
-    `each` also closes every head alone, `only` all heads of a layer but one (§3.2, §3.3).
+    `each_alone` also closes every head alone, `only_one` all heads of a layer but one (§3.2, §3.3).
 
     Raises:
         UserError: The network has no attention, or has no more heads in a layer than stay.
@@ -168,13 +168,13 @@ def probe_heads(
         [curve[0], *(value(heads[:count]) for count in counts[1:-1]), curve[-1] if every else value(heads)]
         for heads in random_orders
     ])  # fmt: skip
-    full = value([], by) if each or only else 0.0
+    full = value([], by) if each_alone or only_one else 0.0
     alone, others, best = {}, {}, {}
     for kind in kinds:
         rows = [[AttentionHead(kind.argument, n, h) for h in range(kind.heads)] for n in range(kind.layers)]
-        if each:
+        if each_alone:
             alone[kind.argument] = np.array([[value([head], by) - full for head in row] for row in rows])
-        if only:
+        if only_one:
             changes = np.array([[value(set(row) - {head}, by) - full for head in row] for row in rows])
             others[kind.argument] = changes
             chosen = (changes if examples.higher else -changes).argmax(1).tolist()

@@ -77,7 +77,7 @@ def test_the_best_head_alone_is_chosen_where_the_importance_is_and_measured_wher
 ) -> None:
     loaded = checkpoint("bert", heads=4)
     curve, by = TextExamples(loaded, TEXTS[:3]), TextExamples(loaded, TEXTS[2:])
-    probed = probe_heads(curve, by=by, pruning=Pruning(parts=1, draws=1), only=True)
+    probed = probe_heads(curve, by=by, pruning=Pruning(parts=1, draws=1), only_one=True)
     np.testing.assert_array_equal(probed.importance["gates"], importance(by)["gates"])
     for layer, (best, change) in enumerate(probed.best["gates"]):
         assert best == probed.only["gates"][layer].argmin() and probed.only["gates"].shape == (2, 4)

@@ -56,7 +56,7 @@ class HeadProbe(LossProbe["HeadImportance"]):
             texts = self.sentences_of(self.importance) if task is None else []
             by = self.examples(loaded, texts, task, self.most, **measuring)
         pruning = Pruning(seed=self.seed, spared=self.spare, exact=self.exact)
-        return probe_heads(examples, by=by, pruning=pruning, size=self.batch, each=self.each, only=self.only)
+        return probe_heads(examples, by=by, pruning=pruning, size=self.batch, each_alone=self.each, only_one=self.only)
 
     def tables(self, name: str, figures: HeadImportance) -> list[Table]:
         columns = zip(figures.shares, figures.curve, figures.random, figures.deviation, strict=True)
