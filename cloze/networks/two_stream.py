@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from cloze.bounds import BelowOne, Depth, NonNegative, Positive, Width
 from cloze.networks import choices
-from cloze.networks.blocks.attention import AttentionInputs, QueryKeyValue
+from cloze.networks.blocks.attention import AttentionInputs, AttentionRecord, QueryKeyValue
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.hooks import LayerHook, count_hooks
 from cloze.networks.blocks.inputs.embeddings import Embeddings
@@ -34,12 +34,13 @@ QUERY_DROPS = ("shares", "attention", "activation", "inner")
 class QueryStream(LayerHook):
     """The query stream: its states know their position, but not the token at that position (Yang et al., 2019, §2.3).
 
-    `rows` (M, D) are its states at the selected tokens; `inputs` and `distances` are the inputs of their attention. Keys and
-    values are those of the content stream.
+    `rows` (M, D) are its states at the selected tokens; `inputs` and `distances` are the inputs of their attention, of which
+    `record` collects states. Keys and values are those of the content stream.
     """
 
     def __init__(self, rows: Tensor, inputs: AttentionInputs, distances: Distances) -> None:
         self.rows, self.inputs, self.distances = rows, inputs, distances
+        self.record: AttentionRecord | None = None
 
     def before(self, number: int, layer: Layer, x: Tensor, inputs: AttentionInputs) -> AttentionInputs:
         """Run the query stream through the layer; the layer reuses the projections of x that this computes."""
@@ -50,7 +51,8 @@ class QueryStream(LayerHook):
         query = layer.attention.project_queries(self.rows, selected)
         projected = QueryKeyValue(query, content.key, content.value, replace(content.relation, view=self.distances))
         drops = Drops(*layer.query_drops.values())
-        self.rows = layer(self.rows, replace(self.inputs, projected=projected, gates=inputs.gates), drops=drops)
+        own_inputs = replace(self.inputs, projected=projected, gates=inputs.gates, record=self.record)
+        self.rows = layer(self.rows, own_inputs, drops=drops)
         return replace(inputs, projected=content)
 
 
@@ -105,7 +107,8 @@ class TwoStream(RelativeTransformer):
         self.unknown_dropout, self.query_dropout = (Dropout(self.final_dropout.rate, clock) for _ in range(2))
         optional = {"order", "block", "reversed", "restarts", "summaries"} | ({"segments"} if relative_segments else set())
         self.takes = self.needs | optional
-        self.gives = {**reading_kinds("order"), "query": StateKind("B L D", "before"), **attention_kinds("order")}
+        self.gives = {**reading_kinds("order"), "query": StateKind("B L D", "before"), **attention_kinds("order"),
+                      **attention_kinds("before", "query_")}  # fmt: skip
         self.reset_parameters()
         name_dropouts(self, EARLIER_NAMES)
 
@@ -127,19 +130,25 @@ class TwoStream(RelativeTransformer):
     ) -> dict[str, Any]:
         """The wanted states of tokens (B, L): `hidden` and `query` (B, L, D), `summary` (E, D), the last token of each row
         unless `summaries` says otherwise, `layers` (N+1, B, L, D), and `carry`, for the rows that follow in the lanes; states of
-        attention (of the content stream), `gates` (of both streams) and `around` as in `transformer_xl`.
+        attention (of the content stream; `query_attention` and so on are of the query stream), `gates` (of both streams) and
+        `around` as in `transformer_xl`.
 
         `positions` (M,) names the flat positions where `query` is read; it is zero elsewhere. Absent: it is made everywhere.
         """
         memory = recall(carry, restarts)
         inputs, relation = self._content(tokens, segments, order, block, reversed, memory)
         x = self.embedding_dropout(self.embeddings(tokens))
-        stream = self._query(tokens, positions, relation, order, block, memory) if "query" in want else None
+        record, stream = AttentionRecord.of(want, "query_"), None
+        if "query" in want or record is not None:
+            stream = self._query(tokens, positions, relation, order, block, memory)
+            stream.record = record
         is_unread = want.isdisjoint({"hidden", "summary", "layers"})  # the last content state is not read
         passed, states = self._run(
             x, inputs, memory, want, gates, [*layer_hooks, *([] if stream is None else [stream])], unread=is_unread
         )
-        if stream is not None:
+        if record is not None:
+            states |= record.stacked("query_")
+        if stream is not None and "query" in want:
             chosen = stream.inputs.selected
             assert chosen is not None  # a query stream is made of some tokens
             states["query"] = chosen.put_back(self.query_dropout(stream.rows, chosen.positions))

@@ -5,19 +5,23 @@ May import: tasks, decoding, interop and everything below; not recipes or report
 predictions (`lens`) and neighbours by layer, `attribution.py` integrated gradients. `kinds` has the probes, which extend
 `Probe` (`probe.py`) and whose findings (`finding.py`) the terminal, the page and the JSON file show; the modules here have
 what they compute. Probes of layers read the vectors of words (`words.py`): `geometry.py`, `layers.py` with `linear.py`,
-`distance.py`, `static.py`. `heads.py` closes heads by their gates (`gates.py`) and needs a loss for every example
-(`losses.py`). To add a probe: a file in `kinds` with a dataclass that extends `Probe`, decorated `@register("probe", name)`,
-its import below, a test and a section of docs/inside.md. The command and its help follow from it.
+`distance.py`, `attachments.py`, `static.py`; `edges.py` reads spans of tokens. `training.py` trains probes until a development
+set says stop.
+`heads.py` closes heads by their gates (`gates.py`) and needs a loss for every example (`losses.py`). To add a probe: a file in
+`kinds` with a dataclass that extends `Probe`, decorated `@register("probe", name)`, its import below, a test and a section of
+docs/inside.md. The command and its help follow from it.
 Contract: tests/probes, and tests/contracts/test_look.py and test_probes.py on every kind of network.
 """
 
 from cloze.probes.kinds import (  # noqa: F401  the imports register the probes
     contextuality,
+    edge_probing,
     head_importance,
     layer_similarity,
     loss_curvature,
     static_vectors,
     tree_distance,
+    word_heads,
     word_labels,
 )
 from cloze.probes.probe import Probe

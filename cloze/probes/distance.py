@@ -25,13 +25,15 @@ from torch.nn.utils.rnn import pad_sequence
 from cloze.corpus.readers.trees import each_tree
 from cloze.decoding.reader import Checkpoint, Reader
 from cloze.errors import UserError
+from cloze.probes.training import Convergence, converge, several_passes
 from cloze.probes.words import joined, word_rows, word_states
 from cloze.tasks.measures.agreement import spearman
 
 Distances = NDArray[np.int64]
 SHORT, LONG = 5, 50  # words of the sentences whose rank correlation counts
 _BRACKETS = frozenset({"-LRB-", "-RRB-", "-LCB-", "-RCB-", "-LSB-", "-RSB-"})  # as the Penn Treebank writes them
-_BATCH, _UPDATES, _EPOCHS, _PATIENCE, _LEAST = 20, 50, 40, 5, 1e-4
+_BATCH, _UPDATES = 20, 50
+_CONVERGENCE = Convergence(factor=0.1, least=1e-4)
 
 
 @dataclass(frozen=True)
@@ -215,36 +217,17 @@ def _standardised(
 def _fit(
     sentences: Sequence[ProbedSentence], loss_of: Callable[[Tensor, PaddedSentences], Tensor], rank: int, seed: int
 ) -> Tensor:
-    """The map (D, rank) with the least loss on the last tenth of the sentences: Adam at 1e-3, a tenth of it after each epoch
-    without a lower loss, until five epochs bring no improvement, at most 40."""
+    """The map (D, rank) with the least loss on the last tenth of the sentences."""
     generator = torch.Generator().manual_seed(seed)
     every = PaddedSentences.of(sentences)
     count = len(sentences) - len(sentences) // 10
     development = every.take(torch.arange(count % len(sentences), len(sentences)))
     weight = ((torch.rand(every.vectors.shape[-1], rank, generator=generator) - 0.5) * 0.1).requires_grad_()
-    solver = torch.optim.Adam([weight], lr=1e-3)
-    plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(solver, factor=0.1, patience=0)
-    best, least, since = weight.detach().clone(), float("inf"), 0
-    for _ in range(_EPOCHS):
-        for batch in _batches(count, generator):
-            solver.zero_grad()
-            loss_of(weight, every.take(batch)).backward()
-            solver.step()
-        with torch.no_grad():
-            loss = float(loss_of(weight, development))
-        plateau.step(loss)
-        since = 0 if loss < least - _LEAST else since + 1
-        if since == 0:
-            best, least = weight.detach().clone(), loss
-        if since == _PATIENCE:
-            break
-    return best
-
-
-def _batches(count: int, generator: torch.Generator) -> list[Tensor]:
-    """The sentences of an epoch in random order; those of a small treebank several times, for about `_UPDATES` batches."""
-    passes = max(1, round(_UPDATES * _BATCH / count))
-    return [batch for _ in range(passes) for batch in torch.randperm(count, generator=generator).split(_BATCH)]
+    converge(
+        [weight], lambda: several_passes(count, _BATCH, _UPDATES, generator), lambda batch: loss_of(weight, every.take(batch)),
+        lambda: float(loss_of(weight, development)), _CONVERGENCE,
+    )
+    return weight.detach()
 
 
 def squared_distances(y: Tensor) -> Tensor:

@@ -60,16 +60,25 @@ def closed(network: Any, gates: Mapping[str, Tensor]) -> Iterator[None]:
 
 
 @contextmanager
-def each_gate(network: Any, kinds: Sequence[Family]) -> Iterator[list[dict[str, Tensor]]]:
-    """Every call of the network in this context gets gates of ones (N, B, H), which require gradients; the list collects them."""
+def each_gate(
+    network: Any, kinds: Sequence[Family], values: Mapping[str, Tensor] | None = None
+) -> Iterator[list[dict[str, Tensor]]]:
+    """Every call of the network in this context gets gates (N, B, H) of its own, which require gradients; the list collects them.
+
+    `values` are the values of the gates (N, H) by argument; None: all are 1.
+    """
     gates: list[dict[str, Tensor]] = []
     like = next(network.parameters())
 
-    def ones(fields: Mapping[str, Any]) -> Mapping[str, Tensor]:
-        gates.append({
-            kind.argument: like.new_ones(kind.layers, len(fields["tokens"]), kind.heads, requires_grad=True) for kind in kinds
-        })  # fmt: skip
-        return gates[-1]
+    def fresh(fields: Mapping[str, Any]) -> Mapping[str, Tensor]:
+        gates_of_call = {}
+        for kind in kinds:
+            gate = like.new_ones(kind.layers, len(fields["tokens"]), kind.heads)
+            if values is not None:
+                gate *= values[kind.argument].to(like)[:, None]
+            gates_of_call[kind.argument] = gate.requires_grad_()
+        gates.append(gates_of_call)
+        return gates_of_call
 
-    with _gated(network, ones):
+    with _gated(network, fresh):
         yield gates

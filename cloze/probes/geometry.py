@@ -6,26 +6,34 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cloze.decoding.reader import Checkpoint, Reader
 from cloze.errors import UserError
+from cloze.probes.distance import is_punctuation
 from cloze.probes.measures import ESTIMATORS, Floats, explained, intra_sentence, self_similarity
-from cloze.probes.words import Places, WordRow, word_rows, word_states, words_of
+from cloze.probes.words import WordRow, word_rows, word_states, words_of
+
+Unit = Literal["words", "pieces"]
 
 
 @dataclass(frozen=True)
 class Sampled:
-    """What is measured: words with at least `least` occurrences, at most `words` of them and `occurrences` of each; and so many
-    `sentences` for the similarity within a sentence and the random words. `seed` chooses."""
+    """What is measured: words with at least `least` occurrences, at most `words` of them and `occurrences` of each (None: all);
+    and so many `sentences` for the similarity within a sentence and the random words. `seed` chooses.
 
-    words: int = 200
+    `unit`: words without punctuation, each the mean of its pieces; or pieces, as the published code measures BERT.
+    """
+
+    words: int | None = 200
     least: int = 5
-    occurrences: int = 30
+    occurrences: int | None = 30
     sentences: int = 1000
     seed: int = 0
+    unit: Unit = "words"
 
 
 @dataclass(frozen=True)
@@ -36,6 +44,14 @@ class Geometry:
     measures: Mapping[str, NDArray[np.float64]]
     words: Mapping[str, Sequence[float]]
     sentences: int
+
+
+@dataclass(frozen=True)
+class _Spelled:
+    """Rows with the columns of their words or pieces, and how each is spelled, None for one that is not measured itself."""
+
+    rows: Sequence[WordRow]
+    spellings: Sequence[Sequence[str | None]]
 
 
 @dataclass(frozen=True)
@@ -53,16 +69,17 @@ def geometry(
     """Measure the vectors of the words of some sentences, one text each; a word of several pieces is their mean.
 
     The baseline of a cosine is the mean over all pairs of random words, one from each sentence; that of variance explained is as
-    many random words as the word has occurrences. `standardised` measures come after each dimension was brought to mean 0 and
-    deviation 1 over the random words, because a few dimensions may dominate all cosines.
+    many random words as the word has occurrences, or of pieces all random ones. Pieces are measured as in kawine/contextual
+    (preprocess.py, analyze.py): punctuation counts in sentences and among random pieces, but is not itself measured.
+    `standardised` measures come after each dimension was brought to mean 0 and deviation 1 over the random words, because a few
+    dimensions may dominate all cosines.
 
     Raises:
         UserError: No word occurs often enough.
     """
     reader = Reader.of(loaded)
-    spans = [words_of(text) for text in texts]
-    rows = word_rows(reader, texts, spans, length=length)
-    chosen = _choose(reader, texts, spans, rows, sampled)
+    spelled = (_pieces if sampled.unit == "pieces" else _words)(reader, texts, length)
+    rows, chosen = spelled.rows, _choose(spelled, sampled)
     needed = sorted({text for occurrences in chosen.words.values() for text, _ in occurrences} | set(chosen.texts))
     words_by_text = _wanted(chosen)
     text_numbers = set(chosen.texts)
@@ -75,7 +92,29 @@ def geometry(
             sentences[number] = states[:, read]
         for word in words_by_text[number]:
             vectors[number, word] = states[:, word]
-    return _measured(chosen, vectors, sentences, sampled.seed)
+    return _measured(chosen, vectors, sentences, sampled)
+
+
+def _words(reader: Reader, texts: Sequence[str], length: int | None) -> _Spelled:
+    """Texts by their words, spelled as the vocabulary reads them."""
+    spans = [words_of(text) for text in texts]
+    lower = reader.tokenizer.lower
+    spellings = [
+        [text[begin:end].lower() if lower else text[begin:end] for begin, end in places]
+        for text, places in zip(texts, spans, strict=True)
+    ]
+    return _Spelled(word_rows(reader, texts, spans, length=length), spellings)
+
+
+def _pieces(reader: Reader, texts: Sequence[str], length: int | None) -> _Spelled:
+    """Texts by their tokens; punctuation has no spelling."""
+    tokenizer, rows, spellings = reader.tokenizer, [], []
+    for row in reader.encode(texts, max_length=length):
+        columns = np.flatnonzero(row.part == 0)
+        rows.append(WordRow(row, np.stack([columns, columns + 1], axis=1)))
+        ids = row.ids[columns].tolist()
+        spellings.append([None if is_punctuation(tokenizer.decode([i]).strip("# ")) else tokenizer.piece(i) for i in ids])
+    return _Spelled(rows, spellings)
 
 
 def _wanted(chosen: _Chosen) -> dict[int, set[int]]:
@@ -85,21 +124,18 @@ def _wanted(chosen: _Chosen) -> dict[int, set[int]]:
     return words_by_text
 
 
-def _choose(
-    reader: Reader, texts: Sequence[str], spans: Sequence[Places], rows: Sequence[WordRow], sampled: Sampled
-) -> _Chosen:
+def _choose(spelled: _Spelled, sampled: Sampled) -> _Chosen:
     """Words, sentences and random words, drawn by the seed."""
-    draw = np.random.default_rng(sampled.seed)
+    draw, rows = np.random.default_rng(sampled.seed), spelled.rows
     occurrences: dict[str, list[tuple[int, int]]] = defaultdict(list)
-    for number, (text, places, row) in enumerate(zip(texts, spans, rows, strict=True)):
+    for number, (row, spellings) in enumerate(zip(rows, spelled.spellings, strict=True)):
         for word in np.flatnonzero(row.columns[:, 0] >= 0).tolist():
-            begin, end = places[word]
-            spelled = text[begin:end]
-            occurrences[spelled.lower() if reader.tokenizer.lower else spelled].append((number, word))
+            if (spelling := spellings[word]) is not None:
+                occurrences[spelling].append((number, word))
     frequent = sorted(word for word, pairs in occurrences.items() if len(pairs) >= sampled.least)
     if not frequent:
         raise UserError(
-            f"no word occurs {sampled.least} times in these {len(texts):,} sentences.\n  Give more text, or a smaller --least."
+            f"no word occurs {sampled.least} times in these {len(rows):,} sentences.\n  Give more text, or a smaller --least."
         )
     picked = sorted(draw.permutation(len(frequent))[: sampled.words].tolist())
     words = {
@@ -117,14 +153,14 @@ def _choose(
 
 def _measured(
     chosen: _Chosen, vectors: Mapping[tuple[int, int], NDArray[np.float32]], sentences: Mapping[int, NDArray[np.float32]],
-    seed: int,
+    sampled: Sampled,
 ) -> Geometry:
     """The measures of every layer."""
     layers = len(next(iter(vectors.values())))
     measures: dict[str, list[float]] = defaultdict(list)
     by_word: dict[str, list[float]] = defaultdict(list)
     for layer in range(layers):
-        draw = np.random.default_rng(seed)
+        draw = np.random.default_rng(sampled.seed)
         random = np.stack([vectors[pair][layer] for pair in chosen.random]).astype(np.float64)
         occurrences = {word: np.stack([vectors[pair][layer] for pair in pairs]) for word, pairs in chosen.words.items()}
         mean, deviation = random.mean(0), np.maximum(random.std(0), 1e-9)
@@ -136,14 +172,15 @@ def _measured(
         moved = [self_similarity((x - mean) / deviation) for x in occurrences.values()]
         _add(measures, "standardised ", _cosines((random - mean) / deviation, moved, [(x - mean) / deviation for x in inside]))
         shares = {word: explained(x) for word, x in occurrences.items()}
-        baselines = {
+        baselines = {"": explained(random)} if sampled.unit == "pieces" else {
             word: explained(random[draw.choice(len(random), min(len(x), len(random)), replace=False)])
             for word, x in occurrences.items()
-        }
+        }  # fmt: skip
         for name in ESTIMATORS:
             own_share, base_share = (_mean([estimates[name] for estimates in group.values()]) for group in (shares, baselines))
             measures[name].append(own_share)
             measures[f"{name} baseline"].append(base_share)
+            measures[f"{name} adjusted"].append(own_share - base_share)
     return Geometry({name: np.array(values) for name, values in measures.items()}, dict(by_word), len(sentences))
 
 

@@ -6,7 +6,7 @@ Michel, Levy and Neubig, "Are Sixteen Heads Really Better than One?" (2019): the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from cloze.errors import UserError
 from cloze.probes.gates import Family, closed, each_gate, families
 from cloze.probes.losses import LossExamples
 
@@ -31,10 +32,12 @@ class AttentionHead(NamedTuple):
 
 @dataclass(frozen=True)
 class HeadImportance:
-    """The importance of every head (N, H) by the argument of its gates, the heads from the least to the most important, and the
+    """The importance of every head (N, H) by the argument of its gates, the heads in the order in which they are closed, and the
     measure at each `share` of closed heads: in that order, and the mean and the deviation over random orders.
 
-    `each`: what the measure loses if a head alone is closed; empty if that was not asked.
+    `each`: the change of the measure if a head alone is closed; `only`: if all other heads of its layer are. Both are measured
+    where the importance is, and empty if they were not asked for. `best`: for every layer the number of the head that keeps most
+    if it is the only one, and the change of the measure of the curve with it alone.
     """
 
     families: Sequence[Family]
@@ -47,6 +50,8 @@ class HeadImportance:
     measure: str
     higher: bool
     each: Scores
+    only: Scores
+    best: Mapping[str, Sequence[tuple[int, float]]]
     remarks: Sequence[str] = ()
 
     @property
@@ -57,17 +62,19 @@ class HeadImportance:
         return max(share for share, fine in zip(self.shares, np.cumprod(good), strict=True) if fine)
 
 
-def importance(examples: LossExamples, *, size: int = 32) -> Scores:
-    """The mean over examples of |∂L/∂ξ| of every head, (N, H) by the argument of its gates; the same whatever the batch.
+def importance(examples: LossExamples, *, size: int = 32, shut: Sequence[AttentionHead] = ()) -> Scores:
+    """The mean over examples of |∂L/∂ξ| of every head, (N, H) by the argument of its gates; the same whatever the batch. `shut`
+    heads are closed meanwhile, and have no importance.
 
     Every example has gates of its own, so that one backward pass gives the gradients of all. Published code differs: it takes the
     absolute value of a batch's mean gradient, or per position.
     """
     kinds = families(examples.network)
+    values = without(kinds, shut)
     sums = {kind.argument: np.zeros((kind.layers, kind.heads)) for kind in kinds}
     done = 0
     for index in examples.batches(size):
-        with each_gate(examples.network, kinds) as calls:
+        with each_gate(examples.network, kinds, values) as calls:
             total = examples.losses(index).sum()
         gates = [gate for call in calls for gate in call.values()]
         gradients = iter(torch.autograd.grad(total, gates, allow_unused=True))
@@ -76,20 +83,33 @@ def importance(examples: LossExamples, *, size: int = 32) -> Scores:
                 gradient = next(gradients)
                 sums[argument] += 0.0 if gradient is None else gradient.abs().sum(1).double().cpu().numpy()
         done += len(index)
-    return {argument: scores / max(done, 1) for argument, scores in sums.items()}
+    return {argument: values[argument].numpy() * scores / max(done, 1) for argument, scores in sums.items()}
 
 
-def ordered(scores: Scores) -> list[AttentionHead]:
-    """The heads from the least to the most important, each score divided by the length of its layer's scores (§4.1)."""
-    heads, values = [], []
+def ordered(scores: Scores, *, spared: int = 0, shut: Collection[AttentionHead] = ()) -> list[AttentionHead]:
+    """The heads from the least to the most important, each score divided by the length of its layer's scores (§4.1), without
+    those that are `shut`.
+
+    The `spared` most important heads of each layer are left out, too.
+    """
+    scaled = {
+        argument: matrix / np.maximum(np.linalg.norm(matrix, axis=1, keepdims=True), 1e-30) for argument, matrix in scores.items()
+    }
+    return _ascending(scaled, spared, shut)
+
+
+def _ascending(scores: Scores, spared: int, shut: Collection[AttentionHead] = ()) -> list[AttentionHead]:
+    """The heads by their scores; see `ordered`."""
+    scored: list[tuple[float, AttentionHead]] = []
     for argument, matrix in scores.items():
-        scaled = matrix / np.maximum(np.linalg.norm(matrix, axis=1, keepdims=True), 1e-30)
-        heads += [AttentionHead(argument, layer, head) for layer in range(len(matrix)) for head in range(matrix.shape[1])]
-        values += scaled.ravel().tolist()
-    return [heads[n] for n in np.argsort(values, kind="stable")]
+        for layer, row in enumerate(matrix.tolist()):
+            heads = [AttentionHead(argument, layer, n) for n in range(len(row))]
+            open_heads = sorted((row[head.head], head) for head in heads if head not in shut)
+            scored += open_heads[: max(len(open_heads) - spared, 0)]
+    return [head for _, head in sorted(scored, key=lambda pair: pair[0])]
 
 
-def without(kinds: Sequence[Family], heads: Sequence[AttentionHead]) -> dict[str, torch.Tensor]:
+def without(kinds: Sequence[Family], heads: Iterable[AttentionHead]) -> dict[str, torch.Tensor]:
     """Gates that close these heads."""
     gates = {kind.argument: torch.ones(kind.layers, kind.heads) for kind in kinds}
     for head in heads:
@@ -97,40 +117,81 @@ def without(kinds: Sequence[Family], heads: Sequence[AttentionHead]) -> dict[str
     return gates
 
 
-def probe_heads(
-    examples: LossExamples, *, parts: int = 10, draws: int = 3, seed: int = 0, size: int = 32, single_heads: bool = False
-) -> HeadImportance:
-    """The importance of heads, and the measure as more and more are closed, in `parts` steps, against `draws` random orders.
+@dataclass(frozen=True, kw_only=True)
+class Pruning:
+    """How heads are closed: in `parts` steps, against `draws` random orders drawn by `seed`; at least `spared` heads of every
+    layer stay. `exact` measures the importance again after each step, with the closed heads closed."""
 
-    `single_heads` also closes every head alone.
+    parts: int = 10
+    draws: int = 3
+    seed: int = 0
+    spared: int = 0
+    exact: bool = False
+
+
+def probe_heads(
+    examples: LossExamples, *, by: LossExamples | None = None, pruning: Pruning = Pruning(), size: int = 32,
+    each_alone: bool = False, only_one: bool = False,
+) -> HeadImportance:
+    """The importance of heads in the examples `by` (None: `examples`), and the measure as more and more are closed.
+
+    `each_alone` also closes every head alone, `only_one` all heads of a layer but one (§3.2, §3.3).
 
     Raises:
-        UserError: The network has no attention.
+        UserError: The network has no attention, or has no more heads in a layer than stay.
     """
-    kinds = families(examples.network)
-    scores = importance(examples, size=size)
-    order = ordered(scores)
-    counts = sorted({round(len(order) * part / parts) for part in range(parts + 1)})
+    network, by = examples.network, by or examples
+    kinds = families(network)
+    fewest = min(kind.heads for kind in kinds)
+    if pruning.spared >= fewest:
+        raise UserError(f"--spare {pruning.spared}: the layers of this network have {fewest} heads. Give a smaller number.")
+    scores = importance(by, size=size)
+    total = sum(matrix.size for matrix in scores.values())
+    order = ordered(scores, spared=pruning.spared)
+    most = len(order)
+    counts = sorted({min(round(total * part / pruning.parts), most) for part in range(pruning.parts + 1)})
+    if pruning.exact:
+        order = _reordered(by, scores, counts, pruning.spared, size)
 
-    def value(heads: Sequence[AttentionHead]) -> float:
-        with closed(examples.network, without(kinds, heads)):
-            return examples.value(size=size)
+    def value(heads: Iterable[AttentionHead], among: LossExamples = examples) -> float:
+        with closed(network, without(kinds, heads)):
+            return among.value(size=size)
 
     curve = [value(order[:count]) for count in counts]
-    draw = np.random.default_rng(seed)
+    draw = np.random.default_rng(pruning.seed)
+    random_orders = [
+        _ascending({argument: draw.random(matrix.shape) for argument, matrix in scores.items()}, pruning.spared)
+        for _ in range(pruning.draws)
+    ]
+    every = most == total  # all orders end alike
     random = np.array([
-        [curve[0], *(value([shuffled[n] for n in range(count)]) for count in counts[1:-1]), curve[-1]]
-        for shuffled in ([order[i] for i in draw.permutation(len(order))] for _ in range(draws))
+        [curve[0], *(value(heads[:count]) for count in counts[1:-1]), curve[-1] if every else value(heads)]
+        for heads in random_orders
     ])  # fmt: skip
-    alone = {}
-    if single_heads:
-        for kind in kinds:
-            differences = [
-                [value([AttentionHead(kind.argument, n, h)]) - curve[0] for h in range(kind.heads)]
-                for n in range(kind.layers)
+    full = value([], by) if each_alone or only_one else 0.0
+    alone, others, best = {}, {}, {}
+    for kind in kinds:
+        rows = [[AttentionHead(kind.argument, n, h) for h in range(kind.heads)] for n in range(kind.layers)]
+        if each_alone:
+            alone[kind.argument] = np.array([[value([head], by) - full for head in row] for row in rows])
+        if only_one:
+            changes = np.array([[value(set(row) - {head}, by) - full for head in row] for row in rows])
+            others[kind.argument] = changes
+            chosen = (changes if examples.higher else -changes).argmax(1).tolist()
+            best[kind.argument] = [
+                (head, value(set(row) - {row[head]}) - curve[0]) for row, head in zip(rows, chosen, strict=True)
             ]
-            alone[kind.argument] = np.array(differences)
     return HeadImportance(
-        kinds, scores, order, [count / len(order) for count in counts], curve, random.mean(0).tolist(), random.std(0).tolist(),
-        examples.measure, examples.higher, alone, examples.remarks,
+        kinds, scores, order, [count / total for count in counts], curve, random.mean(0).tolist(), random.std(0).tolist(),
+        examples.measure, examples.higher, alone, others, best, examples.remarks,
     )
+
+
+def _reordered(by: LossExamples, scores: Scores, counts: Sequence[int], spared: int, size: int) -> list[AttentionHead]:
+    """The order in which heads are closed if the importance is measured again at each of the counts."""
+    order: list[AttentionHead] = []
+    for count in counts[1:]:
+        if order:
+            scores = importance(by, size=size, shut=order)
+        order += ordered(scores, spared=spared, shut=order)[: count - len(order)]
+    return order

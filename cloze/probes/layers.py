@@ -1,17 +1,17 @@
-"""What can be read from each layer: labels of words, senses of words, relations between words, and the distance in a tree."""
+"""What can be read from each layer about words: their labels and their senses."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cloze.corpus.readers.marked_texts import TextFields, read_marked
+from cloze.corpus.readers.sense_xml import first_senses, read_sense_xml
 from cloze.corpus.readers.tagged import read_tagged
-from cloze.corpus.readers.trees import each_tree
 from cloze.decoding.reader import Checkpoint, Reader
 from cloze.errors import UserError
 from cloze.probes.linear import Accuracies, ProbeSplit, majority, share_equal
@@ -23,11 +23,15 @@ Vectors = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Probed:
-    """Texts, the characters (K, 2) of their words, and examples: the text, the words that are read, the label, the kind."""
+    """Texts, the characters (K, 2) of their words, and examples: the text, the words that are read, the label, the kind.
+
+    `usual`: the label of a kind that has no training example, where it is known.
+    """
 
     texts: Sequence[str]
     spans: Sequence[Places]
     examples: Sequence[tuple[int, tuple[int, ...], str, str]]
+    usual: Mapping[str, str] = field(default_factory=dict)
 
 
 def tagged_words(path: Path | str, column: str, *, most: int) -> Probed:
@@ -44,23 +48,19 @@ def tagged_words(path: Path | str, column: str, *, most: int) -> Probed:
     return Probed(texts, spans, examples)
 
 
-def related_words(path: Path | str, *, most: int) -> Probed:
-    """The words of CoNLL-U with their heads, labelled by the relation; the root has no example.
+def sense_words(path: Path | str, *, most: int, wordnet: str | None = None) -> Probed:
+    """The words with senses in `NAME.data.xml` (Raganato et al., 2017); the kind is the lemma with its part of speech. `wordnet`
+    is an `index.sense`, whose first senses are those of lemmas without training examples.
 
-    Edge probing: Tenney et al., "What do you learn from context?" (2019), §2.
+    Differs: of several keys of a word the first is right; the framework's scorer accepts any.
     """
     texts, spans, examples = [], [], []
-    for number, tree in enumerate(each_tree(path)):
-        if number == most:
-            break
-        running, places = joined(tree.words)
+    for number, (words, senses) in enumerate(read_sense_xml(path, most=most)):
+        running, places = joined(words)
         texts.append(running)
         spans.append(places)
-        examples += [
-            (number, (n, head - 1), relation, tree.words[n])
-            for n, (head, relation) in enumerate(zip(tree.heads, tree.relations, strict=True)) if head
-        ]  # fmt: skip
-    return Probed(texts, spans, examples)
+        examples += [(number, (sense.number,), sense.keys[0], sense.lemma) for sense in senses]
+    return Probed(texts, spans, examples, {} if wordnet is None else first_senses(wordnet))
 
 
 def marked_spans(path: Path | str, *, most: int) -> Probed:
@@ -105,7 +105,7 @@ def split_of(
     x, labels, kinds, lost = vectors_of(reader, train, length=length, size=size)
     z, other_labels, other_kinds, other_lost = vectors_of(reader, test, length=length, size=size)
     remarks = [f"{lost + other_lost:,} words were left out: the network did not read them"] if lost + other_lost else []
-    return ProbeSplit(x, z, labels, other_labels, kinds, other_kinds), remarks
+    return ProbeSplit(x, z, labels, other_labels, kinds, other_kinds, test.usual), remarks
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,9 @@ def nearest_senses(split: ProbeSplit) -> Senses:
     """Senses of words by their nearest neighbours of the same word in the training part, by cosine (Peters et al., "Deep
     contextualized word representations", 2018, §5.3).
 
-    Differs: a word without training examples gets the most frequent sense of all, not the first sense of WordNet.
+    A word without training examples gets its first sense in WordNet, where the files say it.
+
+    Differs: otherwise it gets the most frequent sense of all words, which is nearly always wrong.
     """
     usual = majority(split.train_labels)
     by_kind: dict[str, list[int]] = {}
@@ -136,7 +138,7 @@ def nearest_senses(split: ProbeSplit) -> Senses:
             indexes = by_kind.get(kind)
             if indexes is None:
                 for labels in guesses:
-                    labels.append(usual)
+                    labels.append(split.usual.get(kind, usual))
                 continue
             guesses[0].append(split.train_labels[indexes[int((x[indexes] @ z[n]).argmax())]])
             names, vectors = centres[kind]
@@ -154,8 +156,10 @@ def _centres(x: Floats, indices: Sequence[int], labels: Sequence[str]) -> tuple[
 
 @dataclass(frozen=True)
 class LayerScores:
-    """What linear probes read from the layers of one network; with senses, also their nearest neighbours."""
+    """What linear probes read from the layers of one network, and probes with `hidden` layers; with senses, also their nearest
+    neighbours."""
 
     scores: Accuracies
     senses: Senses | None = None
+    hidden: Accuracies | None = None
     remarks: Sequence[str] = ()

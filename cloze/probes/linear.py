@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor, nn
 from torch.nn import functional
+
+from cloze.probes.training import Convergence, converge, several_passes
 
 Vectors = NDArray[np.float32]
 Numbers = NDArray[np.int64]
+_BATCH, _UPDATES = 400, 50  # words; batches of an epoch, at least about
 
 
 @dataclass(frozen=True)
 class ProbeSplit:
     """Vectors (N + 1, M, D) of the examples for training and for the test, with their labels and the kinds that controls depend
-    on, such as the spelling of a word."""
+    on, such as the spelling of a word. `usual`: the label of a kind that has no training example, where it is known."""
 
     train: Vectors
     test: Vectors
@@ -28,6 +32,7 @@ class ProbeSplit:
     test_labels: Sequence[str]
     train_kinds: Sequence[str]
     test_kinds: Sequence[str]
+    usual: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -57,10 +62,30 @@ class Accuracies:
         return [a - b for a, b in zip(self.accuracy, self.control, strict=True)]
 
 
+@dataclass(frozen=True)
+class HiddenLayers:
+    """A classifier as Hewitt and Liang (2019, §3) have it: one or two `hidden` layers of `width` units with ReLU (MLP-1, MLP-2),
+    or none: a linear map of rank `width`. `dropout` is that of the input and, with two hidden layers, of the second."""
+
+    hidden: int = 1
+    width: int = 1000
+    dropout: float = 0.0
+
+    def network(self, width: int, classes: int) -> nn.Sequential:
+        """Its layers, with the initial weights of torch, as in control-tasks/probe.py."""
+        layers: list[nn.Module] = [nn.Dropout(self.dropout), nn.Linear(width, self.width)]
+        if self.hidden:
+            layers.append(nn.ReLU())
+        if self.hidden == 2:
+            layers += [nn.Linear(self.width, self.width), nn.ReLU(), nn.Dropout(self.dropout)]
+        return nn.Sequential(*layers, nn.Linear(self.width, classes))
+
+
 def probe_linear(
-    split: ProbeSplit, *, seed: int = 0, control: Literal["kinds", "shuffled"] | None = "kinds", penalty: float = 1e-3
+    split: ProbeSplit, *, seed: int = 0, control: Literal["kinds", "shuffled"] | None = "kinds", penalty: float = 1e-3,
+    layers: HiddenLayers | None = None,
 ) -> Accuracies:
-    """Train one linear classifier per layer, and another for its control task.
+    """Train one linear classifier per layer, or one with hidden `layers`, and another for its control task.
 
     The control gives every kind a random label. `shuffled` gives every example the label of a random one: for senses, because
     there a kind is a word that all examples share.
@@ -76,14 +101,26 @@ def probe_linear(
         random = control_labels(kinds, split.train_labels, seed)
     accuracies, controls = [], []
     for train, test in zip(split.train, split.test, strict=True):
-        accuracies.append(_accuracy(train, truth, test, expected, len(names), penalty))
+        mean, deviation = train.mean(0), np.maximum(train.std(0), 1e-6)
+        x, z = torch.from_numpy((train - mean) / deviation), torch.from_numpy((test - mean) / deviation)
+
+        def guesses(labels: Numbers, x: Tensor = x, z: Tensor = z) -> Numbers:
+            if layers is not None:
+                scores = fit_layers(x, labels, len(names), layers, seed)(z)
+            else:
+                weight, bias = fit(x, labels, len(names), penalty=penalty)
+                scores = z @ weight + bias
+            best: Numbers = scores.argmax(1).numpy()
+            return best
+
+        accuracies.append(float((guesses(truth) == expected).mean()))
         if control is not None:
             train_control, test_control = random[: len(train)], random[len(train) :]
-            controls.append(_accuracy(train, train_control, test, test_control, len(names), penalty))
+            controls.append(float((guesses(train_control) == test_control).mean()))
     usual, by_kind = majority(split.train_labels), most_frequent(split.train_kinds, split.train_labels)
     return Accuracies(
         accuracies, controls or [float("nan")] * len(accuracies), share_equal([usual] * len(expected), split.test_labels),
-        share_equal([by_kind.get(kind, usual) for kind in split.test_kinds], split.test_labels),
+        share_equal([by_kind.get(kind, split.usual.get(kind, usual)) for kind in split.test_kinds], split.test_labels),
         len(names), len(truth), len(expected),
     )
 
@@ -142,8 +179,22 @@ def fit(vectors: Any, labels: Numbers, classes: int, *, penalty: float = 1e-3, s
     return weight.detach(), bias.detach()
 
 
-def _accuracy(train: Vectors, truth: Numbers, test: Vectors, expected: Numbers, classes: int, penalty: float) -> float:
-    mean, deviation = train.mean(0), np.maximum(train.std(0), 1e-6)
-    weight, bias = fit((train - mean) / deviation, truth, classes, penalty=penalty)
-    guess = (torch.from_numpy((test - mean) / deviation) @ weight + bias).argmax(1).numpy()
-    return float((guess == expected).mean())
+def fit_layers(x: Tensor, labels: Numbers, classes: int, layers: HiddenLayers, seed: int) -> nn.Sequential:
+    """A trained classifier of vectors (M, D): Adam until the loss on the last tenth of them no longer falls, as in
+    control-tasks/regimen.py.
+
+    Differs: batches of 400 words, about 20 sentences; few words are repeated up to 50 batches an epoch.
+    """
+    y = torch.from_numpy(labels)
+    count = len(x) - len(x) // 10
+    dev = slice(count % len(x), len(x))
+    generator = torch.Generator().manual_seed(seed)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        network = layers.network(x.shape[1], classes)
+        converge(
+            list(network.parameters()), lambda: several_passes(count, _BATCH, _UPDATES, generator),
+            lambda batch: functional.cross_entropy(network.train()(x[batch]), y[batch]),
+            lambda: float(functional.cross_entropy(network.eval()(x[dev]), y[dev])), Convergence(),
+        )
+    return network.eval().requires_grad_(False)

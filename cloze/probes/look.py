@@ -22,7 +22,9 @@ from cloze.errors import UserError
 from cloze.probes.attribution import Attribution, attributions
 from cloze.probes.pieces import shown
 
+STATES = ("attention", "queries", "keys")
 ANSWER = 32  # tokens that an encoder-decoder writes if it is given no second text
+_ROWS = 16  # texts that are read at once
 _BLOCK = 1 << 24  # cosines with the vocabulary that are held at once
 
 
@@ -41,12 +43,17 @@ class ShownTokens:
 
 @dataclass(frozen=True)
 class AttentionMap:
-    """One kind of attention: `shares` (N, H, Lq, Lk), whose rows sum to one, from the tokens of `rows` to those of `columns`."""
+    """One kind of attention: `shares` (N, H, Lq, Lk), whose rows sum to one, from the tokens of `rows` to those of `columns`.
+
+    `neurons`: the queries (N, H, Lq, W) and the keys (N, H, Lk, W), whose products the shares come from; None where each row of
+    shares comes from a pass of its own.
+    """
 
     name: str
     rows: str
     columns: str
     shares: NDArray[np.float32]
+    neurons: tuple[NDArray[np.float32], NDArray[np.float32]] | None = None
 
 
 @dataclass(frozen=True)
@@ -105,7 +112,8 @@ def look(loaded: Checkpoint, text: str, other: str | None = None, *, length: int
 
     An encoder-decoder reads `text` and writes `other`; if that is None, it writes an answer first. `[MASK]` in a text is a
     mask. Texts are cut to what the network can read, or to `length` tokens, which `remarks` then say. `top` is the number of
-    predictions and of neighbours for each token.
+    predictions and of neighbours for each token. The items of the usual picture of `loaded` follow the text, if they are
+    positions of the network's rows.
 
     Raises:
         UserError: A text is empty, the network is a table of words, or it cannot read two texts.
@@ -124,10 +132,13 @@ def look(loaded: Checkpoint, text: str, other: str | None = None, *, length: int
     framed = _framed(reader, text, other, length)
     record = _Found(reader, top)
     record.cut(framed.cut, "text")
-    record.add(_shown(reader, "text", framed.ids, framed.part))
     batch = reader.batch([framed])
-    states = reader.states(batch, {"layers", "attention"} & set(reader.network.gives))
-    record.attend("attention", "text", "text", states.get("attention"))
+    states = reader.states(batch, {"layers", *STATES} & set(reader.network.gives))
+    width = states["attention"].shape[-1] if "attention" in states else len(framed)
+    record.add(_with_items(reader, batch, _shown(reader, "text", framed.ids, framed.part), width))
+    record.attend("attention", "text", "text", states)
+    if "query_attention" in reader.network.gives:
+        record.attend("query stream", "text", "text", {"attention": _query_attention(reader, framed)})
     record.read("text", states["layers"], head, "hidden", batch)
     with torch.inference_mode(mode=False):
         record.attributions = attributions(loaded, framed)
@@ -153,11 +164,11 @@ def _both(reader: Reader, head: Any, text: str, other: str | None, length: int |
     read = np.concatenate([[start_id(reader)], target[:-1]])
     record.add(_shown(reader, "target", read, np.r_[-1, np.zeros(len(read) - 1, np.int64)], following=target))
     batch = form.with_targets([_Row(source, target)], "any")
-    names = {"layers", "attention", "decoder_layers", "decoder_attention", "crossing_attention"}
+    names = {"layers", "decoder_layers", *(prefix + name for prefix in ("", "decoder_", "crossing_") for name in STATES)}
     states = reader.states(batch, names & set(reader.network.gives))
-    record.attend("encoder", "source", "source", states.get("attention"))
-    record.attend("decoder", "target", "target", states.get("decoder_attention"))
-    record.attend("decoder to encoder", "target", "source", states.get("crossing_attention"))
+    record.attend("encoder", "source", "source", states)
+    record.attend("decoder", "target", "target", states, "decoder_")
+    record.attend("decoder to encoder", "target", "source", states, "crossing_")
     if "decoder_layers" in states:
         record.read("target", states["decoder_layers"], head, str(reader.network.writes), batch)
     record.read("source", states["layers"], None, "", batch)
@@ -185,9 +196,13 @@ class _Found:
         sequence, following = tokens
         self.sequences[sequence.name], self.following[sequence.name] = sequence, following
 
-    def attend(self, name: str, rows: str, columns: str, shares: Tensor | None) -> None:
+    def attend(self, name: str, rows: str, columns: str, states: Mapping[str, Tensor], prefix: str = "") -> None:
+        shares, queries, keys = (
+            states[prefix + state][:, 0].float().cpu().numpy() if prefix + state in states else None for state in STATES
+        )
         if shares is not None:
-            self.attention.append(AttentionMap(name, rows, columns, shares[:, 0].float().cpu().numpy()))
+            neurons = None if queries is None or keys is None else (queries, keys)
+            self.attention.append(AttentionMap(name, rows, columns, shares, neurons))
 
     def read(self, name: str, layers: Tensor, head: Any, state: str, batch: Batch) -> None:
         """The nearest vectors of the layers (N + 1, 1, L, D), and what the head predicts from each if it reads `state` alone."""
@@ -209,11 +224,38 @@ class _Found:
         ids = {int(i) for sequence in self.sequences.values() for i in sequence.ids}
         ids |= set() if self.lens is None else set(self.lens.ids.ravel().tolist())
         ids |= {i for neighbours in self.near if neighbours.words is not None for i in neighbours.words.ravel().tolist()}
-        vocabulary = {i: shown(self.reader.tokenizer, i) for i in sorted(ids) if i < self.reader.tokenizer.size}
+        vocabulary = {i: shown(self.reader.tokenizer, i) for i in sorted(ids) if 0 <= i < self.reader.tokenizer.size}
         return Seen(
             tuple(text for text in texts if text), self.sequences, tuple(self.attention), self.lens, tuple(self.near),
             tuple(self.attributions), vocabulary, tuple(self.remarks),
         )
+
+
+def _with_items(reader: Reader, batch: Batch, shown_text: tuple[ShownTokens, Ids], width: int) -> tuple[ShownTokens, Ids]:
+    """The tokens of a text, and behind them, as a second part, the items of its picture that are positions of the row."""
+    text, following = shown_text
+    names = [
+        f"{name} {number + 1}" for name in reader.network.item_sets if f"item_vectors/{name}" in batch
+        for number in range(batch[f"item_vectors/{name}"].shape[1])
+    ]
+    names = [*names, *["end"] * width][: width - len(text)]
+    if not names:
+        return shown_text
+    ids, parts = (*text.ids, *[-1] * len(names)), (*text.parts, *[1] * len(names))
+    return ShownTokens(text.name, ids, (*text.pieces, *names), parts), np.append(following, [-1] * len(names)).astype(np.int32)
+
+
+def _query_attention(reader: Reader, framed: Framed) -> Tensor:
+    """The attention (N, 1, H, L, L) of the query stream from every token, when that token alone is to be predicted from all
+    others."""
+    length, rows = len(framed), []
+    for columns in torch.arange(length).split(_ROWS):
+        batch = reader.batch([framed] * len(columns))
+        order = torch.zeros_like(batch["tokens"])
+        order[torch.arange(len(columns)), columns] = 1
+        attention = reader.states(Batch({**batch, "order": order}, checked=True), {"query_attention"})["query_attention"]
+        rows.append(attention[:, torch.arange(len(columns)), :, columns.to(attention.device)])  # (K, N, H, L)
+    return torch.cat(rows).permute(1, 2, 0, 3)[:, None]
 
 
 def _ids(reader: Reader, text: str) -> Ids:

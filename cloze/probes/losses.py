@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ from torch.nn import functional
 
 from cloze.batch import Batch
 from cloze.corpus.readers.text_files import require_files
-from cloze.decoding.generating.forms import ByDecoder
+from cloze.decoding.generating.forms import ByDecoder, form_of
 from cloze.decoding.generating.sequence import has_decoder
 from cloze.decoding.layout import Framed, Ids
 from cloze.decoding.lengths import by_length
@@ -22,8 +23,11 @@ from cloze.decoding.scores.answer_scoring import split_pairs
 from cloze.errors import UserError, spelled_by
 from cloze.rng import Draw, row_keys
 from cloze.tasks.kinds.classification import Classifier
+from cloze.tasks.kinds.question_answering import ContextWindow, Extractor, QuestionRow
+from cloze.tasks.kinds.regression import Regressor
+from cloze.tasks.kinds.text_to_text import Answerer
 from cloze.tasks.kinds.token_labelling import WordLabeller
-from cloze.tasks.result import load_tuned
+from cloze.tasks.result import load_tuned, task_in_folder
 from cloze.tasks.task import Learner
 from cloze.tasks.words import read_words
 
@@ -117,10 +121,7 @@ class AnswerExamples(LossExamples):
 
     def losses(self, index: Sequence[int]) -> Tensor:
         rows = [self.rows[i] for i in index]
-        batch: Batch = self.form.with_targets(rows, self.head.set)
-        states = self.form.readings(self.head, batch)
-        scores = self.reader.token_scores(self.head, states, batch, batch[f"positions/{self.head.set}"])
-        return _means(scores, [row.target for row in rows])
+        return _losses_of_targets(self.reader, self.head, self.form, rows)
 
 
 class _Pair(NamedTuple):
@@ -128,41 +129,74 @@ class _Pair(NamedTuple):
     target: Ids
 
 
-class ClassifiedExamples(LossExamples):
-    """The rows of a fine-tuned classifier, measured by their accuracy."""
+class TaskExamples(LossExamples):
+    """Labelled rows of a fine-tuned learner, measured by a metric of its task: the first one, or the one that `metric` names.
 
-    measure, higher = "accuracy", True
+    More is better of those that the task does not select a checkpoint by, such as the F1 of two classes.
+    """
 
-    def __init__(self, learner: Classifier, examples: Any, most: int | None = None) -> None:
-        self.learner, self.network, self.rows = learner, learner.network, learner.encode_labelled(examples)[:most]
-        self.lengths = [len(row.inputs) for row in self.rows]
+    def __init__(self, learner: Any, examples: Any, most: int | None = None, metric: str | None = None) -> None:
+        self.measure = metric or next(iter(learner.task.metrics))
+        self.higher = learner.task.metrics.get(self.measure, True)
+        self.learner, self.network, self.rows = learner, learner.network, self._readable(learner, examples, most)
+        self.lengths = [self._length(row) for row in self.rows]
+
+    def _readable(self, learner: Any, examples: Any, most: int | None) -> list[Any]:
+        """The rows that are measured."""
+        rows: list[Any] = learner.encode_labelled(examples)[:most]
+        return rows
+
+    def _length(self, row: Any) -> int:
+        """The number of tokens of a row."""
+        return len(row.inputs)
+
+    def value(self, *, size: int) -> float:
+        """The metric as `cloze evaluate` computes it, without a linear model."""
+        metrics = self.learner.compute_metrics(self.learner.per_example(self.rows, self.measure, size=size))
+        if self.measure not in metrics:
+            raise UserError(f"{self.measure} cannot be measured on these rows; expected one of: {', '.join(metrics)}.")
+        return float(metrics[self.measure])
+
+
+class ClassifiedExamples(TaskExamples):
+    """The rows of a fine-tuned classifier."""
 
     def losses(self, index: Sequence[int]) -> Tensor:
         rows = [self.rows[i] for i in index]
         right = torch.tensor([row.truth for row in rows], device=self.learner.exact.device)
         return functional.cross_entropy(self.learner.scores([row.inputs for row in rows]), right, reduction="none")
 
-    def value(self, *, size: int) -> float:
-        return self.learner.measure(self.rows, size=size)[self.measure]
+
+class NumberExamples(TaskExamples):
+    """The rows of a fine-tuned regressor, with the squared error of each, as in training."""
+
+    def _length(self, row: Any) -> int:
+        return len(row.inputs[0])
+
+    def losses(self, index: Sequence[int]) -> Tensor:
+        rows = [self.rows[i] for i in index]
+        scores = self.learner.scores([framed for row in rows for framed in row.inputs])[:, 0]
+        scores = scores.view(len(rows), -1).mean(1)  # of the orders of its texts
+        return (scores - torch.tensor([row.truth for row in rows]).to(scores)) ** 2
 
 
-class LabelledExamples(LossExamples):
-    """The texts of a fine-tuned labeller of words, measured by their accuracy; those that need several windows are left out."""
+class LabelledExamples(TaskExamples):
+    """The texts of a fine-tuned labeller of words; those that need several windows are left out."""
 
-    measure, higher = "accuracy", True
-
-    def __init__(self, learner: WordLabeller, examples: Any, most: int | None = None) -> None:
+    def _readable(self, learner: Any, examples: Any, most: int | None) -> list[Any]:
         if learner.head.chained:
             raise UserError("the labels of this labeller depend on each other (crf); expected one that labels each word alone.")
-        self.learner, self.network, rows = learner, learner.network, learner.encode_labelled(examples)[:most]
-        labels = set(learner.label_names)
-        self.rows = [row for row in rows if len(row.inputs.windows) == 1 and not labels.isdisjoint(row.truth)]
-        if not self.rows:
+        rows, labels = learner.encode_labelled(examples)[:most], set(learner.label_names)
+        readable = [row for row in rows if len(row.inputs.windows) == 1 and not labels.isdisjoint(row.truth)]
+        if not readable:
             raise UserError("no labelled text fits into one row of this network.")
-        left = len(rows) - len(self.rows)
+        left = len(rows) - len(readable)
         remark = f"{left:,} of {len(rows):,} texts were left out: too long for one row, or without a known label"
         self.remarks = [remark] if left else []
-        self.lengths = [len(row.inputs.windows[0].row) for row in self.rows]
+        return readable
+
+    def _length(self, row: Any) -> int:
+        return len(row.inputs.windows[0].row)
 
     def losses(self, index: Sequence[int]) -> Tensor:
         rows = [self.rows[i] for i in index]
@@ -177,8 +211,53 @@ class LabelledExamples(LossExamples):
         divisors = torch.zeros(len(rows)).index_add(0, owner, torch.from_numpy((right >= 0).astype(np.float32)))
         return torch.zeros(len(rows), dtype=losses.dtype).index_add(0, owner, losses) / divisors.clamp(min=1.0)
 
-    def value(self, *, size: int) -> float:
-        return self.learner.measure(self.rows, size=size)[self.measure]
+
+class QuestionExamples(TaskExamples):
+    """The questions of a fine-tuned extractor of answers. The loss is that of training, the mean over the windows of a question:
+    the first and the last token of the first answer, or of none in a window that does not contain it."""
+
+    def losses(self, index: Sequence[int]) -> Tensor:
+        rows = [self.rows[i].inputs for i in index]
+        framed = [window.framed for row in rows for window in row.windows]
+        batch = self.learner.exact.batch(framed)
+        columns = [_answer_columns(row, window) for row in rows for window in row.windows]
+        summaries = batch["summaries"].cpu() % batch["tokens"].shape[1]
+        right = torch.tensor([pair or (int(s), int(s)) for pair, s in zip(columns, summaries, strict=True)]).T
+        states = self.learner.exact.states(batch, self.learner.head.reads)
+        scores = self.learner.exact.scores(self.learner.head, states, batch, batch["summaries"][:, None].expand(-1, 2))
+        right = right.to(scores.device)
+        first, last = (functional.cross_entropy(*side, reduction="none") for side in zip(scores, right, strict=True))
+        losses = (first + last) / 2
+        return torch.stack([part.mean() for part in losses.split([len(row.windows) for row in rows])])
+
+
+def _answer_columns(row: QuestionRow, window: ContextWindow) -> tuple[int, int] | None:
+    """The columns of the first and the last token of the first answer of a question in a window; None if it is not there."""
+    if not row.record.answers:
+        return None
+    answer = row.record.answers[0]
+    start = answer.start if answer.placed(row.record.context) else row.record.context.find(answer.text)
+    tokens = np.flatnonzero((row.stop > start) & (row.start < start + len(answer.text))) - window.begin
+    if start < 0 or not len(tokens) or tokens[0] < 0 or tokens[-1] >= len(window.columns):
+        return None
+    return int(window.columns[tokens[0]]), int(window.columns[tokens[-1]])
+
+
+class WrittenExamples(TaskExamples):
+    """The texts of a fine-tuned encoder-decoder and what it is to write, with the mean loss of the tokens of each target."""
+
+    def __init__(self, learner: Any, examples: Any, most: int | None = None, metric: str | None = None) -> None:
+        form = form_of(learner.exact)
+        if not isinstance(form, ByDecoder):
+            raise UserError("this network writes without a decoder; expected an encoder-decoder.")
+        self.form = form
+        super().__init__(learner, examples, most, metric)
+
+    def _length(self, row: Any) -> int:
+        return len(row.source)
+
+    def losses(self, index: Sequence[int]) -> Tensor:
+        return _losses_of_targets(self.learner.exact, self.learner.head, self.form, [self.rows[i] for i in index])
 
 
 def text_examples(loaded: Checkpoint, texts: Sequence[str], *, seed: int = 0, length: int | None = None) -> LossExamples:
@@ -188,23 +267,36 @@ def text_examples(loaded: Checkpoint, texts: Sequence[str], *, seed: int = 0, le
     return TextExamples(loaded, texts, seed=seed, length=length)
 
 
-def task_examples(loaded: Checkpoint, labelled: str, *, most: int | None = None) -> LossExamples:
-    """Labelled rows for a fine-tuned checkpoint, the first `most` of them: `FILE`, or `TASK=FILE` if it has several tasks."""
+def task_examples(
+    loaded: Checkpoint, labelled: str, *, most: int | None = None, metric: str | None = None, bleu: str | None = None
+) -> LossExamples:
+    """Labelled rows for a fine-tuned checkpoint, the first `most` of them: `FILE`, or `TASK=FILE` if it has several tasks.
+
+    `metric` names what is measured, None the first metric of the task; `bleu` is the tokenization by which BLEU is computed.
+    """
     name, _, file = labelled.rpartition("=")
     require_files([file])
-    learner = load_tuned(loaded, name=name or None)[0]
-    return learner_examples(learner, learner.task.read(file), most=most)
+    task = None if bleu is None else task_in_folder(Path(loaded.folder), name or None, bleu=bleu)
+    learner = load_tuned(loaded, task, name=name or None)[0]
+    return learner_examples(learner, learner.task.read(file), most=most, metric=metric)
 
 
-def learner_examples(learner: Learner, examples: Any, *, most: int | None = None) -> LossExamples:
+#: The examples of each learner that has a loss for every example.
+_EXAMPLES: Mapping[type[Learner], type[TaskExamples]] = {
+    Classifier: ClassifiedExamples, Regressor: NumberExamples, WordLabeller: LabelledExamples, Extractor: QuestionExamples,
+    Answerer: WrittenExamples,
+}  # fmt: skip
+
+
+def learner_examples(learner: Learner, examples: Any, *, most: int | None = None, metric: str | None = None) -> TaskExamples:
     """Labelled examples with the loss of a learner; a `UserError` for a task without a loss per example here."""
-    if isinstance(learner, Classifier):
-        return ClassifiedExamples(learner, examples, most)
-    if isinstance(learner, WordLabeller):
-        return LabelledExamples(learner, examples, most)
+    for kind, examples_of_kind in _EXAMPLES.items():
+        if isinstance(learner, kind):
+            return examples_of_kind(learner, examples, most, metric)
     raise UserError(
-        f"a folder that was fine-tuned for {learner.task.name}: expected sentence_classification, pair_classification or "
-        "token_labelling.\n  Its heads on plain text: leave --task out and give --text FILE."
+        f"a folder that was fine-tuned for {learner.task.name}: expected sentence_classification, pair_classification, "
+        "regression, token_labelling, question_answering or text_to_text.\n  Its heads on plain text: leave --task out and give "
+        "--text FILE."
     )
 
 
@@ -216,6 +308,13 @@ def _head(loaded: Checkpoint) -> Any:
             "  For a fine-tuned folder, give labelled text with --task TASK=FILE."
         )
     return head
+
+
+def _losses_of_targets(reader: Reader, head: Any, form: ByDecoder, rows: Sequence[Any]) -> Tensor:
+    """The mean loss of the tokens of each target (B,)."""
+    batch: Batch = form.with_targets(rows, head.set)
+    scores = reader.token_scores(head, form.readings(head, batch), batch, batch[f"positions/{head.set}"])
+    return _means(scores, [row.target for row in rows])
 
 
 def _means(scores: Tensor, right: Sequence[Ids]) -> Tensor:

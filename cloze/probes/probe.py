@@ -102,11 +102,15 @@ class TextProbe(Probe[Material, Figures]):
 
     def texts(self, otherwise: str = "") -> list[str]:
         """The sentences of --text; without it a `UserError`, which also says what else may be given."""
-        from cloze.decoding.texts import gather
-
         if self.text is None:
             raise UserError(f"{self.name} needs --text FILE, a file with a sentence per line{otherwise}.")
-        return [text for text in gather([], self.text) if text.strip()][: self.limit]
+        return self.sentences_of(self.text)
+
+    def sentences_of(self, file: str) -> list[str]:
+        """The first sentences of a file."""
+        from cloze.decoding.texts import gather
+
+        return [text for text in gather([], file) if text.strip()][: self.limit]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,13 +127,15 @@ class LossProbe(TextProbe[list[str], Figures]):
             raise UserError(f"{self.name} measures plain text (--text) or labelled text (--task). Give one of them.")
         return []
 
-    def examples(self, loaded: Checkpoint, texts: Sequence[str], rows: int | None = None) -> LossExamples:
-        """The sentences, or the rows of --task, at most so many `rows`, with a loss each."""
+    def examples(
+        self, loaded: Checkpoint, texts: Sequence[str], task: str | None, rows: int | None = None, **measuring: Any
+    ) -> LossExamples:
+        """The sentences, or the labelled rows of `task`, at most so many `rows`, with a loss each; see `task_examples`."""
         from cloze.probes.losses import task_examples, text_examples
 
-        if self.task is None:
+        if task is None:
             return text_examples(loaded, texts, seed=self.seed, length=self.length)
-        return task_examples(loaded, self.task, most=rows)
+        return task_examples(loaded, task, most=rows, **measuring)
 
 
 @dataclass(frozen=True, kw_only=True)

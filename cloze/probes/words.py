@@ -61,13 +61,19 @@ def word_rows(reader: Reader, texts: Sequence[str], spans: Sequence[Places], *, 
     return rows_of_words
 
 
+def row_states(reader: Reader, rows: Sequence[Framed], *, size: int = 32) -> Iterator[tuple[int, Vectors]]:
+    """The number of each row and the states (N + 1, L, D) of its tokens, short rows first."""
+    for index in by_length([len(row) for row in rows], rows=size):
+        with torch.inference_mode():
+            layers: Any = reader.states(reader.batch([rows[i] for i in index]), {"layers"})["layers"].float().cpu()
+        for position, number in enumerate(index):
+            yield int(number), layers[:, position, : len(rows[number])].numpy()
+
+
 def word_states(reader: Reader, rows: Sequence[WordRow], *, size: int = 32) -> Iterator[tuple[int, Vectors]]:
     """The number of each text and its words' vectors (N + 1, K, D), short texts first; zeros for words that were not read."""
-    for index in by_length([len(row.row) for row in rows], rows=size):
-        with torch.inference_mode():
-            layers: Any = reader.states(reader.batch([rows[i].row for i in index]), {"layers"})["layers"].float().cpu()
-        for position, number in enumerate(index):
-            yield int(number), _means(layers[:, position].numpy(), rows[number].columns)
+    for number, states in row_states(reader, [row.row for row in rows], size=size):
+        yield number, _means(states, rows[number].columns)
 
 
 def _means(states: Vectors, columns: Places) -> Vectors:

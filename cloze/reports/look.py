@@ -17,6 +17,7 @@ from cloze.reports.page import fill_page
 
 CELLS = 3_000_000  # of attention that the page holds at most, as bytes; longer texts keep the largest of every row
 FULL = 255  # the sum of every row
+NEURONS = 2_000_000  # numbers of queries and keys that the page holds at most, as bytes
 
 
 def render(seen: Seen, *, name: str, about: str = "", command: str = "", timestamp: datetime | None = None) -> str:
@@ -50,7 +51,10 @@ def page_data(seen: Seen, *, cells: int = CELLS) -> dict[str, Any]:
             name: {"pieces": sequence.pieces, "parts": sequence.parts, "ids": sequence.ids}
             for name, sequence in seen.sequences.items()
         },
-        "attention": [packed(attention, cells=round(cells * attention.shares.size / total)) for attention in seen.attention],
+        "attention": [
+            {**packed(attention, cells=round(cells * attention.shares.size / total)), "neurons": neurons(attention, NEURONS)}
+            for attention in seen.attention
+        ],
         "lens": None if seen.lens is None else _lens(seen.lens),
         "near": [_near(neighbours) for neighbours in seen.near],
         "attributions": [
@@ -75,6 +79,21 @@ def packed(attention: AttentionMap, *, cells: int = CELLS) -> dict[str, Any]:
     places = np.sort(np.argpartition(attention.shares, -count, axis=-1)[..., -count:], axis=-1)
     shares = np.rint(FULL * np.take_along_axis(attention.shares, places, -1)).astype(np.uint8)
     return {**fields, "kept": count, "shares": _base64(shares), "places": _base64(places.astype("<u2"))}
+
+
+def neurons(attention: AttentionMap, most: int) -> dict[str, Any] | None:
+    """Queries and keys as signed bytes in base64, 127 the largest magnitude of a head; None if there are more than `most`."""
+    if attention.neurons is None or sum(array.size for array in attention.neurons) > most:
+        return None
+    scales = [np.maximum(np.abs(array).max((-2, -1)), 1e-9) / 127 for array in attention.neurons]  # (N, H)
+    queries, keys = (
+        _base64(np.rint(array / scale[..., None, None]).astype(np.int8))
+        for array, scale in zip(attention.neurons, scales, strict=True)
+    )
+    return {
+        "width": attention.neurons[0].shape[-1], "queries": queries, "keys": keys,
+        "scales": [scale.ravel().astype(np.float64).round(6).tolist() for scale in scales],
+    }
 
 
 def in_bytes(shares: NDArray[np.float32]) -> NDArray[np.uint8]:

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from cloze.checkpoint.build import load_checkpoint
 from cloze.cli.main import main
+from cloze.decoding.reader import Reader, head_for
 from cloze.probes.look import look
 from cloze.reports.look import page_data, write_page
 from tests.pages import needs_browser, title_in_browser
@@ -18,9 +20,9 @@ from tests.pages import needs_browser, title_in_browser
 KINDS: dict[str, tuple[tuple[str, ...], str | None]] = {
     "bert": (("attention",), "own"), "gpt2": (("attention",), "next"), "unilm": (("attention",), "own"),
     "t5-small": (("encoder", "decoder", "decoder to encoder"), "next"), "transformer-xl": (("attention",), "next"),
-    "xlnet-base": (("attention",), "own"), "zen": (("attention",), "own"), "character-bert": (("attention",), "own"),
-    "electra-small": (("attention",), None), "lstm": ((), "next"), "elmo": ((), None), "context2vec": ((), None),
-    "cove": ((), None), "skip-thought": ((), None), "nnlm": ((), "next"), "mamba": ((), "next"),
+    "xlnet-base": (("attention", "query stream"), "own"), "zen": (("attention",), "own"),
+    "character-bert": (("attention",), "own"), "electra-small": (("attention",), None), "lstm": ((), "next"), "elmo": ((), None),
+    "context2vec": ((), None), "cove": ((), None), "skip-thought": ((), None), "nnlm": ((), "next"), "mamba": ((), "next"),
     "mamba-bidirectional": ((), "own"),
 }  # fmt: skip
 
@@ -52,6 +54,35 @@ def test_a_browser_draws_the_page_of_each_kind_of_network_without_an_error(
       document.title = [count("#model canvas"), count("#near-table tbody tr") > 0, layer, window.failed ?? ""].join("|");
     """
     assert title_in_browser(page, script) == f"{grid}|true|input|"
+
+
+@needs_browser
+def test_a_browser_draws_queries_keys_and_their_products(start: Callable[[str], Path], tmp_path: Path) -> None:
+    seen = look(load_checkpoint(start("bert")), "the cat saw the river")
+    page = write_page(seen, tmp_path / "page.html", name="bert")
+    script = """
+      [...document.querySelectorAll("#views button")].find(one => one.textContent === "neurons").click();
+      const rows = [...document.querySelectorAll(".neurons tbody tr")], score = +rows[0].children[4].textContent;
+      document.title = [rows.length, rows[0].querySelectorAll("canvas").length, score, window.failed ?? ""].join("|");
+    """
+    rows, canvases, score, failed = title_in_browser(page, script).split("|")
+    queries, keys = seen.attention[0].neurons or (np.zeros(0), np.zeros(0))
+    chosen = 4  # the last word: "river"
+    width = queries.shape[-1]
+    assert (int(rows), canvases, failed) == (len(seen.sequences["text"]), "3", "")
+    assert float(score) == pytest.approx(queries[-1, 0, chosen] @ keys[-1, 0, 0] / width**0.5, abs=0.06)
+
+
+def test_the_query_stream_is_that_of_each_token_predicted_from_all_others(start: Callable[[str], Path]) -> None:
+    loaded = load_checkpoint(start("xlnet-base"))
+    seen = look(loaded, "the cat saw the river")
+    shares = next(one.shares for one in seen.attention if one.name == "query stream")
+    assert (shares.diagonal(axis1=2, axis2=3) == 0).all()
+    reader = Reader.of(loaded)
+    batch = reader.batch(reader.encode(["the cat saw the river"]))
+    inputs, _ = reader.prediction_inputs(head_for(loaded, "token_prediction"), batch, torch.tensor([2]))
+    expected = reader.states(inputs, {"query_attention"})["query_attention"][:, 0, :, 2].detach().numpy()
+    np.testing.assert_allclose(shares[:, :, 2], expected, atol=1e-5)
 
 
 def test_an_encoder_decoder_reads_the_second_text_with_its_decoder(start: Callable[[str], Path]) -> None:

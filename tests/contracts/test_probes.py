@@ -36,6 +36,7 @@ PROBES = names("probe")
 #: The options that a probe needs, if it does not read --text alone.
 OPTIONS: dict[str, dict[str, Any]] = {
     "layers": {"task": "upos=t.conllu,t.conllu"}, "edges": {"task": "t.conllu,t.conllu"},
+    "attachments": {"task": "t.conllu,t.conllu", "width": 8},
     "distance": {"task": "t.conllu,t.conllu"}, "static": {"similarity": ["pairs.txt"]},
 }  # fmt: skip
 #: What a probe says of the networks that it cannot measure.
@@ -73,6 +74,7 @@ def test_every_probe_measures_every_kind_of_network_or_says_why_not(
 ) -> None:
     folder = start(name)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("cloze.probes.training.EPOCHS", 1)
     Path("texts.txt").write_text("".join(f"{text}\tthe {text[-5:]}\n" if name == "t5-small" else f"{text}\n" for text in TEXTS))
     Path("t.conllu").write_text(TREES * 2)
     Path("pairs.txt").write_text("cat dog 9\nriver rain 5\ncat river 1\n")

@@ -1,5 +1,6 @@
-"""Small random systems, as the tests of decoding have them."""
+"""Small random systems, as the tests of decoding and of tasks have them."""
 
 from tests.decoding.conftest import checkpoint
+from tests.tasks.conftest import tuned, writer
 
-__all__ = ["checkpoint"]
+__all__ = ["checkpoint", "tuned", "writer"]

@@ -109,6 +109,31 @@ def test_the_vectors_of_a_table_are_wholly_self_similar_and_layers_are_less(chec
         np.testing.assert_allclose(again.measures[name], values, rtol=1e-4, atol=1e-5, err_msg=name)
 
 
+def test_pieces_are_measured_as_the_published_code_measures_them(checkpoint: Callable[..., Any]) -> None:
+    """The formulas of kawine/contextual (analyze.py), on all pairs and all sentences: with punctuation, except as a word."""
+    loaded = checkpoint("bert")
+    reader, texts = Reader.of(loaded), TEXTS[:4]
+    probed = geometry(loaded, texts, Sampled(None, 2, None, unit="pieces"))
+    states = []
+    for row in reader.encode(texts):
+        layers = reader.states(reader.batch([row]), {"layers"})["layers"].detach().double().numpy()[:, 0]
+        states.append((layers[:, row.part == 0], [loaded.tokenizer.piece(i) for i in row.ids[row.part == 0].tolist()]))
+    occurrences: dict[str, list[np.ndarray]] = {}
+    for layers, pieces in states:
+        for n, piece in enumerate(pieces):
+            occurrences.setdefault(piece, []).append(layers[:, n])
+    assert set(probed.words) == {piece for piece, vectors in occurrences.items() if len(vectors) > 1} - {"."}
+    for piece, by_layer in probed.words.items():
+        x = unit(np.stack(occurrences[piece], axis=1))
+        pairs = [[a @ b for i, a in enumerate(layer) for j, b in enumerate(layer) if i != j] for layer in x]
+        np.testing.assert_allclose(by_layer, np.mean(pairs, axis=1), rtol=1e-4)
+    inside = [(unit(layers) * unit(layers.mean(1, keepdims=True))).sum(-1).mean(1) for layers, _ in states]
+    np.testing.assert_allclose(probed.measures["intra-sentence"], np.mean(inside, axis=0), rtol=1e-4)
+    for name in ("uncentred", "truncated"):
+        difference = probed.measures[name] - probed.measures[f"{name} baseline"]
+        np.testing.assert_allclose(probed.measures[f"{name} adjusted"], difference)
+
+
 def test_rare_words_are_refused_with_a_way_out(checkpoint: Callable[..., Any]) -> None:
     with pytest.raises(UserError, match=r"no word occurs 50 times in these 12 sentences\.\n  Give more text, or "):
         geometry(checkpoint("bert"), TEXTS, Sampled(least=50))

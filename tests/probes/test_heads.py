@@ -19,7 +19,7 @@ from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.blocks.visibility import Visibility
 from cloze.probes.finding import Subject, as_text
 from cloze.probes.gates import closed, each_gate, families
-from cloze.probes.heads import AttentionHead, importance, ordered, probe_heads, without
+from cloze.probes.heads import AttentionHead, Pruning, importance, ordered, probe_heads, without
 from cloze.probes.kinds.head_importance import HeadProbe
 from cloze.probes.losses import ClassifiedExamples, LabelledExamples, TextExamples, learner_examples, text_examples
 from cloze.reports.probe import render
@@ -123,7 +123,7 @@ def test_heads_are_ordered_within_the_length_of_their_layer() -> None:
 
 def test_closing_all_heads_is_the_end_of_every_order_and_none_its_beginning(checkpoint: Callable[..., Any]) -> None:
     examples = tuned(checkpoint)
-    found = probe_heads(examples, parts=4, draws=2, single_heads=True)
+    found = probe_heads(examples, pruning=Pruning(parts=4, draws=2), each_alone=True)
     assert found.shares == [0.0, 0.25, 0.5, 0.75, 1.0] and found.measure == "accuracy" and found.higher
     assert found.curve[0] == found.random[0] == examples.value(size=9) and found.curve[-1] == found.random[-1]
     with closed(examples.network, without(found.families, found.order)):

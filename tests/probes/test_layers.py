@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 import torch
 
 from cloze.cli.main import main
-from cloze.errors import UserError
+from cloze.errors import TaskError, UserError
 from cloze.interop.vectors import Vectors
 from cloze.probes.distance import (
     PaddedSentences,
@@ -33,8 +34,8 @@ from cloze.probes.distance import (
 from cloze.probes.finding import Subject, as_text
 from cloze.probes.kinds.static_vectors import StaticProbe
 from cloze.probes.kinds.word_labels import LayerProbe
-from cloze.probes.layers import LayerScores, marked_spans, nearest_senses, related_words, split_of, tagged_words
-from cloze.probes.linear import ProbeSplit, control_labels, most_frequent, probe_linear
+from cloze.probes.layers import LayerScores, marked_spans, nearest_senses, sense_words, split_of, tagged_words
+from cloze.probes.linear import HiddenLayers, ProbeSplit, control_labels, most_frequent, probe_linear
 from cloze.probes.static import compare, static_vectors
 from cloze.tasks.intrinsic.similarity import WordPair
 
@@ -103,6 +104,37 @@ def test_noise_predicts_no_better_than_the_most_frequent_label() -> None:
     assert found.accuracy[1] <= found.majority + 0.03 and np.isnan(found.control).all()
 
 
+@pytest.mark.parametrize(("hidden", "accuracy"), [(0, 0.5), (1, 1.0), (2, 1.0)])
+def test_a_probe_with_hidden_layers_learns_what_no_line_separates_and_is_less_selective(
+    hidden: int, accuracy: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hewitt and Liang's finding (2019, §4): an MLP also learns the random labels of words that a linear map cannot learn."""
+    monkeypatch.setattr("cloze.probes.linear._UPDATES", 8)
+    draw = np.random.default_rng(0)
+    words = draw.integers(0, 4, 600)
+    x = (np.array([[1, 1], [-1, -1], [1, -1], [-1, 1]])[words] + draw.normal(0, 0.05, (600, 2))).astype(np.float32)[None]
+    kinds = [f"w{word}" for word in words]
+    labels = ["A" if word < 2 else "B" for word in words]  # exclusive or
+    split = ProbeSplit(x[:, :500], x[:, 500:], labels[:500], labels[500:], kinds[:500], kinds[500:])
+    probed = probe_linear(split, seed=3, layers=HiddenLayers(hidden, width=64))
+    assert control_labels(["w0", "w1", "w2", "w3"], labels, seed=3).tolist() in ([0, 0, 1, 1], [1, 1, 0, 0])
+    if hidden:
+        assert probed.accuracy[0] == accuracy == probed.control[0]
+    else:
+        assert max(probed.accuracy[0], probed.control[0]) < 0.8
+
+
+def test_hidden_layers_are_those_of_the_authors_probes() -> None:
+    """OneWordNNLabelProbe and OneWordLinearLabelProbe of john-hewitt/control-tasks: their numbers of parameters."""
+    sizes = [sum(p.numel() for p in HiddenLayers(hidden, 7).network(5, 3).parameters()) for hidden in (0, 1, 2)]
+    assert sizes == [5 * 7 + 7 + 7 * 3 + 3, 5 * 7 + 7 + 7 * 3 + 3, 5 * 7 + 7 + 7 * 7 + 7 + 7 * 3 + 3]
+    assert [str(module) for module in HiddenLayers(2, 7, 0.4).network(5, 3)] == [
+        "Dropout(p=0.4, inplace=False)", "Linear(in_features=5, out_features=7, bias=True)", "ReLU()",
+        "Linear(in_features=7, out_features=7, bias=True)", "ReLU()", "Dropout(p=0.4, inplace=False)",
+        "Linear(in_features=7, out_features=3, bias=True)",
+    ]  # fmt: skip
+
+
 def test_control_labels_depend_on_the_word_alone_and_have_the_labels_distribution() -> None:
     kinds, labels = [f"w{n}" for n in range(3000)] * 2, ["A"] * 7 + ["B"] * 2 + ["C"]
     found = control_labels(kinds, labels, seed=1)
@@ -115,10 +147,8 @@ def test_control_labels_depend_on_the_word_alone_and_have_the_labels_distributio
 def test_words_and_relations_of_a_file_become_examples(trees: Path, checkpoint: Callable[..., Any]) -> None:
     words = tagged_words(trees, "upos", most=10)
     assert [example[2:] for example in words.examples[:3]] == [("DET", "the"), ("NOUN", "cat"), ("VERB", "sees")]
-    edges = related_words(trees, most=1)
-    assert [(one[1], one[2]) for one in edges.examples] == [((0, 1), "det"), ((1, 2), "nsubj"), ((3, 2), "obj")]
-    split, remarks = split_of(checkpoint("bert"), words, edges)
-    assert split.train.shape == (3, 10, 16) and split.test.shape == (3, 3, 32) and remarks == []
+    split, remarks = split_of(checkpoint("bert"), words, words)
+    assert split.train.shape == (3, 10, 16) and remarks == []
     _, remarks = split_of(checkpoint("bert"), words, words, length=6)
     assert remarks[0].endswith("words were left out: the network did not read them")
 
@@ -135,6 +165,32 @@ def test_the_nearest_occurrence_of_what_was_seen_is_itself(tmp_path: Path, check
     assert nearest_senses(split).occurrence[1:] == [1.0, 1.0] and probe_linear(split, control=None).by_kind == 0.5
     unseen = ProbeSplit(split.train, split.test, split.train_labels, split.test_labels, split.train_kinds, ["other"] * 4)
     assert nearest_senses(unseen).mean == [0.5, 0.5, 0.5]
+
+
+def test_senses_are_read_from_the_files_of_the_evaluation_framework(tmp_path: Path, checkpoint: Callable[..., Any]) -> None:
+    data, gold, index = tmp_path / "dev.data.xml", tmp_path / "dev.gold.key.txt", tmp_path / "index.sense"
+    data.write_text(
+        '<?xml version="1.0"?><corpus lang="en"><text id="d0"><sentence id="d0.s0"><wf lemma="the" pos="DET">the</wf>'
+        '<instance id="d0.s0.t0" lemma="mat" pos="NOUN">mats</instance><wf lemma="in" pos="ADP">in front</wf></sentence>'
+        '<sentence id="d0.s1"><wf lemma="no" pos="DET">no</wf></sentence></text></corpus>'
+    )  # fmt: skip
+    gold.write_text("d0.s0.t0 mat%1:06:00:: mat%1:06:01::\n")
+    index.write_text("mat%1:06:00:: 03727837 1 8\nmat%1:06:01:: 03727946 2 0\nhot%3:00:01:: 01247240 1 45\n")
+    words = sense_words(data, most=5, wordnet=str(index))
+    assert words.texts == ["the mats in_front"] and words.examples == [(0, (1,), "mat%1:06:00::", "mat#NOUN")]
+    assert words.usual == {"mat#NOUN": "mat%1:06:00::", "hot#ADJ": "hot%3:00:01::"}
+    split, _ = split_of(checkpoint("bert"), words, words)
+    unseen = replace(split, train_labels=["x"], train_kinds=["other#NOUN"])
+    assert nearest_senses(unseen).occurrence == [1.0, 1.0, 1.0] and nearest_senses(replace(unseen, usual={})).mean == [0.0] * 3
+    gold.write_text("d0.s9.t0 mat%1:06:00::\n")
+    with pytest.raises(TaskError, match=r"dev\.gold\.key\.txt: no sense for 'd0\.s0\.t0'"):
+        sense_words(data, most=5)
+    data.write_text("<corpus>")
+    with pytest.raises(TaskError, match="no XML"):
+        sense_words(data, most=5)
+    gold.unlink()
+    with pytest.raises(TaskError, match=r"expected NAME\.data\.xml with the keys of its senses next to it"):
+        sense_words(data, most=5)
 
 
 def test_distances_in_a_tree_count_its_edges_and_their_spanning_tree_is_the_tree(trees: Path) -> None:
@@ -242,6 +298,7 @@ def test_a_finding_prints_the_control_beside_the_accuracy() -> None:
     (["layers", "X", "--task", "tag=t.jsonl,t.jsonl"],
      "t.jsonl:1: no field 'tag'. Known: label, text. Choose a field with --task NAME=TRAIN,TEST."),
     (["edges", "X", "--task", "a=b,c"], "expected --task TRAIN,TEST, got 'a=b,c'."),
+    (["attachments", "X"], "expected --task TRAIN,TEST, got nothing."),
     (["distance", "X", "--text", "a"], "cloze probe: distance does not use --text. Omit it. distance uses --task, --rank."),
     (["geometry", "X", "--no-control"], "geometry does not use --no-control. Omit it. geometry uses --text, --least."),
     (["heads", "X", "--text", "a", "--task", "b"], "plain text (--text) or labelled text (--task). Give one of them."),

@@ -30,11 +30,20 @@ def test_metrics_equal_those_of_scikit_learn(drawn: tuple[int, list[tuple[int, i
     assert found["accuracy"] == pytest.approx(sklearn.accuracy_score(truth, guess))
     assert found["macro_f1"] == pytest.approx(sklearn.f1_score(truth, guess, average="macro", zero_division=0))
     assert found["matthews"] == pytest.approx(sklearn.matthews_corrcoef(truth, guess))
+    if classes == 2:
+        assert found["f1"] == pytest.approx(sklearn.f1_score(truth, guess, zero_division=0))
+    assert ("f1" in found) == (classes == 2)
+
+
+def test_f1_and_matthews_of_two_classes_are_those_of_the_code_that_pruned_heads() -> None:
+    """classifier_scoring.py of pmichel31415/pytorch-pretrained-BERT, branch paul."""
+    found = measure(np.array([0, 1, 0, 0, 1, 1, 1, 1]), np.array([0, 1, 1, 0, 1, 0, 1, 1]), 2)
+    assert (found["matthews"], found["f1"]) == pytest.approx((0.4666666666666667, 0.8000000000000002))
 
 
 def test_large_counts_do_not_overflow() -> None:
     truth = np.repeat([0, 1], 200_000)
-    assert measure(truth, truth, 2) == {"accuracy": 1.0, "macro_f1": 1.0, "matthews": 1.0}
+    assert measure(truth, truth, 2) == {"accuracy": 1.0, "macro_f1": 1.0, "matthews": 1.0, "f1": 1.0}
 
 
 def test_spread_is_the_deviation_of_a_sample() -> None:

@@ -151,7 +151,7 @@ def test_rows_in_memory_and_the_file_that_holds_them_are_measured_alike(tuned: T
     found = model.evaluate(str(tables / "dev.tsv"))
     for given in ([tuple(row) for row in rows], by_column, iter(by_column), pandas.DataFrame(by_column), tables / "dev.tsv"):
         assert model.evaluate(given).record() == found.record()
-    assert found.metrics.keys() == {"accuracy", "macro_f1", "matthews"} and found.baseline is not None
+    assert found.metrics.keys() == {"accuracy", "macro_f1", "matthews", "f1"} and found.baseline is not None
     low, high = model.evaluate(rows, bootstrap=100).intervals["accuracy"]
     assert low <= found.metrics["accuracy"] <= high
     said = [(one.label, one.probability) for one in model.predict([text for text, _ in rows])]
@@ -441,7 +441,7 @@ def test_results_become_data_frames(folder: Folder, tuned: Tuned) -> None:
     assert {"text", "label", "probability", "probabilities.animal"} <= set(found.columns) and list(found["line"]) == [1, 2]
     assert len(cloze.frame(tagged.predict("the cat"))) == 1
     measured = cloze.frame(tagged.evaluate(ROWS, bootstrap=100))
-    assert list(measured["metric"]) == ["accuracy", "macro_f1", "matthews"] and (measured["low"] <= measured["high"]).all()
+    assert list(measured["metric"]) == ["accuracy", "macro_f1", "matthews", "f1"] and (measured["low"] <= measured["high"]).all()
     scores = model.score(["the cat", "rain"])
     assert list(cloze.frame(scores)["tokens"]) == [one.tokens for one in scores]
     with pytest.raises(UserError, match="int is no result of a model's method"):

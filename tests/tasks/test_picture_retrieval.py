@@ -21,6 +21,7 @@ from cloze.decoding.filling import fill
 from cloze.decoding.pictures import Pictures, shown_picture
 from cloze.decoding.ready import to_fill
 from cloze.errors import UserError
+from cloze.probes.look import look
 from cloze.tasks.intrinsic.picture_retrieval import (
     ByHead,
     ByPairs,
@@ -255,7 +256,26 @@ def test_a_text_is_filled_with_the_picture_that_is_named(run: Callable[[str], Pa
     assert shown["probability"] == pytest.approx(expected.probability) != pytest.approx(without.probability)
 
 
+def test_look_shows_attention_from_words_to_the_regions_of_the_picture(
+    run: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    loaded, file = load_checkpoint(run("unicoder-vl")), str(samples.SAMPLES / "scenes.npz")
+    with np.load(file) as read:
+        key, count = str(read["keys"][2]), int(read["offsets"][3] - read["offsets"][2])
+    seen = look(replace(loaded, pictures=shown_picture(loaded, [file], key)), "a boat")
+    (tokens,), (attention,) = seen.sequences.values(), seen.attention
+    length = len(tokens) - count
+    assert tokens.pieces[length:] == tuple(f"regions {n + 1}" for n in range(count)) and set(tokens.parts[length:]) == {1}
+    assert attention.shares.shape[2:] == (len(tokens), len(tokens)) and seen.near[0].tokens.shape[1] == length
+    np.testing.assert_allclose(attention.shares.sum(-1), 1.0, atol=1e-5)
+    assert (attention.shares[:, :, :length, length:] > 0).all()
+    page = tmp_path / "look.html"
+    assert main(["look", str(loaded.folder), "a boat", "--items", file, "--picture", key, "--out", str(page)]) == 0
+    assert f"{len(tokens)} tokens" in capsys.readouterr().out and f"regions {count}" in page.read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize(("words", "message"), [
+    (["look", "RUN", "a boat", "--picture", "1", "--out", "PAGE.html"], "--picture 1: its items are needed, too"),
     (["fill", "RUN", "a [MASK]", "--items", "FILE", "--picture", "none.png"], "has no picture 'none.png'"),
     (["fill", "RUN", "a [MASK]", "--picture", "1"], "--picture 1: its items are needed, too"),
     (["fill", "RUN", "a [MASK]", "--items", "frames=FILE"], "--items frames=FILE: expected NAME=FILE, once for each of regions"),

@@ -184,7 +184,7 @@ def test_predict_and_evaluate_take_a_template(cloze: Any, folder: Folder, tables
     assert shown.code == 0, shown.err
     found = json.loads(shown.out)
     (predicted,) = found.values()
-    assert predicted["examples"] == 16 and predicted["metrics"].keys() == {"accuracy", "macro_f1", "matthews"}
+    assert predicted["examples"] == 16 and predicted["metrics"].keys() == {"accuracy", "macro_f1", "matthews", "f1"}
     assert predicted["baseline"]["accuracy"] == 0.5
     scored = cloze("evaluate", folder("gpt2"), tables / "dev.tsv", *line, "--normalise", "Answer:", "--json")
     assert scored.code == 0 and scored.out != cloze("evaluate", folder("gpt2"), tables / "dev.tsv", *line, "--json").out

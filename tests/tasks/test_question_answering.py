@@ -23,7 +23,7 @@ from cloze.recipe.recipe import as_plain_data
 from cloze.runs.finetuning.finetune import finetune
 from cloze.runs.finetuning.task_recipe import recipe_onto
 from cloze.tasks.evaluation import evaluate, predict
-from cloze.tasks.kinds.question_answering import Extractor, JudgedQuestion, compute_metrics
+from cloze.tasks.kinds.question_answering import Extractor, JudgedQuestion, best_remark, compute_metrics
 from cloze.tasks.measures.answers import QuestionScores
 from cloze.tasks.result import load_tuned
 from cloze.tasks.task import task
@@ -158,6 +158,18 @@ def test_a_question_is_not_answered_above_the_threshold() -> None:
     assert compute_metrics(per_example, None) == pytest.approx(constant_answer)
     assert compute_metrics(per_example, 2.5)["f1"] == pytest.approx(2.5 / 3)
     assert compute_metrics(per_example, 0.0)["f1"] == pytest.approx(2 / 3)
+
+
+def test_the_best_exact_match_and_f1_have_thresholds_of_their_own() -> None:
+    """Two questions are answered nearly, one exactly, and one has no answer: exact match gains by silence, F1 does not."""
+    near, right, none = QuestionScores(0.0, 0.8), QuestionScores(1.0, 1.0), QuestionScores(0.0, 0.0)
+    per_example = [
+        JudgedQuestion(near, none, 1.0, True), JudgedQuestion(near, none, 1.2, True), JudgedQuestion(right, none, -1.0, True),
+        JudgedQuestion(none, right, 0.5, False),
+    ]  # fmt: skip
+    exact, f1 = (max(compute_metrics(per_example, cut)[name] for cut in (-2, 0, 0.7, 1.1, 2)) for name in ("exact_match", "f1"))
+    assert (exact, f1) == (0.5, pytest.approx(2.6 / 4))
+    assert best_remark(per_example).endswith("exact_match 0.5000 (margin -0.250), f1 0.6500 (margin 2.200)")
 
 
 @pytest.mark.parity

@@ -16,14 +16,14 @@ ENDINGS: Mapping[str, Sequence[tuple[str, str]]] = {
     "adj": (("er", ""), ("est", ""), ("er", "e"), ("est", "e")),
 }
 
-_PARTS = {"1": "noun", "2": "verb", "3": "adj", "4": "adv", "5": "adj"}
-_SENSE = re.compile(r"(\S+)%([1-5]):\d\d:\d\d:\S*:\S* (\d{8}) \d+ (\d+)")
+PARTS = {"1": "noun", "2": "verb", "3": "adj", "4": "adv", "5": "adj"}
+SENSE = re.compile(r"(\S+)%([1-5]):\d\d:\d\d:\S*:\S* (\d{8}) \d+ (\d+)")
 _CLOSED = re.compile(r"[^aeiou][aeiou][^aeiouwxy]$")
 
 
 def is_sense_index(text: str) -> bool:
     """Whether a text begins as WordNet's `index.sense` does."""
-    return _SENSE.fullmatch(text.partition("\n")[0].strip()) is not None
+    return SENSE.fullmatch(text.partition("\n")[0].strip()) is not None
 
 
 def read_sense_index(text: str, file: str) -> dict[str, dict[str, float]]:
@@ -36,11 +36,11 @@ def read_sense_index(text: str, file: str) -> dict[str, dict[str, float]]:
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
             continue
-        sense = _SENSE.fullmatch(line.strip())
+        sense = SENSE.fullmatch(line.strip())
         if sense is None:
             raise CorpusError(f"{file}:{number}: {line[:60]!r}; expected a sense of WordNet: key, offset, number, count.")
         lemma, part, synset, count = sense.groups()
-        for form in forms_of(lemma.replace("_", " "), _PARTS[part]):
+        for form in forms_of(lemma.replace("_", " "), PARTS[part]):
             counts = synsets.setdefault(form, {})
             counts[synset] = counts.get(synset, 0.0) + int(count) + 1
     return synsets

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -26,6 +26,11 @@ class GeometryProbe(TextProbe[list[str], "Geometry"]):
     sentences = 5000
 
     least: Annotated[int, typer.Option(min=2, help="measure words that occur at least this often")] = 5
+    words: Annotated[int, typer.Option(min=0, help="measure at most this many words; 0: all")] = 200
+    occurrences: Annotated[int, typer.Option(min=0, help="measure at most this many occurrences of a word; 0: all")] = 30
+    unit: Annotated[
+        Literal["words", "pieces"], typer.Option(help="words without punctuation, or the pieces of the vocabulary, as published")
+    ] = "words"
 
     def read(self) -> list[str]:
         return self.texts()
@@ -33,7 +38,8 @@ class GeometryProbe(TextProbe[list[str], "Geometry"]):
     def measure(self, loaded: Checkpoint, material: list[str]) -> Geometry:
         from cloze.probes.geometry import Sampled, geometry
 
-        return geometry(loaded, material, Sampled(least=self.least, seed=self.seed), length=self.length, size=self.batch)
+        sampled = Sampled(self.words or None, self.least, self.occurrences or None, seed=self.seed, unit=self.unit)
+        return geometry(loaded, material, sampled, length=self.length, size=self.batch)
 
     def tables(self, name: str, figures: Geometry) -> list[Table]:
         from cloze.probes.measures import ESTIMATORS
@@ -41,21 +47,21 @@ class GeometryProbe(TextProbe[list[str], "Geometry"]):
         cosines = (
             "self-similarity", "baseline", "adjusted", "intra-sentence", "intra-sentence adjusted", "standardised adjusted"
         )
-        shares = [f"{estimator}{end}" for estimator in ESTIMATORS for end in ("", " baseline")]
+        shares = [f"{estimator}{end}" for estimator in ESTIMATORS for end in ("", " baseline", " adjusted")]
         calm = sorted(figures.words, key=lambda word: figures.words[word][-1])
         lists = [["least self-similar", ", ".join(calm[:10])], ["most self-similar", ", ".join(calm[::-1][:10])]]
         return [
             layer_table(
                 f"{name}: contextuality by layer", {column: figures.measures[column] for column in cosines},
-                f"{len(figures.words):,} words and {figures.sentences:,} sentences; adjusted: minus the baseline, the mean "
-                "cosine of random words.",
+                f"{len(figures.words):,} {self.unit} and {figures.sentences:,} sentences; adjusted: minus the baseline, the mean "
+                f"cosine of random {self.unit}.",
             ),
             layer_table(
                 f"{name}: variance explained by one direction", {column: figures.measures[column] for column in shares},
                 "Three estimators: uncentred is the paper's formula, centred is PCA, truncated is what early public code "
                 "computed.",
             ),
-            Table(f"{name}: words at the top layer", ["", "words"], lists),
+            Table(f"{name}: {self.unit} at the top layer", ["", self.unit], lists),
         ]
 
     def plots(self, subjects: Sequence[Subject], results: Mapping[str, Geometry]) -> list[Plot]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cloze.errors import UserError
 from cloze.probes.finding import Plot, Subject, Table
 from cloze.probes.probe import LossProbe
 from cloze.registry import register
@@ -20,20 +21,42 @@ if TYPE_CHECKING:
 @register("probe", "heads")
 @dataclass(frozen=True, kw_only=True)
 class HeadProbe(LossProbe["HeadImportance"]):
-    """How important each head is; the loss or accuracy as heads are closed (their gates set to 0)."""
+    """How important each head is; the loss or a metric of the task as heads are closed (their gates set to 0)."""
 
     title = "How important are the heads?"
     sentences = 500
 
+    importance: Annotated[
+        str | None, typer.Option(help="a file like that of --text or --task, on which the importance is measured instead")
+    ] = None
+    metric: Annotated[str | None, typer.Option(help="the metric of the task that is measured; default: its first")] = None
+    bleu: Annotated[str | None, typer.Option(help="the tokenization by which --metric bleu is computed, such as 13a")] = None
     each: Annotated[bool, typer.Option("--each", help="also close each head alone")] = False
+    only: Annotated[bool, typer.Option("--only", help="also close all heads of a layer but one")] = False
+    exact: Annotated[bool, typer.Option("--exact", help="measure the importance again after each step of closing heads")] = False
+    spare: Annotated[int, typer.Option(min=0, help="heads of every layer that stay")] = 0
+
+    def read(self) -> list[str]:
+        texts = super().read()
+        if self.task is None and (self.metric or self.bleu):
+            raise UserError("--metric and --bleu are for labelled text (--task); the measure of plain text is its loss.")
+        return texts
 
     def measure(self, loaded: Checkpoint, material: list[str]) -> HeadImportance:
         from cloze.probes.gates import families
-        from cloze.probes.heads import probe_heads
+        from cloze.probes.heads import Pruning, probe_heads
 
         families(loaded.network)  # an error for a network without heads comes before one for a checkpoint without a loss
-        examples = self.examples(loaded, material, self.most)
-        return probe_heads(examples, seed=self.seed, size=self.batch, single_heads=self.each)
+        measuring: dict[str, Any] = {}
+        if self.task is not None:
+            measuring = {"metric": self.metric or ("bleu" if self.bleu else None), "bleu": self.bleu}
+        examples, by = self.examples(loaded, material, self.task, self.most, **measuring), None
+        if self.importance is not None:
+            task = None if self.task is None else f"{self.task.rpartition('=')[0]}={self.importance}"
+            texts = self.sentences_of(self.importance) if task is None else []
+            by = self.examples(loaded, texts, task, self.most, **measuring)
+        pruning = Pruning(seed=self.seed, spared=self.spare, exact=self.exact)
+        return probe_heads(examples, by=by, pruning=pruning, size=self.batch, each_alone=self.each, only_one=self.only)
 
     def tables(self, name: str, figures: HeadImportance) -> list[Table]:
         columns = zip(figures.shares, figures.curve, figures.random, figures.deviation, strict=True)
@@ -41,18 +64,25 @@ class HeadProbe(LossProbe["HeadImportance"]):
             f"{name}: {figures.measure} as heads are closed", ["closed", "least important first", "random order", "±"],
             [[f"{share:.0%}", *values] for share, *values in columns],
             f"{figures.closable:.0%} of the heads can be closed before the {figures.measure} is a tenth worse."
-            if figures.closable < 1 else
-            f"Without any head the {figures.measure} is not a tenth worse: here it hardly depends on attention.",
+            if figures.closable < figures.shares[-1] else
+            f"Without these heads the {figures.measure} is not a tenth worse: here it hardly depends on attention.",
         )]  # fmt: skip
         for kind in figures.families:
             for title, scores in (
-                ("importance", figures.importance), (f"change of the {figures.measure} without it", figures.each)
+                ("importance", figures.importance), (f"change of the {figures.measure} without it", figures.each),
+                (f"change of the {figures.measure} with it alone in its layer", figures.only)
             ):
                 if kind.argument in scores:
                     matrix = scores[kind.argument]
                     rows = [[str(n + 1), *map(float, matrix[n])] for n in reversed(range(len(matrix)))]
                     head = ["layer", *(str(h + 1) for h in range(kind.heads))]
                     tables.append(Table(f"{name}: {title} of every head, {kind.name}", head, rows, shaded=True))
+            if kind.argument in figures.best:
+                layers = enumerate(figures.best[kind.argument])
+                tables.append(Table(
+                    f"{name}: change of the {figures.measure} with one head in a layer, {kind.name}",
+                    ["layer", "best head", "change"], [[str(n + 1), head + 1, change] for n, (head, change) in layers][::-1],
+                ))
         return tables
 
     def plots(self, subjects: Sequence[Subject], results: Mapping[str, HeadImportance]) -> list[Plot]:
@@ -75,7 +105,11 @@ class HeadProbe(LossProbe["HeadImportance"]):
             "importance": dict(figures.importance), "order": [list(head) for head in figures.order], "measure": figures.measure,
             "shares": list(figures.shares), "curve": list(figures.curve), "random": list(figures.random),
             "deviation": list(figures.deviation), "closable": figures.closable, "each": dict(figures.each),
+            "only": dict(figures.only), "best": {argument: list(map(list, best)) for argument, best in figures.best.items()},
         }
 
     def remarks(self, figures: HeadImportance) -> Sequence[str]:
-        return figures.remarks
+        chosen = [] if self.importance else [
+            "the importance is measured on the same text as the curve, which favours its order: give another text to --importance"
+        ]  # fmt: skip
+        return [*figures.remarks, *chosen]

@@ -27,7 +27,7 @@ class CurvatureProbe(LossProbe["Curvature"]):
         from cloze.probes.curvature import curvature, layer_weights
 
         layer_weights(loaded.network)  # an error for a network without them comes before one for a checkpoint without a loss
-        return curvature(self.examples(loaded, material), most=self.limit, seed=self.seed, size=self.batch)
+        return curvature(self.examples(loaded, material, self.task), most=self.limit, seed=self.seed, size=self.batch)
 
     def tables(self, name: str, figures: Curvature) -> list[Table]:
         mean, deviation, sensitivity = figures.eigenvalues.mean(0), figures.eigenvalues.std(0), figures.sensitivity

@@ -1,8 +1,7 @@
-"""`cloze probe layers` and `cloze probe edges`."""
+"""`cloze probe layers`."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,40 +18,70 @@ if TYPE_CHECKING:
     from cloze.probes.layers import LayerScores, Probed
 
 
+@register("probe", "layers")
 @dataclass(frozen=True, kw_only=True)
-class LabelProbe(TrainTestProbe["Probed", "LayerScores"]):
-    """A probe that predicts labels from each layer by a linear map, and random labels by another."""
+class LayerProbe(TrainTestProbe["Probed", "LayerScores"]):
+    """How well each layer predicts labels or senses of words, by a linear map or an MLP; with a control task."""
 
     sentences = 1500
+    form = "COLUMN=TRAIN,TEST or sense=TRAIN,TEST"
+    with_name = True
 
+    task: Annotated[str | None, typer.Option(help=form)] = None
     control: Annotated[bool, typer.Option(help="also train on random labels (control task)")] = True
-
-    @property
-    @abstractmethod
-    def labels(self) -> str:
-        """What the labels are, in titles."""
-
-    @property
-    def senses(self) -> bool:
-        """Whether they are senses of words, which are also taken from the nearest neighbours."""
-        return False
+    hidden: Annotated[
+        int | None, typer.Option(min=0, max=2, help="a second probe with 1 or 2 hidden layers; 0: a linear map of rank --width")
+    ] = None
+    width: Annotated[int, typer.Option(min=1, help="hidden units of the second probe")] = 1000
+    wordnet: Annotated[str | None, typer.Option(help="index.sense: senses of lemmas that the training file lacks")] = None
+    dropout: Annotated[float, typer.Option(min=0.0, max=0.9, help="dropout of the second probe")] = 0.0
 
     @property
     def title(self) -> str:
         return f"What can be read from each layer: {self.labels}"
 
+    @property
+    def labels(self) -> str:
+        """The column of the labels, or `sense`."""
+        return (self.task or "").partition("=")[0]
+
+    @property
+    def senses(self) -> bool:
+        """Whether they are senses of words, which are also taken from the nearest neighbours."""
+        return self.labels == "sense"
+
+    @property
+    def second(self) -> str:
+        """What the second probe is called."""
+        return f"MLP-{self.hidden}" if self.hidden else f"rank {self.width}"
+
+    def read_file(self, path: str) -> Probed:
+        from cloze.probes.layers import marked_spans, sense_words, tagged_words
+
+        if self.senses and path.endswith(".xml"):
+            return sense_words(path, most=self.limit, wordnet=self.wordnet)
+        if self.senses:
+            return marked_spans(path, most=self.limit)
+        with spelled_by(_as_task):
+            return tagged_words(path, self.labels, most=self.limit)
+
     def measure(self, loaded: Checkpoint, material: tuple[Probed, Probed]) -> LayerScores:
         from cloze.probes.layers import LayerScores, nearest_senses, split_of
-        from cloze.probes.linear import probe_linear
+        from cloze.probes.linear import HiddenLayers, probe_linear
 
         split, remarks = split_of(loaded, *material, length=self.length, size=self.batch)
         control: Any = ("shuffled" if self.senses else "kinds") if self.control else None
-        scores = probe_linear(split, seed=self.seed, control=control)
-        return LayerScores(scores, nearest_senses(split) if self.senses else None, remarks)
+        scores, second = probe_linear(split, seed=self.seed, control=control), None
+        if self.hidden is not None:
+            layers = HiddenLayers(self.hidden, self.width, self.dropout)
+            second = probe_linear(split, seed=self.seed, control=control, layers=layers)
+        return LayerScores(scores, nearest_senses(split) if self.senses else None, second, remarks)
 
     def tables(self, name: str, figures: LayerScores) -> list[Table]:
-        scores, near = figures.scores, figures.senses
+        scores, near, second = figures.scores, figures.senses, figures.hidden
         columns = {"accuracy": scores.accuracy, "control": scores.control, "selectivity": scores.selectivity}
+        if second is not None:
+            columns |= {self.second: second.accuracy, "its control": second.control, "its selectivity": second.selectivity}
         if near is not None:
             columns |= {"nearest occurrence": near.occurrence, "nearest sense": near.mean}
         return [layer_table(
@@ -72,15 +101,20 @@ class LabelProbe(TrainTestProbe["Probed", "LayerScores"]):
                 **{f"{name}, without a network": [probe.without_network] * len(probe.accuracy) for name, probe in scores.items()},
             },
         )
-        plots += by_layer_and_step("selectivity", {name: probe.selectivity for name, probe in scores.items()}, subjects)
+        selectivity = {name: probe.selectivity for name, probe in scores.items()}
+        second = {f"{name}, {self.second}": probe.hidden.selectivity for name, probe in results.items() if probe.hidden}
+        plots += by_layer_and_step("selectivity", selectivity, subjects, dashed=second)
         nearest = {name: figures.senses.mean for name, figures in results.items() if figures.senses}
         return plots + (by_layer_and_step("accuracy of the nearest sense", nearest, subjects) if nearest else [])
 
     def data(self, figures: LayerScores) -> dict[str, Any]:
-        scores, near = figures.scores, figures.senses
+        scores, near, second = figures.scores, figures.senses, figures.hidden
         nearest = {} if near is None else {"nearest_occurrence": near.occurrence, "nearest_sense": near.mean}
         first = {"accuracy": scores.accuracy, "control": scores.control, "selectivity": scores.selectivity}
-        return first | vars(scores) | nearest
+        hidden = {} if second is None else {
+            "hidden": {"accuracy": second.accuracy, "control": second.control, "selectivity": second.selectivity}
+        }  # fmt: skip
+        return first | vars(scores) | nearest | hidden
 
     def remarks(self, figures: LayerScores) -> Sequence[str]:
         scores = figures.scores
@@ -88,47 +122,6 @@ class LabelProbe(TrainTestProbe["Probed", "LayerScores"]):
             f"no layer is better than {scores.without_network:.3f}, the most frequent label without a network: nothing is shown"
         )
         return [*figures.remarks, *([nothing] if max(scores.accuracy) <= scores.without_network else [])]
-
-
-@register("probe", "edges")
-@dataclass(frozen=True, kw_only=True)
-class EdgeProbe(LabelProbe):
-    """How well each layer predicts dependency relations (CoNLL-U)."""
-
-    labels = "relations of words to their heads"
-
-    def read_file(self, path: str) -> Probed:
-        from cloze.probes.layers import related_words
-
-        return related_words(path, most=self.limit)
-
-
-@register("probe", "layers")
-@dataclass(frozen=True, kw_only=True)
-class LayerProbe(LabelProbe):
-    """How well each layer predicts labels or senses of words; with a control task."""
-
-    form = "COLUMN=TRAIN,TEST or sense=TRAIN,TEST"
-    with_name = True
-
-    task: Annotated[str | None, typer.Option(help=form)] = None
-
-    @property
-    def labels(self) -> str:
-        """The column of the labels, or `sense`."""
-        return (self.task or "").partition("=")[0]
-
-    @property
-    def senses(self) -> bool:
-        return self.labels == "sense"
-
-    def read_file(self, path: str) -> Probed:
-        from cloze.probes.layers import marked_spans, tagged_words
-
-        if self.senses:
-            return marked_spans(path, most=self.limit)
-        with spelled_by(_as_task):
-            return tagged_words(path, self.labels, most=self.limit)
 
 
 def _as_task(phrase: Phrase) -> str | None:

@@ -17,6 +17,7 @@ const FULL = 255, LINES = 48; // tokens up to which every line of the head view 
 for (const one of data.attention) {
   one.bytes = bytes(one.shares);
   if (one.kept) one.at = new Uint16Array(bytes(one.places).buffer);
+  if (one.neurons) for (const side of ["queries", "keys"]) one.neurons[side] = new Int8Array(bytes(one.neurons[side]).buffer);
 }
 const word = id => data.vocabulary[id] ?? "?";
 const count = data.layers;
@@ -26,7 +27,7 @@ document.documentElement.style.setProperty("--light", matchMedia("(prefers-color
 const first = Object.keys(data.sequences)[0];
 const state = {kind: 0, layer: count, side: data.lens?.rows ?? first, token: 0, heads: new Set(), part: "all", view: "lines"};
 const own = data.sequences[state.side];
-const masked = own.pieces.findIndex((piece, n) => own.parts[n] >= 0 && /^[\[<]mask[\]>]$/i.test(piece)), words = own.parts.flatMap((part, n) => part >= 0 && /[\p{L}\p{N}]/u.test(own.pieces[n]) ? [n] : []);
+const masked = own.pieces.findIndex((piece, n) => own.parts[n] >= 0 && /^[\[<]mask[\]>]$/i.test(piece)), words = own.parts.slice(0, data.near.find(one => one.rows === state.side)?.tokens[0].length).flatMap((part, n) => part >= 0 && /[\p{L}\p{N}]/u.test(own.pieces[n]) ? [n] : []);
 state.token = masked >= 0 ? masked : words.at(-1) ?? 0; // what people ask about first: the mask, or the last word
 const kind = () => data.attention[state.kind];
 const rowLayer = one => Math.min(one.shape[0] - 1, Math.max(0, state.layer - 1)); // attention of layer n makes states n + 1
@@ -98,8 +99,10 @@ function drawAttention() {
   const label = `layer ${rowLayer(one) + 1} of ${layers}, ${which}`;
   at("strips").replaceChildren(...one.rows === one.columns ? [strip(one.rows, weights, state.token, label)]
     : [strip(one.rows, null, state.token, one.rows), strip(one.columns, weights, null, `${one.columns}: ${label}`)]);
-  tabs(at("views"), [["lines", "lines"], ["matrix", "matrix"]], state.view, view => state.view = view);
-  at("view").replaceChildren(state.view === "lines" ? linesView(one) : matrixView(one));
+  const views = [["lines", linesView], ["matrix", matrixView], ...one.neurons ? [["neurons", neuronsView]] : []];
+  const [, view] = views.find(([name]) => name === state.view) ?? views[0];
+  tabs(at("views"), views.map(([name]) => [name, name]), state.view, name => state.view = name);
+  at("view").replaceChildren(view(one));
   drawModel(one);
 }
 
@@ -181,6 +184,36 @@ function matrixView(one) {
   data.sequences[one.columns].pieces.forEach(piece => { const label = make("span", {}, piece); label.style.width = cell + "px"; label.style.lineHeight = cell + "px"; above.append(label); });
   return make("div", {class: "plot"}, above, side, canvas);
 }
+// The query of the chosen token, the key of every token, and their products by neuron, whose sum over the root of the width is the
+// part of the score that comes from what the tokens hold (after Vig, "A Multiscale Visualization of Attention", 2019, §3).
+function neuronsView(one) {
+  const [, heads, rows, columns] = one.shape, {width, queries, keys, scales} = one.neurons, layer = rowLayer(one);
+  const head = [...state.heads].sort((a, b) => a - b)[0], cell = Math.max(2, Math.min(8, Math.floor(420 / width)));
+  const vector = (array, side, length, n) => {
+    const start = ((layer * heads + head) * length + n) * width, scale = scales[side][layer * heads + head];
+    return Array.from(array.subarray(start, start + width), x => x * scale);
+  };
+  const query = vector(queries, 0, rows, state.token), all = Array.from({length: columns}, (_, n) => vector(keys, 1, columns, n));
+  const products = all.map(key => key.map((x, n) => x * query[n])), shares = row(one, layer, head, state.token);
+  const peak = vectors => Math.max(1e-9, ...vectors.flat().map(Math.abs)), peaks = [peak([query]), peak(all), peak(products)];
+  const style = getComputedStyle(document.documentElement), hue = name => rgb(style.getPropertyValue(name).trim()), plus = hue("--series-0"), minus = hue("--series-6");
+  const bar = (values, most, label) => {
+    const canvas = make("canvas", {role: "img", "aria-label": label}), context = canvas.getContext("2d");
+    canvas.width = width; canvas.height = 1;
+    const image = context.createImageData(width, 1);
+    values.forEach((x, n) => image.data.set([...x < 0 ? minus : plus, Math.round(FULL * Math.sqrt(Math.abs(x) / most))], 4 * n));
+    context.putImageData(image, 0, 0);
+    canvas.style.width = width * cell + "px"; canvas.style.height = "15px";
+    return make("td", {}, canvas);
+  };
+  const names = data.sequences[one.columns].pieces, chosen = data.sequences[one.rows].pieces[state.token];
+  const table = make("table", {class: "neurons"},
+    make("thead", {}, make("tr", {}, ...["", `query of “${chosen}”, head ${head + 1}`, "key", "query × key", "sum / √" + width, "share"].map(text => make("th", {}, text)))),
+    make("tbody", {}, ...products.map((product, n) => make("tr", {}, make("th", {}, names[n]),
+      n ? make("td") : bar(query, peaks[0], "query"), bar(all[n], peaks[1], "key"), bar(product, peaks[2], "products"),
+      make("td", {}, (product.reduce((a, b) => a + b, 0) / Math.sqrt(width)).toFixed(2)), make("td", {}, `${(100 * shares[n]).toFixed(1)} %`)))));
+  return make("div", {class: "scroll"}, table);
+}
 let modelOf = -1;
 function drawModel(one) {
   const [layers, heads, rows, columns] = one.shape;
@@ -211,13 +244,13 @@ function drawModel(one) {
 
 let lensCells = null;
 function drawLens() {
-  const lens = data.lens, sequence = data.sequences[lens.rows];
+  const lens = data.lens, places = lens.ids[0].length, pieces = data.sequences[lens.rows].pieces.slice(0, places); // without items
   if (!lensCells) {
     lensCells = [];
-    const heads = sequence.pieces.map((piece, n) => make("th", {title: `place ${n}`, onclick: () => choose(lens.rows, n)}, piece));
+    const heads = pieces.map((piece, n) => make("th", {title: `place ${n}`, onclick: () => choose(lens.rows, n)}, piece));
     const table = make("table", {}, make("thead", {}, make("tr", {}, make("th", {}, "layer"), ...heads))), body = make("tbody");
     for (let layer = lens.ids.length - 1; layer >= 0; layer--) {
-      const cells = sequence.pieces.map((_, n) => make("td", {w: lens.shares[layer][n][0].toFixed(3),
+      const cells = pieces.map((_, n) => make("td", {w: lens.shares[layer][n][0].toFixed(3),
         class: lens.actual[layer][n] !== null && Math.abs(lens.actual[layer][n] - lens.shares[layer][n][0]) < 1e-9 ? "right" : "",
         title: `${(100 * lens.shares[layer][n][0]).toFixed(1)} %`, onclick: () => { state.layer = layer; choose(lens.rows, n); }}, word(lens.ids[layer][n][0])));
       const line = make("tr", {}, make("th", {}, layer ? String(layer) : "input"), ...cells);
@@ -228,15 +261,15 @@ function drawLens() {
     lensCells.heads = heads;
     at("lens-table").replaceChildren(table);
   }
-  const top = lens.ids.length - 1, layer = Math.min(state.layer, top), here = state.side === lens.rows ? state.token : -1;
+  const top = lens.ids.length - 1, layer = Math.min(state.layer, top), here = state.side === lens.rows && state.token < places ? state.token : -1;
   for (const each of lensCells) {
     each.line.classList.toggle("current", each.layer === layer);
     each.cells.forEach((cell, n) => cell.classList.toggle("chosen", n === here && each.layer === layer));
   }
   lensCells.heads.forEach((head, n) => head.classList.toggle("chosen", n === here));
   if (here < 0) { at("lens-detail").replaceChildren(); return; }
-  const best = make("div", {}, make("p", {}, `After “${sequence.pieces[here]}” (place ${here}), layer ${layer || "input"}`));
-  if (lens.predicts === "own") best.firstChild.textContent = `At “${sequence.pieces[here]}” (place ${here}), layer ${layer || "input"}`;
+  const best = make("div", {}, make("p", {}, `After “${pieces[here]}” (place ${here}), layer ${layer || "input"}`));
+  if (lens.predicts === "own") best.firstChild.textContent = `At “${pieces[here]}” (place ${here}), layer ${layer || "input"}`;
   lens.ids[layer][here].forEach((id, n) => best.append(answer(word(id), lens.shares[layer][here][n])));
   const climb = make("div", {}, make("p", {}, `Probability of the top layer's best token, “${word(lens.ids[top][here][0])}”, by layer`));
   for (let n = top; n >= 0; n--) climb.append(answer(n ? `layer ${n}` : "input", lens.final[n][here]));
@@ -251,7 +284,7 @@ function drawAttributions() {
   at("attribution-strips").replaceChildren(...data.attributions.map(one => {
     const where = data.lens?.predicts === "next" ? "after" : "at", peak = Math.max(...one.shares.map(Math.abs), 1e-9);
     const box = make("div", {class: "strip"}, make("em", {}, `“${one.what}”${one.place === null ? "" : ` ${where} “${sequence.pieces[one.place]}” (place ${one.place})`}: log probability ${one.score.toFixed(2)}, ${one.base.toFixed(2)} without the text`));
-    sequence.pieces.forEach((piece, n) => box.append(make("span", {class: `token ${sequence.parts[n] < 0 ? "inserted" : ""} ${one.shares[n] < 0 ? "against" : "for"}${one.place === n ? " chosen" : ""}`,
+    sequence.pieces.slice(0, one.shares.length).forEach((piece, n) => box.append(make("span", {class: `token ${sequence.parts[n] < 0 ? "inserted" : ""} ${one.shares[n] < 0 ? "against" : "for"}${one.place === n ? " chosen" : ""}`,
       w: (Math.abs(one.shares[n]) / peak).toFixed(3), title: `${piece}: ${one.shares[n] > 0 ? "+" : ""}${one.shares[n].toFixed(3)}`}, piece)));
     return box;
   }));
@@ -259,15 +292,16 @@ function drawAttributions() {
 
 function drawNear() {
   const names = data.near.map(one => one.rows), near = data.near.find(one => one.rows === state.side) ?? data.near[0], sequence = data.sequences[near.rows];
+  const here = Math.min(state.token, near.tokens[0].length - 1); // items of a picture have no neighbours
   if (names.length > 1) tabs(at("sides"), names.map(name => [name, name]), near.rows, name => Object.assign(state, {side: name, token: 0, ...sideKind(name)}));
-  at("near-strip").replaceChildren(strip(near.rows, null, state.token, "the chosen token"));
+  at("near-strip").replaceChildren(strip(near.rows, null, here, "the chosen token"));
   const head = ["layer", "nearest tokens of this text", ...near.words ? ["nearest words of the vocabulary"] : []];
   const table = make("table", {}, make("thead", {}, make("tr", {}, ...head.map(text => make("th", {}, text))))), body = make("tbody");
   const list = (names, cosines) => make("td", {}, ...names.map((name, n) => make("span", {class: "near-word"}, name, make("em", {}, cosines[n].toFixed(2)))));
   for (let layer = near.tokens.length - 1; layer >= 0; layer--) {
     const line = make("tr", {class: layer === Math.min(state.layer, near.tokens.length - 1) ? "current" : "", onclick: () => { state.layer = layer; draw(); }},
-      make("td", {}, layer ? String(layer) : "input"), list(near.tokens[layer][state.token].map(n => sequence.pieces[n]), near.cosines[layer][state.token]));
-    if (near.words) line.append(list(near.words[layer][state.token].map(word), near.word_cosines[layer][state.token]));
+      make("td", {}, layer ? String(layer) : "input"), list(near.tokens[layer][here].map(n => sequence.pieces[n]), near.cosines[layer][here]));
+    if (near.words) line.append(list(near.words[layer][here].map(word), near.word_cosines[layer][here]));
     body.append(line);
   }
   table.append(body);

@@ -302,6 +302,8 @@ class Extractor(Learner):
         """How many questions have no answer, which this model always gives, and how many were cut."""
         remarks = []
         count = sum(not question.answerable for question in per_example)
+        if 0 < count < len(per_example):
+            remarks.append(best_remark(per_example))
         if count and self.threshold is None:
             remarks.append(
                 f"{count} questions have no answer, and this model always gives one: there were none on its dev set, so no "
@@ -328,6 +330,21 @@ class Extractor(Learner):
                     *about, predicted.text, predicted.start, predicted.stop, round(predicted.probability, 6)
                 ))
         return answers
+
+
+def best_remark(per_example: Sequence[JudgedQuestion]) -> str:
+    """The best exact match and F1 that a threshold reaches on these questions, each with its own (`find_all_best_thresh` of SQuAD
+    2's script)."""
+    margins = [question.margin for question in per_example]
+    figures = []
+    for name in ("exact_match", "f1"):
+        silent, answered = (
+            [getattr(scores, name.removesuffix("_match")) for scores in column]
+            for column in zip(*((question.silent, question.answered) for question in per_example), strict=True)
+        )
+        threshold = best_threshold(margins, silent, answered)
+        figures.append(f"{name} {compute_metrics(per_example, threshold)[name]:.4f} (margin {threshold:.3f})")
+    return f"the best thresholds for these questions, as SQuAD 2's script reports them: {figures[0]}, {figures[1]}"
 
 
 def compute_metrics(per_example: Sequence[JudgedQuestion], threshold: float | None) -> dict[str, float]:

@@ -44,12 +44,19 @@ def matthews(counts: Labels) -> float:
 METRICS = {"accuracy": accuracy, "macro_f1": macro_f1, "matthews": matthews}
 
 
+def positive_f1(counts: Labels) -> float:
+    """The F1 of the second of two classes, as MRPC and QQP are reported; 0 if it is neither true nor predicted."""
+    right, true, guessed = int(counts[1, 1]), int(counts[1].sum()), int(counts[:, 1].sum())
+    return 2 * right / (true + guessed) if true + guessed else 0.0
+
+
 def measure(truth: Labels, guess: Labels, classes: int) -> dict[str, float]:
-    """Every metric by name."""
+    """Every metric by name; of two classes also `f1`, that of the second one."""
     if not len(truth):
         raise TaskError("no labelled examples to measure on.")
     counts = confusion(truth, guess, classes)
-    return {name: function(counts) for name, function in METRICS.items()}
+    metrics = {name: function(counts) for name, function in METRICS.items()}
+    return {**metrics, "f1": positive_f1(counts)} if classes == 2 else metrics
 
 
 def at_most(rank: NDArray[np.int64], at: Sequence[int], classes: int) -> dict[str, float]:

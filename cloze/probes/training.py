@@ -1,0 +1,71 @@
+"""Training of probes: small networks on the states of a large one, until a development set says stop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+EPOCHS = 40  # at most, of every probe
+
+
+@dataclass(frozen=True)
+class Convergence:
+    """When the rate of Adam falls and when training ends. An epoch improves if its loss is lower by more than `least`.
+
+    `factor`: what the rate is multiplied by after more than `patience` epochs without a lower loss. `stop`: training ends after
+    so many epochs without improvement, or after `EPOCHS`. `clip`: the largest norm of a gradient, None for any.
+    """
+
+    rate: float = 1e-3
+    factor: float = 0.5
+    patience: int = 0
+    stop: int = 5
+    least: float = 1e-3
+    clip: float | None = None
+
+
+def converge(
+    parameters: Sequence[Tensor], batches: Callable[[], Iterable[Any]], loss_of: Callable[[Any], Tensor],
+    judge: Callable[[], float], how: Convergence,
+) -> float:
+    """Train parameters in place; they end as they were in the best epoch, whose judgement is returned.
+
+    `batches` gives those of one epoch, `judge` the loss after it, such as that of a development set.
+    """
+    solver = torch.optim.Adam(parameters, lr=how.rate)
+    plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(solver, factor=how.factor, patience=how.patience)
+    best, least, since = [parameter.detach().clone() for parameter in parameters], float("inf"), 0
+    for _ in range(EPOCHS):
+        for batch in batches():
+            solver.zero_grad()
+            with torch.enable_grad():
+                loss_of(batch).backward()
+            if how.clip is not None:
+                torch.nn.utils.clip_grad_norm_(parameters, how.clip)
+            solver.step()
+        with torch.no_grad():
+            loss = judge()
+        plateau.step(loss)
+        since = 0 if loss < least - how.least else since + 1
+        if since == 0:
+            best, least = [parameter.detach().clone() for parameter in parameters], loss
+        if since == how.stop:
+            break
+    with torch.no_grad():
+        for parameter, value in zip(parameters, best, strict=True):
+            parameter.copy_(value)
+    return least
+
+
+def several_passes(count: int, size: int, updates: int, generator: torch.Generator) -> list[Tensor]:
+    """The examples of an epoch in random order as batches of `size`; few examples several times, for about `updates` batches.
+
+    >>> len(several_passes(2, 20, 50, torch.Generator())), len(several_passes(50, 20, 50, torch.Generator()))
+    (50, 51)
+    """
+    passes = max(1, round(updates / -(-count // size)))
+    return [batch for _ in range(passes) for batch in torch.randperm(count, generator=generator).split(size)]
