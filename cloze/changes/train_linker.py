@@ -15,8 +15,8 @@ from cloze.registry import register
 class TrainLinker(Change):
     """Train the entity linkers of a `linked` network, and freeze all its other parameters (KnowBert, Peters et al., 2019, §3.4).
 
-    `only` names the linkers to train; null: all of them. It holds for one run: the network of a later stage is trained as a whole again. Heads are trained, too, if an objective
-    teaches them.
+    `only` names the linkers to train; null: all of them. It holds for one run: the network of a later stage is trained as a whole
+    again. Heads are trained, too, if an objective teaches them.
     """
 
     only: list[str] | None = None

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from cloze.bounds import Depth, Natural, Width
+from cloze.bounds import Depth, Width
 from cloze.errors import RecipeError
 from cloze.networks import choices
 from cloze.networks.bert import Bert, BertInputs
@@ -238,8 +238,8 @@ class LinkedTransformer(Bert):
         for name, entities in linkers.items():
             if not name.isidentifier() or hasattr(nn.ModuleDict, name):
                 raise RecipeError(
-                    f"network.linked.linkers: a linker cannot be called {name!r}. Take a word of letters, digits and underscores, "
-                    "such as surface."
+                    f"network.linked.linkers: a linker cannot be called {name!r}. Take a word of letters, digits and "
+                    "underscores, such as surface."
                 )
             if entities.after_layer >= layers:
                 raise RecipeError(
