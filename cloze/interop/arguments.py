@@ -132,8 +132,8 @@ def _nested(builder: Callable[..., Any], arguments: Flat, prefix: str) -> dict[s
         elif argument.given or argument.live:
             continue
         elif argument.sections is not None:
-            inside = (key.removeprefix(f"{path}.") for key in arguments if key.startswith(f"{path}."))
-            names = dict.fromkeys(key.partition(".")[0] for key in inside)
+            below = (key.removeprefix(f"{path}.") for key in arguments if key.startswith(f"{path}."))
+            names = dict.fromkeys(key.partition(".")[0] for key in below)
             tree[name] = {key: _nested(argument.sections, arguments, f"{path}.{key}.") for key in names}
         elif argument.section is not None and any(key.startswith(f"{path}.") for key in arguments):
             inner = _nested(argument.section, arguments, f"{path}.")

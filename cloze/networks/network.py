@@ -135,7 +135,7 @@ class Network(nn.Module, ABC):
     #: Networks whose checkpoints can initialise this one: they have the same tensors under the same names.
     compatible_parts: ClassVar[frozenset[str]] = frozenset()
     #: Modules that such a checkpoint may lack, each as a whole.
-    may_be_missing: ClassVar[tuple[str, ...]] = ()
+    may_be_missing: tuple[str, ...] = ()
     #: The paths of arguments that name look-up tables, `*` for any name; a checkpoint holds these tables, since the network
     #: always reads them.
     looks_up: ClassVar[tuple[str, ...]] = ()

@@ -138,7 +138,7 @@ def by_hand(linker: Linker, x: Tensor, spans: list[tuple[int, int, int]]) -> tup
 
 
 def test_the_arithmetic_is_the_authors() -> None:
-    network, before = build(), {}
+    network, before = build(), dict[str, Tensor]()
     network.layers[1].register_forward_hook(lambda module, given, out: before.update(x=out))
     network.layers[2].register_forward_pre_hook(lambda module, given: before.update(y=given[0]))
     made = network(want=LINKING, tokens=ids(), **THREE)

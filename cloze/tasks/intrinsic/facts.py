@@ -142,7 +142,7 @@ def readings(facts: Sequence[FactPrompt], reader: Reader, reading: EntityReading
         return [(fact,) for fact in facts]
     if not any(fact.template and fact.entity for fact in facts):
         raise TaskError(f"--entities {reading}: expected facts with the columns object, subject, template and entity.")
-    pairs = []
+    pairs = list[tuple[FactPrompt, ...]]()
     for fact in facts:
         token = f"[{PREFIX}{fact.entity}]"
         known = bool(fact.template and fact.entity) and reader.tokenizer.id(token) is not None
