@@ -236,7 +236,7 @@ class LinkedTransformer(Bert):
         if not linkers:
             raise RecipeError("network.linked.linkers: expected one linker or more, each under the name of its set of names.")
         for name, entities in linkers.items():
-            if not name.isidentifier() or hasattr(nn.ModuleDict, name):
+            if not name.isidentifier() or name in dir(nn.ModuleDict()):
                 raise RecipeError(
                     f"network.linked.linkers: a linker cannot be called {name!r}. Take a word of letters, digits and "
                     "underscores, such as surface."
