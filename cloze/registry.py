@@ -10,7 +10,8 @@ A builder's keyword parameters are what a recipe may write. Three annotations ch
 - `Part["kind"]`: a nested part of that kind. `Annotated[Learned | Rotary, PartMark("positions")]` takes these parts of the kind
   and no others.
 
-A parameter annotated with a dataclass is a section: a mapping of that class's fields, which has no name of its own.
+A parameter annotated with a dataclass is a section: a mapping of that class's fields, which has no name of its own. With
+`dict[str, …]` of a dataclass, it holds several sections by name.
 
 This module stores builders and is the only one that reads their annotations:
 
@@ -251,13 +252,21 @@ class Argument:
     @functools.cached_property
     def section(self) -> type | None:
         """The dataclass of the section that it holds; None for a part and for any other value."""
-        options = () if self.part_kind else (self.annotation, *get_args(self.annotation))
-        return next((option for option in options if isinstance(option, type) and dataclasses.is_dataclass(option)), None)
+        mapping = get_origin(self.annotation) is dict
+        options = () if self.part_kind or mapping else (self.annotation, *get_args(self.annotation))
+        return next((option for option in options if _is_section(option)), None)
+
+    @functools.cached_property
+    def sections(self) -> type | None:
+        """The dataclass of the sections that it holds by name, if it is a `dict[str, …]` of one."""
+        option = get_args(self.annotation)[1] if get_origin(self.annotation) is dict else None
+        return option if _is_section(option) else None
 
     @functools.cached_property
     def fields(self) -> Arguments:
-        """The arguments of its section."""
-        return {} if self.section is None else arguments_of(self.section)
+        """The arguments of its section, or of each of its sections."""
+        section = self.section or self.sections
+        return {} if section is None else arguments_of(section)
 
     @property
     def choices(self) -> list[str] | None:
@@ -288,6 +297,10 @@ class Argument:
 
 
 Arguments = Mapping[str, Argument]
+
+
+def _is_section(option: Any) -> bool:
+    return isinstance(option, type) and dataclasses.is_dataclass(option)
 
 
 @functools.cache

@@ -296,8 +296,8 @@ def knowbert(chosen: Choice, cell: Cell, out: Path) -> Measures:
     if cell.arm == "shuffled":
         exchange(vectors, lambda word: word.startswith("/m/"), cell.seed)
     recipe = adapted("knowbert", segments=2)
-    entities = {"table": "surfaces", "width": 100, "heads": 4, "inner": 256, "scorer": 100, "threshold": None}
-    recipe["network"] = {"linked": recipe["network"]["linked"] | {"entities": entities}, "change": ["train_linker"]}
+    linker = {"after_layer": 9, "table": "surfaces", "width": 100, "heads": 4, "inner": 256, "scorer": 100, "threshold": None}
+    recipe["network"] = {"linked": recipe["network"]["linked"] | {"linkers": {"surface": linker}}, "change": ["train_linker"]}
     recipe["tables"]["surfaces"]["surfaces"]["vectors"] = str(vectors)
     recipe["exercise"] = [{"frame": "[CLS] {A} [SEP]"}, *(one for one in recipe["exercise"] if {"match", "ask_links"} & set(one))]
     recipe["objectives"] = [{"link_choice": {"set": "entity", "of": "surface", "table": "surfaces"}}]
@@ -322,9 +322,9 @@ def linked(run: Path, rows: Sequence[Mapping[str, Any]]) -> NDArray[np.bool_]:
     right = np.zeros(len(rows), bool)
     for index in by_length([len(one) for one in framed], rows=64):
         batch = reader.batch([framed[i] for i in index])
-        scores = reader.states(batch, frozenset({"linking"}))["linking"].float()
+        scores = reader.states(batch, frozenset({"linking/surface"}))["linking/surface"].float()
         items = batch["items/surface"]
-        pairs = reader.network.candidates(items)
+        pairs = reader.network.linkers["surface"].candidates(items)
         for k, i in enumerate(index):
             asked = (pairs.item // items.shape[1] == k) & (pairs.entity == number[rows[i]["id"]])
             if asked.any():

@@ -143,5 +143,6 @@ def from_samples(recipe: Recipe) -> list[str]:
     networks = [network.part for network in recipe.networks.values() if network.part is not None]
     if any("entities" in part.arguments for part in networks):
         values.append(f"network.entities.width={WIDTH}")
+    values += [f"network.linkers.{name}.width={WIDTH}" for part in networks for name in part.arguments.get("linkers", {})]
     objectives = [spec.part.name for entry in recipe.entries.values() for _, spec in entry.objectives()]
     return values + [f"objectives.entity_prediction.entity_width={WIDTH}"] * ("entity_prediction" in objectives)

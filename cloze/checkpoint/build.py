@@ -367,6 +367,10 @@ def _check_described(owner: str, accepted: Arguments, arguments: Mapping[str, An
                 f"{folder}: {owner} has no argument {key!r}: another version of cloze wrote the folder, or its description was "
                 "changed.\n  Open it with the version that wrote it, or copy the folder again."
             )
+        if argument.sections is not None and isinstance(value, Mapping):
+            for name, section in value.items():
+                _check_described(f"{owner}.{key}.{name}", argument.fields, section, folder)
+            continue
         if argument.section is not None and isinstance(value, Mapping):
             _check_described(f"{owner}.{key}", argument.fields, value, folder)
             continue

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +129,8 @@ class Publisher:
         edits = input_edits(self.recipe)
         table_names = [value for spec in edits for value in spec.arguments.values()]
         paths = flat(plain_arguments(part.arguments), part.name)
-        table_names += [paths[path] for path in class_of("network", part.name).looks_up if path in paths]
+        patterns = class_of("network", part.name).looks_up
+        table_names += [value for path, value in paths.items() if any(fnmatchcase(path, pattern) for pattern in patterns)]
         looked_up = set(map(str, table_names)) & self.tables.keys()
         initial_names = class_of("network", part.name).begins_with
         arguments = {key: value for key, value in plain_arguments(part.arguments).items() if key not in initial_names}

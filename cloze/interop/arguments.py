@@ -91,6 +91,9 @@ def _flat(builder: Callable[..., Any], arguments: Mapping[str, Any], prefix: str
             chosen, inner = _part(value, path)
             yield path, chosen
             yield from _flat(_known(argument.part_kind, chosen, path), inner, f"{path}.")
+        elif argument.sections is not None:
+            for key, inner in value.items():
+                yield from _flat(argument.sections, inner, f"{path}.{key}.")
         elif argument.section is not None and value is not None:
             inner = value if isinstance(value, Mapping) else {next(iter(argument.fields)): value}
             yield from _flat(argument.section, inner, f"{path}.")
@@ -128,6 +131,10 @@ def _nested(builder: Callable[..., Any], arguments: Flat, prefix: str) -> dict[s
             tree[name] = {chosen: _nested(_known(argument.part_kind, chosen, path), arguments, f"{path}.")} if is_name else chosen
         elif argument.given or argument.live:
             continue
+        elif argument.sections is not None:
+            below = (key.removeprefix(f"{path}.") for key in arguments if key.startswith(f"{path}."))
+            names = dict.fromkeys(key.partition(".")[0] for key in below)
+            tree[name] = {key: _nested(argument.sections, arguments, f"{path}.{key}.") for key in names}
         elif argument.section is not None and any(key.startswith(f"{path}.") for key in arguments):
             inner = _nested(argument.section, arguments, f"{path}.")
             tree[name] = None if argument.default is None and all(value is None for value in inner.values()) else inner

@@ -94,6 +94,20 @@ def read_triples(path: str | Path, columns: Sequence[str] | None = None) -> Iter
     return triple_file(path, columns).rows()
 
 
+def read_labelled_triples(path: str | Path) -> Iterator[tuple[int, tuple[str, str, str], bool]]:
+    """Line, triple, and whether it is a fact, of a file of four columns with tabs between them: head, relation, tail, and 1 for a
+    fact, -1 or 0 for none (Socher et al., 2013; `dev.tsv` and `test.tsv` of yao8839836/kg-bert). Any other line is a
+    `CorpusError`."""
+    for line in _filled(path):
+        cells = _cells(line.text, "\t")
+        if len(cells) != 4 or not all(cells) or cells[3] not in ("1", "-1", "0"):
+            raise CorpusError(
+                f"{path}:{line.number}: {line.text[:60]!r}; expected head, relation, tail and a label, with tabs between them.\n"
+                "  The label is 1 for a fact, and -1 or 0 for a wrong triple."
+            )
+        yield line.number, (cells[0], cells[1], cells[2]), cells[3] == "1"
+
+
 def read_graph(
     paths: Sequence[str | Path], *, columns: Sequence[str] | None = None, entities: str | Path | None = None,
     relations: str | Path | None = None,

@@ -69,7 +69,7 @@ class BertInputs(NamedTuple):
 
     def linked(self, name: str) -> tuple[Tensor, Tensor] | None:
         """The ids of things that the texts name (E, R), and their links with tokens (N, 2); None without any."""
-        if self.items is None or self.links is None:
+        if self.items is None or self.links is None or name not in self.items or name not in self.links:
             return None
         return self.items[name], self.links[name].long()
 

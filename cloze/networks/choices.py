@@ -62,15 +62,17 @@ class EntityVectors:
 
     def __post_init__(self) -> None:
         if self.width % self.heads:
-            raise RecipeError(f"entities.heads: {self.heads} heads do not divide the width {self.width}.")
+            raise RecipeError(f"entities: {self.heads} heads do not divide the width {self.width}.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class LinkedEntities(EntityVectors):
-    """The look-up table of names and their candidates, the width of the entities' vectors, and the sizes of the linker: heads and
-    inner numbers of its two layers, and inner numbers of what scores a candidate. Candidates below the `threshold` are not read.
+    """An entity linker: the layer that it follows, the look-up table of names and their candidates, the width of the entities'
+    vectors, and its sizes: heads and inner numbers of its two layers, and inner numbers of what scores a candidate. Candidates
+    below the `threshold` are not read.
     """
 
+    after_layer: Natural
     table: str = "surfaces"
     width: Width = 300
     inner: Width = 1024

@@ -1,14 +1,14 @@
-"""KnowBert: a Transformer that links names to entities after one of its layers, and reads the vectors of these entities."""
+"""KnowBert: a Transformer that links names to entities after some of its layers, and reads the vectors of these entities."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from cloze.bounds import Depth, Natural, Width
+from cloze.bounds import Depth, Width
 from cloze.errors import RecipeError
 from cloze.networks import choices
 from cloze.networks.bert import Bert, BertInputs
@@ -34,16 +34,24 @@ _EPSILON = 1e-5  # of the norms that are not inside layers
 class Linker(nn.Module):
     """Knowledge attention and recontextualisation (Peters et al., 2019, §3.3), on states (B, L, D).
 
+    `name` is its set of names: it reads `items/<name>` and `links/<name>`. The vectors of entities are not trained.
+
     Parameters: `inward.*` (D to the width W of entities), `pool.*` (scores of a name's tokens), `span_norm.*`, `entity_norm.*`,
     `encoder.*` (a layer among names), `score_inner.*`, `score_outer.*` (from product and prior to a score), `mixed_norm.*`,
     `reader.*` (a layer in which tokens read names), `outward.*` (W to D), `norm.*`.
     """
 
     def __init__(
-        self, *, width: int, entities: choices.LinkedEntities, epsilon: float, rates: choices.Dropouts, clock: Clock
+        self, *, name: str, width: int, entities: choices.LinkedEntities, tables: Mapping[str, Any] | None, epsilon: float,
+        rates: choices.Dropouts, clock: Clock,
     ) -> None:
         super().__init__()
-        inner_width = entities.width
+        self.name, self.after_layer, inner_width = name, entities.after_layer, entities.width
+        part = f"network.linked.linkers.{name}"
+        self.entities = KnownVectors(
+            name=entities.table, width=inner_width, tables=tables, part=part, option=f"network.linkers.{name}.width"
+        )
+        self.candidates = Candidates(name=entities.table, tables=tables, part=part)
 
         def layer(projections: Projections) -> Layer:
             return Layer(
@@ -63,6 +71,11 @@ class Linker(nn.Module):
         self.reader = layer(Across())
         self.outward, self.dropout = nn.Linear(inner_width, width), Dropout(rates.hidden, clock)
         self.norm = nn.LayerNorm(width, eps=_EPSILON)
+
+    @property
+    def null_vector(self) -> Tensor:
+        """The vector of no entity (W,): the last but one."""
+        return self.entities.weight[-2]
 
     def invert(self) -> None:
         """Make `outward` the pseudo-inverse of `inward`."""
@@ -105,20 +118,42 @@ class Linker(nn.Module):
         means = vectors.new_zeros(count, vectors.shape[1]).index_add(0, item, vectors * weights[:, None])
         return torch.where(has_candidate[:, None], means, null.to(means.dtype))
 
+    def count_operations(self, counted: Operations, size: SequenceSize) -> None:
+        """Count the products of linking names in a sequence of this size."""
+        length, links, pairs = 1, 0, 0
+        if f"items/{self.name}" in counted.fields:
+            items = counted.fields[f"items/{self.name}"]
+            length, links = max(int((items > 0).sum(1).max()), 1), len(counted.fields[f"links/{self.name}"])
+            pairs = len(self.candidates(items).item)
+        of_names = SequenceSize(size.rows, size.rows * length, length)
+        branch = counted.branch()
+        branch.add(size, self.inward)
+        names = branch.branch()
+        names.add(links, self.pool, self.span_norm)
+        names.add(of_names, self.encoder)
+        scores = names.branch()
+        scores.add(pairs, self.entity_norm, self.score_inner, self.score_outer)
+        names.add_branches(scores)
+        names.pass_through(self.mixed_norm)
+        self.reader.count_operations(branch, size, names.source(of_names))
+        branch.add_branches(names)
+        branch.add(size, self.outward, self.norm)
+        counted.add_branches(branch)
+
 
 class LinkerHook(LayerHook):
-    """Runs a `Linker` after the layer `link_after`. `items` (E, R) are names, `links` (N, 2) the flat positions of a token and of
-    its name; `scores` (P,) are those of the candidates, once the layer has been computed."""
+    """Runs a `Linker` after its layer. `items` (E, R) are names, `links` (N, 2) the flat positions of a token and of its name;
+    `scores` (P,) are those of the candidates, once the layer has been computed."""
 
-    def __init__(self, network: LinkedTransformer, items: Tensor, links: Tensor, block: Tensor | None) -> None:
-        self.network, self.items, self.links, self.block = network, items, links, block
+    def __init__(self, linker: Linker, items: Tensor, links: Tensor, block: Tensor | None) -> None:
+        self.linker, self.items, self.links, self.block = linker, items, links, block
         self.scores: Tensor | None = None
 
     def after(self, number: int, x: Tensor, selected: Selected | None) -> Tensor:
         """x after knowledge attention, which follows its layer."""
-        if number != self.network.link_after:
+        linker = self.linker
+        if number != linker.after_layer:
             return x
-        linker = self.network.linker
         projected = linker.inward(x)  # (B, L, W)
         names, seen_by_names, seen_by_tokens = self._laid_out(x)
         count = self.items.numel()
@@ -129,10 +164,10 @@ class LinkerHook(LayerHook):
         # Back to one row per name; the row behind them collects the empty cells and is not read.
         flat = names.flatten()
         spans_by_item = spans.new_zeros(count + 1, spans.shape[-1]).index_copy(0, flat, spans.flatten(0, 1))
-        pairs = self.network.candidates(self.items)
-        vectors = linker.entity_norm(self.network.entities(pairs.entity).to(spans.dtype))  # (P, W)
+        pairs = linker.candidates(self.items)
+        vectors = linker.entity_norm(linker.entities(pairs.entity).to(spans.dtype))  # (P, W)
         self.scores = linker.scores(spans_by_item[pairs.item], vectors, pairs.prior)
-        mixed = linker.mixed(self.scores, pairs.item, vectors, self.network.null_vector, count)
+        mixed = linker.mixed(self.scores, pairs.item, vectors, linker.null_vector, count)
         mixed = torch.cat([mixed, mixed.new_zeros(1, mixed.shape[1])])[names]  # (count, W) to (B, K, W)
         read = linker.mixed_norm(spans + linker.entity_dropout(mixed))
         knowledge = linker.reader(projected, AttentionInputs(seen_by_tokens, source=read))
@@ -168,95 +203,87 @@ class LinkerHook(LayerHook):
 
 @register("network", "linked")
 class LinkedTransformer(Bert):
-    """BERT with an entity linker after the layer `link_after`; tokens then attend to what it links (Peters et al., 2019, §3).
+    """BERT with entity linkers, each after a layer; tokens then attend to what it links (Peters et al., 2019, §3).
 
-    `items/surface` (E, R) are names, ids of the recipe's table `surfaces`, 0 for none; `links/surface` (N, 2) pairs the flat
-    positions of a token and of a name that covers it. The table gives the candidates of a name with their priors. States are
+    Each of the `linkers` has the name of a set of names. `items/<name>` (E, R) are names, ids of the linker's table, 0 for none;
+    `links/<name>` (N, 2) pairs the flat positions of a token and of a name that covers it. The table gives the candidates of a
+    name with their priors. Linkers after the same layer follow each other in the order of the recipe. States are
     mapped to the width of entities; a name is a weighted mean of its tokens; names see each other in one layer. A candidate is
     scored from the product of name and entity and from its prior. The name adds a mean of its candidates, weighted by a softmax
     of those scores that reach `threshold` (none: of all), or the vector of no entity if there is none. Tokens attend to the names
     of their text, and the result is mapped back and added before a norm. With `outward` at zero, this is the norm alone.
 
-    **States.** Those of `transformer`, and `linking` (P,), the scores of every candidate of every name.
+    **States.** Those of `transformer`, and for each linker `linking/<name>` (P,), the scores of every candidate of every name.
 
     Vectors of entities are not trained. `outward` starts as the pseudo-inverse of `inward`.
 
     Differs: the authors' code inverts WᵀW, whose rank is too low, and sets `outward` again when the second stage begins. In a row
-    without names tokens read zeros; there they read padding. `pool` has no bias, which would change nothing. There is
-    one linker; the code can stack several.
+    without names tokens read zeros; there they read padding. `pool` has no bias, which would change nothing.
 
-    Parameters: those of `transformer`, and `linker.*`, 2,422,153 at the size of the authors' Wikipedia linker.
+    Parameters: those of `transformer`, and `linkers.<name>.*`, 2,422,153 at the size of the authors' Wikipedia linker.
     """
 
-    may_be_missing = (*Bert.may_be_missing, "linker")
-    looks_up = ("entities.table",)
-    sizes: ClassVar[Mapping[str, Mapping[str, int]]] = {
-        name: {**size, "link_after": (3 * size["layers"]) // 4} for name, size in Bert.sizes.items()
-    }
+    looks_up = ("linkers.*.table",)
 
     def __init__(
         self, *,
         layers: Depth, width: Width, heads: Width,
-        link_after: Natural = 9,
-        entities: choices.LinkedEntities = choices.LinkedEntities(),
+        linkers: dict[str, choices.LinkedEntities],
         tables: Given[Mapping[str, Any] | None] = None,
         **bert: Any,
     ) -> None:
         super().__init__(layers=layers, width=width, heads=heads, **bert)
-        if link_after >= layers:
-            raise RecipeError(f"network.linked.link_after: got {link_after}, expected 0 to {layers - 1}, a layer.")
-        self.link_after = link_after
-        part = "network.linked.entities"
-        self.entities = KnownVectors(
-            name=entities.table, width=entities.width, tables=tables, part=part, option="network.entities.width",
-        )
-        self.candidates = Candidates(name=entities.table, tables=tables, part=part)
-        self.linker = Linker(width=width, entities=entities, epsilon=self.made.epsilon, rates=self.rates, clock=self.clock)
-        self.takes = self.takes | {"items/surface", "links/surface"}
-        self.gives = {**self.gives, "linking": StateKind("P", "order")}
+        if not linkers:
+            raise RecipeError("network.linked.linkers: expected one linker or more, each under the name of its set of names.")
+        for name, entities in linkers.items():
+            if not name.isidentifier() or name in dir(nn.ModuleDict()):
+                raise RecipeError(
+                    f"network.linked.linkers: a linker cannot be called {name!r}. Take a word of letters, digits and "
+                    "underscores, such as surface."
+                )
+            if entities.after_layer >= layers:
+                raise RecipeError(
+                    f"network.linked.linkers.{name}.after_layer: got {entities.after_layer}, expected 0 to {layers - 1}, a layer."
+                )
+        self.linkers: Mapping[str, Linker] = nn.ModuleDict({  # type: ignore[assignment]
+            name: Linker(
+                name=name, width=width, entities=entities, tables=tables, epsilon=self.made.epsilon, rates=self.rates,
+                clock=self.clock,
+            )
+            for name, entities in linkers.items()
+        })
+        self.may_be_missing = (*Bert.may_be_missing, *(f"linkers.{name}" for name in linkers))
+        self.takes = self.takes | {f"{field}/{name}" for name in linkers for field in ("items", "links")}
+        self.gives = {**self.gives, **{f"linking/{name}": StateKind("P", "order") for name in linkers}}
         self.reset_parameters()
-        self.linker.invert()
+        for linker in self.linkers.values():
+            linker.invert()
         name_dropouts(self)
 
-    @property
-    def null_vector(self) -> Tensor:
-        """The vector of no entity (W,): the last but one."""
-        return self.entities.weight[-2]
+    def linkers_after(self, number: int) -> list[Linker]:
+        """The linkers that follow the layer `number`."""
+        return [linker for linker in self.linkers.values() if linker.after_layer == number]
 
     def depth_groups(self) -> list[nn.Module]:
-        """The embeddings, then the layers in order, one of them with the linker."""
-        partners = [self.linker if number == self.link_after else nn.Identity() for number in range(len(self.layers))]
-        return [self.embeddings, *map(nn.ModuleList, zip(self.layers, partners, strict=True))]
+        """The embeddings, then the layers in order, each with the linkers that follow it."""
+        return [
+            self.embeddings,
+            *(nn.ModuleList([layer, *self.linkers_after(number)]) for number, layer in enumerate(self.layers)),
+        ]
 
     def read(self, inputs: BertInputs) -> dict[str, Tensor]:
-        """The wanted states of tokens (B, L), as `transformer` gives them, and `linking`."""
-        want, tokens = inputs.want, inputs.tokens
-        names, links = inputs.linked("surface") or (tokens.new_zeros(len(tokens), 0), tokens.new_zeros(0, 2).long())
-        linked = LinkerHook(self, names, links, inputs.block)
-        states = super().read(inputs._replace(want=want - {"linking"}, layer_hooks=[linked, *inputs.layer_hooks]))
-        return {**states, "linking": linked.scores} if "linking" in want and linked.scores is not None else states
+        """The wanted states of tokens (B, L), as `transformer` gives them, and the scores of the linkers."""
+        tokens, hooks = inputs.tokens, dict[str, LinkerHook]()
+        for name, linker in self.linkers.items():
+            items, links = inputs.linked(name) or (tokens.new_zeros(len(tokens), 0), tokens.new_zeros(0, 2).long())
+            hooks[f"linking/{name}"] = LinkerHook(linker, items, links, inputs.block)
+        plain = inputs._replace(want=inputs.want - hooks.keys(), layer_hooks=[*hooks.values(), *inputs.layer_hooks])
+        states = super().read(plain)
+        scores = {state: hook.scores for state, hook in hooks.items() if state in inputs.want and hook.scores is not None}
+        return {**states, **scores}
 
     def count_layer(self, counted: Operations, number: int, size: SequenceSize) -> None:
-        """Also the linker, which follows its layer."""
+        """Also the linkers that follow the layer."""
         super().count_layer(counted, number, size)
-        if number != self.link_after:
-            return
-        length, links, pairs = 1, 0, 0
-        if "items/surface" in counted.fields:
-            items = counted.fields["items/surface"]
-            length, links = max(int((items > 0).sum(1).max()), 1), len(counted.fields["links/surface"])
-            pairs = len(self.candidates(items).item)
-        linker, of_names = self.linker, SequenceSize(size.rows, size.rows * length, length)
-        branch = counted.branch()
-        branch.add(size, linker.inward)
-        names = branch.branch()
-        names.add(links, linker.pool, linker.span_norm)
-        names.add(of_names, linker.encoder)
-        scores = names.branch()
-        scores.add(pairs, linker.entity_norm, linker.score_inner, linker.score_outer)
-        names.add_branches(scores)
-        names.pass_through(linker.mixed_norm)
-        linker.reader.count_operations(branch, size, names.source(of_names))
-        branch.add_branches(names)
-        branch.add(size, linker.outward, linker.norm)
-        counted.add_branches(branch)
+        for linker in self.linkers_after(number):
+            linker.count_operations(counted, size)

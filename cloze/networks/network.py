@@ -135,8 +135,9 @@ class Network(nn.Module, ABC):
     #: Networks whose checkpoints can initialise this one: they have the same tensors under the same names.
     compatible_parts: ClassVar[frozenset[str]] = frozenset()
     #: Modules that such a checkpoint may lack, each as a whole.
-    may_be_missing: ClassVar[tuple[str, ...]] = ()
-    #: The paths of arguments that name look-up tables; a checkpoint holds these tables, since the network always reads them.
+    may_be_missing: tuple[str, ...] = ()
+    #: The paths of arguments that name look-up tables, `*` for any name; a checkpoint holds these tables, since the network
+    #: always reads them.
     looks_up: ClassVar[tuple[str, ...]] = ()
     #: Arguments that name a table from which its rows begin; a checkpoint, whose rows are trained, forgets them.
     begins_with: ClassVar[tuple[str, ...]] = ()

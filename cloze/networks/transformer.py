@@ -82,7 +82,7 @@ class Transformer(Network):
 
     stack = "attention"
     one_stack, fits_offsets = True, True
-    may_be_missing: ClassVar[tuple[str, ...]] = ("embeddings.inputs", "embeddings.senses")
+    may_be_missing: tuple[str, ...] = ("embeddings.inputs", "embeddings.senses")
     looks_up: ClassVar[tuple[str, ...]] = ("embedding.senses",)
     sizes = named_sizes(
         "layers width heads", tiny=(2, 128, 2), mini=(4, 256, 4), small=(4, 512, 8), medium=(8, 512, 8), base=(12, 768, 12),

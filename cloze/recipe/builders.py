@@ -109,6 +109,8 @@ def _build_value(argument: Argument, value: Any, available: Mapping[str, Any]) -
         return value
     if argument.section is not None:
         return build(argument.section, value, available)
+    if argument.sections is not None:
+        return {name: build(argument.sections, section, available) for name, section in value.items()}
     if argument.parts_kind is not None:
         return {name: _build_nested(argument.parts_kind, part, available) for name, part in value.items()}
     kind = argument.part_kind or ("schedule" if argument.live else None)

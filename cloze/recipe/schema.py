@@ -105,6 +105,9 @@ def expand_arguments(accepted: Arguments, node: Node, path: str, faults: Faults)
         elif expected.list_kind and value.is_list:
             for index, item in enumerate(value.value):
                 expand_part(expected.list_kind, item, f"{place}[{index}]", faults)
+        elif expected.sections and value.is_mapping:
+            for name, inner in value.items():
+                expand_arguments(expected.fields, inner, f"{place}.{name}", faults)
         elif expected.section and value.is_mapping:
             _inherit(value, expected.default)
             expand_arguments(expected.fields, value, place, faults)
@@ -191,6 +194,11 @@ def read_argument(argument: Argument, node: Node, path: str, faults: Faults) -> 
         item = Argument.of_part(argument.list_kind)
         items = [read_argument(item, inner, f"{path}[{index}]", faults) for index, inner in enumerate(node.value)]
         return WRONG if WRONG in items else items
+    if argument.sections is not None and node.is_mapping:
+        sections = {
+            str(name): read_arguments(str(name), argument.fields, inner, f"{path}.{name}", faults) for name, inner in node.items()
+        }
+        return WRONG if None in sections.values() else sections
     if argument.section is not None and node.is_mapping:
         values = read_arguments(path.rpartition(".")[2], argument.fields, node, path, faults)
         return WRONG if values is None else values

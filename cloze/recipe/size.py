@@ -20,6 +20,8 @@ WITH_WIDTH = ("inner", "feed_forward.inner", "embedding_width", "embedding.width
 #: In a narrower table, tokens can hardly be distinguished: ALBERT-xxlarge's ratio would leave four numbers at width 128.
 NARROWEST = 32
 KEY_VALUE_HEADS = "attention.key_value_heads"
+#: What a path ends with that holds the number of a layer, which keeps its ratio to the number of layers.
+NUMBER_OF_LAYER = "after_layer"
 _NARROW = frozenset({"embedding_width", "embedding.width"})
 
 
@@ -76,6 +78,9 @@ def exported_numbers(arguments: Mapping[str, Any], size: Mapping[str, int]) -> d
     """The size's numbers, and the numbers that keep their ratio to the width, by their paths."""
     values = flat(arguments)
     numbers = {key: number for key, number in size.items() if key in values}
+    if "layers" in numbers:
+        placed = [key for key in values if key.endswith(f".{NUMBER_OF_LAYER}")]
+        numbers |= {key: values[key] * numbers["layers"] // values["layers"] for key in placed}
     for key in WITH_WIDTH:
         if values.get(key) is not None and "width" in numbers:
             numbers[key] = max(1, round(values[key] * numbers["width"] / values["width"]))

@@ -93,7 +93,7 @@ def test_every_option_of_other_modes_is_refused_by_its_name(
      "--known is for knowledge graphs (--task link_prediction). Ask for that, or omit --known."),
     ("evaluate V --similarity f.tsv --unknown skip --batch 64", "--batch has no meaning for word vectors"),
     ("evaluate V --similarity f.tsv --method add", "--method needs --analogies FILE. Add it, or omit --method."),
-    ("evaluate DIR --no-leaks", "--no-leaks: no facts to ask for. Name a file: cloze evaluate DIR --facts FILE --no-leaks"),
+    ("evaluate DIR --no-leaks", "no facts to ask for. Name a file: cloze evaluate DIR --facts FILE"),
     ("corpus build f.tsv --out G --format triples --seed 0", "--seed has no meaning for facts of a knowledge graph"),
     ("corpus build f.txt --out S --smooth 0.5", "--smooth needs a folder or file per language. Add --languages, or omit"),
 ])  # fmt: skip

@@ -156,7 +156,7 @@ def test_everything_that_is_read_is_trained_and_the_vectors_are_not() -> None:
 
 @pytest.mark.parametrize(("changed", "told"), [
     ({"mix_at": 3}, r"mix_at: got 3, expected 0 to 2, a layer"),
-    ({"entities.heads": 3}, "entities.heads: 3 heads do not divide the width 4"),
+    ({"entities.heads": 3}, "entities: 3 heads do not divide the width 4"),
     ({"entities.width": 6, "entities.heads": 2}, r"have width 4, expected 6.\n  Say their width: --set network.entities.width=4"),
     ({"entities.table": "entitties"}, "there is no table 'entitties'. .*entities"),
 ])  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
@@ -65,3 +66,40 @@ def test_entities_have_length_one_as_the_argument_says() -> None:
 def test_rows_that_are_no_triples_are_refused() -> None:
     with pytest.raises(RecipeError, match="and no texts; got rows of 2.\n  In a recipe write `corpus: {triples: {}}`"):
         placed(1, (0.0, 0.0))(want=frozenset({"distance"}), tokens=torch.tensor([[1, 2]]))
+
+
+def test_a_step_on_two_wrong_triples_is_the_one_of_the_authors_code() -> None:
+    """glorotxa/SME: `L2sim`, `margincost` and `TrainFn1Member` of model.py, and `normalize` after the batch in FB15k_exp.py."""
+    rate, margin, facts = 0.01, 0.5, np.array([[0, 5, 1], [2, 6, 3]])
+    wrong_heads, wrong_tails = np.array([4, 0]), np.array([2, 4])
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(7, 3))
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    network = GraphVectors(width=3, norm=2, unit="updated", vocab_size=8, entity_count=5)
+    with torch.no_grad():
+        network.embeddings.weight[1:].copy_(torch.from_numpy(vectors))
+    gradient = np.zeros_like(vectors)
+    for (head, relation, tail), other_head, other_tail in zip(facts, wrong_heads, wrong_tails, strict=True):
+        for wrong in ((other_head, relation, tail), (head, relation, other_tail)):
+            signs = {(head, relation, tail): 1, wrong: -1}
+            offsets = {triple: vectors[triple[0]] + vectors[triple[1]] - vectors[triple[2]] for triple in signs}
+            cost = margin + sum(signs[triple] * np.linalg.norm(offset) for triple, offset in offsets.items())
+            if cost > 0:
+                for triple, offset in offsets.items():
+                    unit = signs[triple] * offset / np.linalg.norm(offset)
+                    gradient[triple[0]] += unit
+                    gradient[triple[1]] += unit
+                    gradient[triple[2]] -= unit
+    expected = vectors - rate * gradient
+    expected[:5] /= np.linalg.norm(expected[:5], axis=1, keepdims=True)
+    tokens = np.concatenate([
+        [fact, (other_head, *fact[1:]), (*fact[:2], other_tail)]
+        for fact, other_head, other_tail in zip(facts, wrong_heads, wrong_tails, strict=True)
+    ]) + 1  # fmt: skip
+    distance = network(want=frozenset({"distance"}), tokens=torch.from_numpy(tokens))["distance"]
+    loss = Margin(by=margin)({"distance": distance}, Batch({"owner": torch.tensor([0, 0, 0, 1, 1, 1])}))
+    loss.total.backward()
+    with torch.no_grad():
+        network.embeddings.weight -= rate * network.embeddings.weight.grad
+    network(want=frozenset({"distance"}), tokens=torch.from_numpy(tokens))  # divides by the lengths before the next step
+    np.testing.assert_allclose(network.embeddings.weight[1:].detach().numpy(), expected, atol=1e-6)

@@ -201,8 +201,9 @@ def test_ernie_is_bert_base_and_seven_layers_of_entities() -> None:
     assert with_pooler(found) == 109_482_240 + 617_772 + 6 * 658_372 and found.heads["entity_prediction"] == 77_100
 
 
-def test_knowbert_is_bert_base_and_a_linker() -> None:
+def test_knowbert_is_bert_base_and_its_linkers() -> None:
     assert with_pooler(checked("knowbert")) == 109_482_240 + 2_422_153
+    assert with_pooler(checked("knowbert-w-w")) == 109_482_240 + 2_422_153 + 1_456_353
 
 
 def test_unicoder_is_the_larger_xlm_and_three_vectors() -> None:

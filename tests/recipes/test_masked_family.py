@@ -55,8 +55,9 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "exercise.7.corrupt_items.drop": 0.15, "training.epochs": 1, "training.rate.constant.peak": 5e-5,
     },
     "knowbert": {  # allenai/kb training_config/pretraining/knowbert_wiki.jsonnet, kb/bert_pretraining_reader.py
-        "networks.main.linked.link_after": 9, "networks.main.linked.entities.width": 300,
-        "networks.main.linked.entities.inner": 1024, "exercise.3.mask.most": 20, "training.steps": 500_000, "training.batch": 32,
+        "networks.main.linked.linkers.surface.after_layer": 9, "networks.main.linked.linkers.surface.width": 300,
+        "networks.main.linked.linkers.surface.inner": 1024, "exercise.3.mask.most": 20, "training.steps": 500_000,
+        "training.batch": 32,
         "training.rate.slanted_triangular.peak": 1e-4, "training.rate.slanted_triangular.cut": 0.01,
     },
     "flaubert": {"texts.main.tokenizer.bpe.size": 68_729},  # the vocabulary released with getalp/Flaubert

@@ -15,7 +15,7 @@ from cloze.checkpoint.build import load_checkpoint
 from cloze.cli.main import main
 from cloze.decoding.ready import to_fill
 from cloze.errors import TaskError
-from cloze.tasks.intrinsic.facts import LEAK, PIECES, FactPrompt, evaluate, read_facts
+from cloze.tasks.intrinsic.facts import LEAK, OUTSIDE, PIECES, FactPrompt, evaluate, read_facts, read_vocabulary, readings
 
 from ..contracts.conftest import start, system  # noqa: F401  fixtures
 
@@ -105,3 +105,68 @@ def test_the_command_prints_every_relation_and_what_was_left_out(
     assert main(["evaluate", str(bert), "--facts", str(tmp_path / "facts.tsv"), "--no-leaks", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)[str(tmp_path / "facts.tsv")]
     assert found["overall"]["facts"] == 1 and found["left_out"][LEAK] == 2
+
+
+def test_answers_are_ranked_among_the_words_of_a_list(bert: Path, tmp_path: Path) -> None:
+    fixed = Fixed(bert, {"river": 3.0, "town": 2.0, "bread": 2.0, "sea": 5.0})
+    (tmp_path / "words.txt").write_text("town\nriver\nzzqqxx\n\n")
+    vocabulary = read_vocabulary(tmp_path / "words.txt", fixed.reader)
+    assert sorted(vocabulary) == sorted(fixed.reader.tokenizer.encode(word).ids[0] for word in ("town", "river"))
+    found = evaluate(fixed.reader, fixed.head, FACTS, vocabulary=vocabulary)
+    assert found.overall.facts == 2 and found.left_out == {PIECES: 1, OUTSIDE: 1}
+    assert found.overall.mrr == pytest.approx((1 + 1 / 2) / 2)  # river is first, and town second
+    (tmp_path / "words.txt").write_text("zzqqxx\n")
+    with pytest.raises(TaskError, match="none of 1 words is one token of this vocabulary, such as 'zzqqxx'"):
+        read_vocabulary(tmp_path / "words.txt", fixed.reader)
+
+
+NAMED = FactPrompt("Rome is in [MASK] .", ("Italy",), "in", "Rome", "", "Q220", "[X] is in [Y] .")
+
+
+@pytest.mark.parametrize(("reading", "expected"), [
+    ("replace", ["[ENTITY/Q220] is in [MASK] ."]), ("concat", ["[ENTITY/Q220] / Rome is in [MASK] ."]),
+    ("ens_avg", ["Rome is in [MASK] .", "[ENTITY/Q220] is in [MASK] ."]),
+])  # fmt: skip
+def test_subjects_are_read_by_the_tokens_of_their_entities(reading: Any, expected: list[str]) -> None:
+    reader: Any = SimpleNamespace(tokenizer=SimpleNamespace(id=lambda token: 9 if token == "[ENTITY/Q220]" else None))
+    unknown = FactPrompt("Oslo is in [MASK] .", ("Norway",), "in", "Oslo", "", "Q585", "[X] is in [Y] .")
+    known, other = readings([NAMED, unknown], reader, reading)
+    assert [fact.text for fact in known] == expected and {fact.text for fact in other} == {"Oslo is in [MASK] ."}
+    with pytest.raises(TaskError, match="expected facts with the columns object, subject, template and entity"):
+        readings(FACTS, reader, reading)
+
+
+@pytest.mark.parametrize(("reading", "rank"), [("replace", 2), ("ens_avg", 1), ("ens_max", 2)])
+def test_two_readings_of_a_subject_are_combined_as_the_authors_do(bert: Path, reading: Any, rank: int) -> None:
+    """`run_lama.py` of NPoe/ebert: the mean of both probabilities, or those of the reading whose highest one is higher."""
+    fixed, tokenizer = Fixed(bert, {}), to_fill(load_checkpoint(bert)).reader.tokenizer
+    river, sea = (tokenizer.encode(word).ids[0] for word in ("river", "sea"))
+    rows = torch.full((2, tokenizer.size), -20.0)
+    rows[0, [river, sea]] = torch.tensor([0.8, 0.2]).log()  # by the name
+    rows[1, [river, sea]] = torch.tensor([0.1, 0.9]).log()  # by the token; the mean is 0.45 and 0.55 for sea
+    if reading == "ens_avg":
+        rows[1, [river, sea]] = torch.tensor([0.3, 0.7]).log()  # the mean is 0.55 for river
+    asked: list[int] = []
+
+    def scores(*given: Any) -> torch.Tensor:
+        asked.append(1)
+        return rows[[len(asked) - 1 if reading != "replace" else 1]]
+
+    fixed.reader.token_scores = scores
+    fixed.reader.tokenizer = Named(tokenizer)
+    fact = FactPrompt("a boat and a [MASK] .", ("river",), "", "boat", "", "Q1", "a [X] and a [Y] .")
+    found = evaluate(fixed.reader, fixed.head, [fact], entities=reading)
+    assert found.overall.mrr == pytest.approx(1 / rank)
+
+
+class Named:
+    """A tokenizer that has the token of an entity, and reads it as [UNK]."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self.tokenizer = tokenizer
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.tokenizer, name)
+
+    def id(self, token: str) -> int | None:
+        return 1 if token == "[ENTITY/Q1]" else self.tokenizer.id(token)

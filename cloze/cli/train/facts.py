@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
@@ -25,6 +25,10 @@ class FactsMode(Mode):
 
     facts: Annotated[list[str] | None, typer.Option(help="Columns object, text; or object, subject, template.")] = None
     no_leaks: Annotated[bool, typer.Option("--no-leaks", help="Skip facts whose subject names the object.")] = False
+    entities: Annotated[
+        str | None, typer.Option(help="Read subjects by their entities' tokens: replace, concat, ens_avg or ens_max.")
+    ] = None
+    vocabulary: Annotated[str | None, typer.Option(help="Rank only these words, one per line.")] = None
     batch: Batch = 64
     device: Device = "auto"
     as_json: AsJson = False
@@ -32,28 +36,32 @@ class FactsMode(Mode):
     @classmethod
     def asked(cls, options: Mapping[str, Any]) -> bool:
         """Whether facts are given, or an option that only facts have."""
-        return bool(options["facts"] or options["no_leaks"])
+        return bool(options["facts"] or options["no_leaks"] or options["entities"] or options["vocabulary"])
 
     def run(self, checkpoint: Path, files: Sequence[str]) -> None:
         """Measure a checkpoint on `facts` and further files."""
         from cloze.errors import TaskError
+        from cloze.tasks.intrinsic.facts import EntityReading, read_facts, read_vocabulary
         from cloze.tasks.intrinsic.facts import evaluate as ask
-        from cloze.tasks.intrinsic.facts import read_facts
 
+        if self.entities is not None and self.entities not in get_args(EntityReading):
+            raise TaskError(f"--entities {self.entities}: expected {', '.join(get_args(EntityReading))}.")
         read = {file: read_facts(file) for file in (*(self.facts or ()), *files)}  # before the checkpoint: errors come early
         if not read:
-            raise TaskError(f"--no-leaks: no facts to ask for. Name a file: cloze evaluate {checkpoint} --facts FILE --no-leaks")
+            raise TaskError(f"no facts to ask for. Name a file: cloze evaluate {checkpoint} --facts FILE")
 
         from cloze.checkpoint.build import load_checkpoint
         from cloze.decoding.progress import DecodingProgress
         from cloze.decoding.ready import to_fill
 
         ready = to_fill(load_checkpoint(checkpoint, self.device))
+        ids = None if self.vocabulary is None else read_vocabulary(self.vocabulary, ready.reader)
         evaluations = {}
         for file, facts in read.items():
             with DecodingProgress(len(facts), "facts") as progress:
                 evaluations[file] = ask(
-                    ready.reader, ready.head, facts, no_leaks=self.no_leaks, rows=self.batch, report=progress
+                    ready.reader, ready.head, facts, no_leaks=self.no_leaks, rows=self.batch, report=progress,
+                    entities=self.entities, vocabulary=ids,  # type: ignore[arg-type]  # checked above
                 )
         if self.as_json:
             import json

@@ -26,8 +26,8 @@ class CorruptItems(Edit):
     `of: masked` concerns only items that are linked to a token that `mask` has chosen. Targets stay as they are: what is asked is
     the item before.
 
-    Differs: the other item is any of the table; in the code of ERNIE it is one of the batch, in that of KnowBert one of the
-    candidates of the vocabulary.
+    Differs: the other item is any of the table. In the code of ERNIE it is one of the batch. That of KnowBert gives the name 1 to
+    5 candidates in place of its own, drawn from those of all names of the text, with random priors.
     """
 
     set: str = "entity"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -68,7 +68,7 @@ class CoAttentionTransformer(Bert):
     Parameters: those of `transformer`, `items.*`, `item_layers.<n>.*`, `co_layers.<n>.*`, `text_pooler.*`, `item_pooler.*`.
     """
 
-    may_be_missing: ClassVar[tuple[str, ...]] = (
+    may_be_missing: tuple[str, ...] = (
         *Bert.may_be_missing, "items", "item_layers", "co_layers", "text_pooler", "item_pooler",
     )
     sizes = named_sizes(

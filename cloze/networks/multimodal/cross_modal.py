@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -40,7 +40,7 @@ class CrossModal(Bert):
     published size. With `items.transform` also `item_map.*` and `item_norm.*`.
     """
 
-    may_be_missing: ClassVar[tuple[str, ...]] = (
+    may_be_missing: tuple[str, ...] = (
         *Bert.may_be_missing, "items", "item_layers", "cross_layers", "pooler", "item_map", "item_norm",
     )
     sizes = named_sizes(

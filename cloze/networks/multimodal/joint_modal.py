@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -66,7 +66,7 @@ class JointModal(Bert):
     text's tables of tokens and positions.
     """
 
-    may_be_missing: ClassVar[tuple[str, ...]] = (
+    may_be_missing: tuple[str, ...] = (
         *Bert.may_be_missing, "items", "item_layers", "joint_layers", "joint_positions", "joint_segments", "joint_norm", "pooler",
         "decoder",
     )

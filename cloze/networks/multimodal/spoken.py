@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -33,7 +33,7 @@ class Spoken(Bert):
     Parameters: those of `transformer`, and `sounds.read.*` (frames to 3 D), `sounds.carry.*` (D to 3 D).
     """
 
-    may_be_missing: ClassVar[tuple[str, ...]] = (*Bert.may_be_missing, "sounds")
+    may_be_missing: tuple[str, ...] = (*Bert.may_be_missing, "sounds")
 
     def __init__(
         self, *,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
@@ -44,7 +44,7 @@ class Visual(Bert):
     Parameters: those of `transformer`, and `items.*`.
     """
 
-    may_be_missing: ClassVar[tuple[str, ...]] = (*Bert.may_be_missing, "items")
+    may_be_missing: tuple[str, ...] = (*Bert.may_be_missing, "items")
 
     def __init__(
         self, *,

@@ -18,17 +18,16 @@ from cloze.registry import Given, register
 class OfCandidates(Objective):
     """The base of losses of a linker.
 
-    Reads `linking` (P,), the scores of the candidates of `items/<of>` in the table `table`; takes `items/<set>` (E, R), the
+    Reads `linking/<of>` (P,), the scores of the candidates of `items/<of>` in the table `table`; takes `items/<set>` (E, R), the
     entities that are right, 0 for items that are not asked. No parameters of its own.
     """
 
     likelihood = False
     training_only = True
-    reads = ("linking",)
 
     def __init__(self, *, set: str, of: str, table: str, tables: Mapping[str, Any] | None) -> None:
         super().__init__()
-        self.set = set
+        self.set, self.reads = set, (f"linking/{of}",)
         self.right, self.items = f"items/{set}", f"items/{of}"
         self.takes = frozenset({self.right, self.items})
         self.candidates = Candidates(name=table, tables=tables, part="objectives.linking.table")
@@ -36,7 +35,7 @@ class OfCandidates(Objective):
 
     def scores(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """The scores, (P,)."""
-        return states["linking"]
+        return states[self.reads[0]]
 
 
 @register("objective", "linking")
@@ -44,7 +43,7 @@ class Linking(OfCandidates):
     """The mean of max(0, by - score) over right candidates and max(0, by + score) over wrong ones (Peters et al., KnowBert, 2019,
     §3.2; Kolitsas et al., 2018).
 
-    Reads `linking` (P,), the scores of the candidates of `items/<of>` in the table `table`; takes `items/<set>` (E, R), the
+    Reads `linking/<of>` (P,), the scores of the candidates of `items/<of>` in the table `table`; takes `items/<set>` (E, R), the
     entities that are right, 0 for items that are not asked. Metrics: `correct`, the candidates on their side of zero. No
     parameters of its own.
     """
@@ -79,7 +78,7 @@ class LinkChoice(OfCandidates):
     """-log of the right candidate's probability in a softmax over those of its name (KnowBert's linker of WordNet; Peters et
     al., 2019, §4.1).
 
-    Reads `linking` (P,), the scores of the candidates of `items/<of>` in the table `table`; takes `items/<set>` (E, R), the
+    Reads `linking/<of>` (P,), the scores of the candidates of `items/<of>` in the table `table`; takes `items/<set>` (E, R), the
     entities that are right, 0 for items that are not asked. A name whose right entity is no candidate does not count. Metrics:
     `correct`, the names whose best candidate is the right one. No parameters of its own.
     """

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -20,10 +20,16 @@ from cloze.decoding.reader import Reader
 from cloze.errors import Parameter, TaskError
 from cloze.tasks.task import Report, silent
 
+PREFIX = "ENTITY/"  # of the names of entities' tokens, which `cloze vocab entities` adds
+
 MASK = "[MASK]"
-LEAK, PIECES, LONG, FIRST = (
+#: How a subject is read whose entity has a token (E-BERT, Poerner et al., 2020, §4): its token for its name; its token, a slash
+#: and its name; or by its name and by its token, and the probabilities are averaged or the surer reading counts.
+EntityReading = Literal["replace", "concat", "ens_avg", "ens_max"]
+LEAK, PIECES, LONG, FIRST, OUTSIDE = (
     "the name of the subject reveals the answer", "no answer is one token of this vocabulary",
     "longer than the network reads", "the gap comes first, and this network predicts a token at the one before it",
+    "no answer is in the vocabulary that is ranked",
 )
 
 
@@ -31,7 +37,8 @@ LEAK, PIECES, LONG, FIRST = (
 class FactPrompt:
     """A sentence with one `[MASK]`, and the answers that are right there.
 
-    `subject` is the name that the sentence is about, `where` the file and line.
+    `subject` is the name that the sentence is about, `entity` its id, `where` the file and line. With a `template`, the subject
+    stands at its [X].
     """
 
     text: str
@@ -39,6 +46,12 @@ class FactPrompt:
     relation: str = ""
     subject: str = ""
     where: str = ""
+    entity: str = ""
+    template: str = ""
+
+    def naming(self, subject: str) -> FactPrompt:
+        """The sentence with these words for the subject."""
+        return replace(self, text=self.template.replace("[Y]", MASK).replace("[X]", subject))
 
     @property
     def leaks(self) -> bool:
@@ -80,7 +93,7 @@ def read_facts(path: Path | str) -> list[FactPrompt]:
     """A table (TSV, CSV, JSON lines) with a row for each fact; faults are `TaskError`s with file and line.
 
     Columns: `object`, the right answer, or several separated by `|`; `text`, a sentence with `[MASK]`, or `template`, where [X]
-    is the `subject` and [Y] the gap (as in LAMA; Petroni et al., 2019); optionally `subject` and `relation`.
+    is the `subject` and [Y] the gap (as in LAMA; Petroni et al., 2019); optionally `subject`, `relation`, and `entity`, its id.
     """
     table = read_table(path)
     templated = "template" in table.columns and "text" not in table.columns
@@ -88,13 +101,15 @@ def read_facts(path: Path | str) -> list[FactPrompt]:
     texts = table.column("template" if templated else "text", text)
     objects = table.column("object")
     subjects = table.column("subject") if templated or "subject" in table.columns else [""] * len(table)
-    relations = table.column("relation") if "relation" in table.columns else [""] * len(table)
+    relations, entities = (
+        table.column(name) if name in table.columns else [""] * len(table) for name in ("relation", "entity")
+    )
     return [
-        _fact(table, *row) for row in zip(table.lines, texts, objects, subjects, relations, strict=True)
+        _fact(table, *row) for row in zip(table.lines, texts, objects, subjects, relations, entities, strict=True)
     ]
 
 
-def _fact(table: TextTable, line: int, text: str, objects: str, subject: str, relation: str) -> FactPrompt:
+def _fact(table: TextTable, line: int, text: str, objects: str, subject: str, relation: str, entity: str) -> FactPrompt:
     where = f"{table.path}:{line}"
     prompt = text if "text" in table.columns else text.replace("[Y]", MASK).replace("[X]", subject.strip())
     if prompt.count(MASK) != 1:
@@ -103,7 +118,37 @@ def _fact(table: TextTable, line: int, text: str, objects: str, subject: str, re
     answers = tuple(dict.fromkeys(answer.strip() for answer in objects.split("|") if answer.strip()))
     if not answers:
         raise TaskError(f"{where}: no object. Write the right answer, or several separated by |.")
-    return FactPrompt(prompt, answers, relation.strip(), subject.strip(), where)
+    template = "" if "text" in table.columns else text
+    return FactPrompt(prompt, answers, relation.strip(), subject.strip(), where, entity.strip(), template)
+
+
+def read_vocabulary(path: Path | str, reader: Reader) -> NDArray[np.int64]:
+    """The ids of the words of a file, one per line, as they stand in a sentence: the vocabulary that several models share, as
+    LAMA's common_vocab_cased.txt. Words that are no single token are left out; a `TaskError` if all are."""
+    words = [line.strip() for line in Path(path).read_text(encoding="utf-8").splitlines() if line.strip()]
+    if not words:
+        raise TaskError(f"{path}: no words; expected one per line.")
+    frame = FactPrompt(f"a {MASK} .", tuple(words))
+    ids = sorted({token for *_, token in _single_tokens(reader, frame)})
+    if not ids:
+        raise TaskError(f"{path}: none of {len(words)} words is one token of this vocabulary, such as {words[0]!r}.")
+    return np.array(ids, np.int64)
+
+
+def readings(facts: Sequence[FactPrompt], reader: Reader, reading: EntityReading | None) -> list[tuple[FactPrompt, ...]]:
+    """How each fact is asked: as it is, with the token of its subject's entity, or in both ways. An entity without a token is
+    read by its name. Raises a `TaskError` for facts without templates and entities."""
+    if reading is None:
+        return [(fact,) for fact in facts]
+    if not any(fact.template and fact.entity for fact in facts):
+        raise TaskError(f"--entities {reading}: expected facts with the columns object, subject, template and entity.")
+    pairs = list[tuple[FactPrompt, ...]]()
+    for fact in facts:
+        token = f"[{PREFIX}{fact.entity}]"
+        known = bool(fact.template and fact.entity) and reader.tokenizer.id(token) is not None
+        named = fact.naming(f"{token} / {fact.subject}" if reading == "concat" else token) if known else fact
+        pairs.append((named,) if reading in ("replace", "concat") else (fact, named))
+    return pairs
 
 
 def without_leaks(facts: Sequence[FactPrompt]) -> list[FactPrompt]:
@@ -127,37 +172,47 @@ class _Gap:
 
 
 def evaluate(
-    reader: Reader, head: Any, facts: Sequence[FactPrompt], *, no_leaks: bool = False, rows: int = 32,
-    report: Report = silent,
+    reader: Reader, head: Any, facts: Sequence[FactPrompt], *, no_leaks: bool = False, entities: EntityReading | None = None,
+    vocabulary: NDArray[np.int64] | None = None, rows: int = 32, report: Report = silent,
 ) -> FactResults:
-    """Rank the answers of facts by a masked language model, among all tokens but the special ones.
+    """Rank the answers of facts by a masked language model, among all tokens but the special ones, or among the ids of a
+    `vocabulary`.
+
+    `entities` says how a subject is read whose entity has a token (E-BERT). Of two readings of a fact, `ens_avg` averages the
+    probabilities; `ens_max` takes those of the reading with the highest one, as in `run_lama.py` of NPoe/ebert.
 
     Only answers of one token can be ranked. Of several right answers the best one counts, and the others do not compete with it.
     Answers of equal score share the mean of their ranks, so a model that gives all tokens one score has no answer right.
     """
     tested_facts = without_leaks(facts) if no_leaks else facts
-    left, gaps = Counter({LEAK: len(facts) - len(tested_facts)}), []
-    for fact in tested_facts:
-        gap = _gap(reader, fact)
-        if isinstance(gap, _Gap):
-            gaps.append(gap)
+    left, gaps = Counter({LEAK: len(facts) - len(tested_facts)}), list[tuple[_Gap, ...]]()
+    for versions in readings(tested_facts, reader, entities):
+        asked = [_gap(reader, fact, vocabulary) for fact in versions]
+        reasons = [gap for gap in asked if not isinstance(gap, _Gap)]
+        if reasons:
+            left[reasons[0]] += 1
         else:
-            left[gap] += 1
+            gaps.append(tuple(gap for gap in asked if isinstance(gap, _Gap)))
     if not gaps:
         why = "; ".join(f"{number}: {reason}" for reason, number in left.items() if number)
         raise TaskError(f"none of {len(facts)} facts can be asked ({why}).\n  Give facts whose objects are single common words.")
     ranks = np.zeros(len(gaps))
-    for index in by_length([len(gap.row) for gap in gaps], rows=rows):
-        ranks[index] = _ranks(reader, head, [gaps[i] for i in index])
+    banned = np.asarray(reader.tokenizer.special_ids, np.int64)
+    if vocabulary is not None:
+        banned = np.setdiff1d(np.arange(reader.tokenizer.size), np.setdiff1d(vocabulary, banned))
+    for index in by_length([max(len(gap.row) for gap in versions) for versions in gaps], rows=rows):
+        several = [gaps[i] for i in index]
+        scores = [_scores(reader, head, version, banned) for version in zip(*several, strict=True)]
+        ranks[index] = _ranks([versions[0].right for versions in several], _ensemble(scores, entities))
         report(len(index))
-    return _found([gap.fact for gap in gaps], ranks, {reason: number for reason, number in left.items() if number})
+    return _found([versions[0].fact for versions in gaps], ranks, {reason: number for reason, number in left.items() if number})
 
 
-def _gap(reader: Reader, fact: FactPrompt) -> _Gap | str:
-    """A fact as this network reads it, or the reason why it cannot be asked."""
+def _single_tokens(reader: Reader, fact: FactPrompt) -> list[tuple[Framed, int, int]]:
+    """For each answer of one token: the row with it, its column there, and its id."""
     start = fact.text.index(MASK)
     spelled = reader.tokenizer.encode_spelled([fact.text.replace(MASK, answer) for answer in fact.answers])
-    candidates: list[tuple[Framed, int]] = []
+    candidates: list[tuple[Framed, int, int]] = []
     for number, answer in enumerate(fact.answers):
         tokens = slice(int(spelled.offsets[number]), int(spelled.offsets[number + 1]))
         before = len(fact.text[:start].rstrip(" "))  # a space before the answer may belong to its token, or be one
@@ -165,10 +220,19 @@ def _gap(reader: Reader, fact: FactPrompt) -> _Gap | str:
         ids = spelled.ids[tokens]
         if len(at) == 1 and ids[at[0]] not in reader.tokenizer.special_ids:
             row = reader.single([ids])
-            candidates.append((row, int(np.flatnonzero(row.part == 0)[at[0]])))
+            candidates.append((row, int(np.flatnonzero(row.part == 0)[at[0]]), int(ids[at[0]])))
+    return candidates
+
+
+def _gap(reader: Reader, fact: FactPrompt, vocabulary: NDArray[np.int64] | None) -> _Gap | str:
+    """A fact as this network reads it, or the reason why it cannot be asked."""
+    candidates = _single_tokens(reader, fact)
     if not candidates:
         return PIECES
-    row, column = candidates[0]
+    right = tuple(token for *_, token in candidates if vocabulary is None or token in vocabulary)
+    if not right:
+        return OUTSIDE
+    row, column, _ = candidates[0]
     if reader.max_length is not None and len(row) > reader.max_length:
         return LONG
     if not reader.predictable(row)[column]:
@@ -176,21 +240,35 @@ def _gap(reader: Reader, fact: FactPrompt) -> _Gap | str:
     masked = row.ids.copy()
     masked[column] = reader.tokenizer.role(MASK)
     row = row.with_ids(masked).marked([marks_around(reader, masked[row.part == 0], fact.text)])
-    return _Gap(fact, row, column, tuple(int(candidate.ids[position]) for candidate, position in candidates))
+    return _Gap(fact, row, column, right)
 
 
 @torch.inference_mode()
-def _ranks(reader: Reader, head: Any, gaps: Sequence[_Gap]) -> NDArray[np.float64]:
-    """The rank of the best right answer of each gap, from 1; the mean of ranks where scores are equal."""
+def _scores(reader: Reader, head: Any, gaps: Sequence[_Gap], banned: NDArray[np.int64]) -> torch.Tensor:
+    """The score of each token in each gap, -inf for those that are not ranked."""
     batch = reader.batch([gap.row for gap in gaps])
     width = batch["tokens"].shape[1]
     columns = torch.tensor([number * width + gap.column for number, gap in enumerate(gaps)], device=reader.device)
     inputs, at = reader.prediction_inputs(head, batch, columns)
     scores = reader.token_scores(head, reader.states(inputs, head.reads, positions=at), inputs, at)
-    scores[:, torch.as_tensor(reader.tokenizer.special_ids, dtype=torch.long, device=scores.device)] = -torch.inf
-    ranks = np.zeros(len(gaps))
-    for number, gap in enumerate(gaps):
-        right = torch.tensor(gap.right, device=scores.device)
+    return scores.index_fill(1, torch.from_numpy(banned).to(scores.device), -torch.inf)
+
+
+def _ensemble(scores: Sequence[torch.Tensor], entities: EntityReading | None) -> torch.Tensor:
+    """The scores of one reading, or the probabilities that two readings make."""
+    if len(scores) == 1:
+        return scores[0]
+    plain, named = (reading.float().softmax(-1) for reading in scores)
+    if entities == "ens_avg":
+        return (plain + named) / 2
+    return torch.where(plain.amax(-1, keepdim=True) > named.amax(-1, keepdim=True), plain, named)
+
+
+def _ranks(right_ids: Sequence[tuple[int, ...]], scores: torch.Tensor) -> NDArray[np.float64]:
+    """The rank of the best right answer of each gap, from 1; the mean of ranks where scores are equal."""
+    ranks = np.zeros(len(right_ids))
+    for number, ids in enumerate(right_ids):
+        right = torch.tensor(ids, device=scores.device)
         best = scores[number, right].max()
         rivals = scores[number].index_fill(0, right, -torch.inf)
         ranks[number] = 1 + int((rivals > best).sum()) + int((rivals == best).sum()) / 2

@@ -68,7 +68,7 @@ class TripleReader(_TextScorer):
     Every candidate is a forward pass, so by default only 100 entities are ranked.
     """
 
-    usual = 100
+    usual, decides = 100, True
     at_once = 16 * (usual + 1)
 
     def scores(self, triples: Int64, column: Column, candidates: Int64 | None) -> Tensor:
