@@ -19,7 +19,7 @@ FIGURES = re.compile(
     r"tokenizer\.\w+\.size"
     r"|(\w+\.)+(\w+_)?dropout(\.(hidden|attention|inner|output|weight|input|word))?"
     r"|\w+\.length|set\.\S+|schedule\.\d+\.(share|steps|epochs)"
-    r"|mask\.rate(\.\S+)?|corrupt\.(mask|random|keep)|pair\.rate"
+    r"|mask\.(rate(\.\S+)?|most)|corrupt\.(mask|random|keep)|pair\.rate"
     r"|subsample\.threshold|windows\.radius|(?!functional)\w+\.(negatives|power|smoothing|z_loss|weight|limit)"
     r"|negatives\.either|margin\.by"
     r"|training\.(batch|steps|epochs|tokens|clip)"
@@ -30,7 +30,7 @@ OURS = "ours"
 #: What a recipe's text says if the authors left something out. Who says so must have searched, and lists where.
 ABSENCE = re.compile(
     r"\bour(?: own)? choices?\b|\b(?:is|are) ours\b|\bunpublished\b|\b(?:never|not) (?:published|released|known|stated)\b"
-    r"|\b(?:published|released) no (?:[\w-]+ )?code\b|\bno (?:[\w-]+ )?code (?:was|is|has)\b|\bno (?:pre-)?training code\b"
+    r"|\b(?:published|released) no (?:[\w-]+ )?code\b|\bno (?:[\w-]+ )?code (?:was|were|has)\b|\bno (?:pre-)?training code\b"
     r"|\bdo(?:es)? not (?:say|state|publish)\b|\bdid not (?:publish|release|state)\b"
 )
 #: A line of `searched`: the date, where it was looked (a repository at a branch or commit, or that there is none), what was not found.

@@ -45,7 +45,7 @@ class Mask(Edit):
 
     `rounding`: to the `nearest` number, at least one; `up` (SpanBERT, BART); `down`, possibly to none (MASS); `stochastic`,
     ⌊rate·n + u⌋ (RoBERTa, fairseq); `independent`, one draw for every unit (XLM, ERNIE), whose odds the edit `favour` may
-    change. `most` caps the number.
+    change. `most` caps the number. With `replacement`, tokens are drawn with replacement, so that fewer are masked (ELECTRA).
 
     `spare` names what is never masked: `special` tokens, the `first` token (XLM), or `none` (fairseq); or a list of `special`
     and annotation layers, whose units are not masked (WKLM: mentions). `frequent` restricts
@@ -68,6 +68,7 @@ class Mask(Edit):
     mean: Positive = 3.0
     start: dict[str, float] | None = None
     power: float = 0.0
+    replacement: bool = False
     window: Literal["row", "half"] | Count = "row"
     frequent: Count | None = None
     counts: Given[NDArray[np.int64] | None] = field(default=None, repr=False, compare=False)
@@ -101,7 +102,9 @@ class Mask(Edit):
             "lengths": (self.lengths is not None, self._unit.lengths), "words": (not self.words, self._unit.words),
             "count": (self.count is not None, self.unit == "ngram"), "mean": (self.mean != 3.0, self.unit == "alternating"),
             "start": (bool(self.start), self.unit == "fragment"),
-            "power": (bool(self.power), self.unit == "token"), "of: words": (self.of == "words", self.unit == "whole_word"),
+            "power": (bool(self.power), self.unit == "token"),
+            "replacement": (self.replacement, self.unit == "token" and self.rounding != "independent" and not self.power),
+            "of: words": (self.of == "words", self.unit == "whole_word"),
             "rounding: independent": (self.rounding == "independent", self._unit.independent),
         }
         for name, (is_set, used) in users.items():
