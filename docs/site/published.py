@@ -31,7 +31,7 @@ OURS = "ours"
 ABSENCE = re.compile(
     r"\bour(?: own)? choices?\b|\b(?:is|are) ours\b|\bunpublished\b|\b(?:never|not) (?:published|released|known|stated)\b"
     r"|\b(?:published|released) no (?:[\w-]+ )?code\b|\bno (?:[\w-]+ )?code (?:was|were|has)\b|\bno (?:pre-)?training code\b"
-    r"|\bdo(?:es)? not (?:say|state|publish)\b|\bdid not (?:publish|release|state)\b"
+    r"|\bdo(?:es)? not (?:say|state|publish)\b|\bdid not (?:publish|release|state)\b", re.IGNORECASE
 )
 #: A line of `searched`: the date, where it was looked (a repository at a branch or commit, or that there is none), what was not found.
 SEARCHED = re.compile(r"\d{4}-\d\d-\d\d (?=[^:]*(?:\w[\w.-]*/[\w.-]+@[\w./-]+|no repository))[^:]{20,}: \S.{3,}", re.DOTALL)

@@ -103,4 +103,6 @@ def test_a_page_tells_every_figure_of_its_recipe_and_every_source() -> None:
     told = stated(TABLE["albert-xxlarge"])
     assert len(table.splitlines()) == len(told) + 2
     assert "| `training.optimizer.lamb.betas` | 0.9, 0.999 | code |" in table and "| `transformer.dropout` | 0 | issue |" in table
-    assert sorted(line.split("*")[1] for line in sources.splitlines()) == sorted({source for _, source in told.values()})
+    used, searches = {source for _, source in told.values()}, [line for line in sources.splitlines() if "*searched*" in line]
+    assert sorted({line.split("*")[1] for line in sources.splitlines()}) == sorted({*used, "searched"})
+    assert searches == [f"- *searched*: {line}" for line in SEARCHED["albert-xxlarge"]]
