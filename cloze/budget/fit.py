@@ -1,9 +1,10 @@
 """Fit a published recipe to a user's budget: the values that make a small run learn, each with its reason.
 
 Recipes are sized for the budgets of the papers: with BERT's batch of 256 rows, ten minutes on a laptop are two hundred updates,
-at a rate meant for a million. `fit` keeps the system (network, exercise, objectives, kind of optimizer) and changes the values
-that depend on the budget. Each function below is one law; the table of laws in reproductions/budgets.md lists what it says and
-why, with the runs that it was measured on. `peaks.py` has the peak rates, `fit_text.py` fits what depends on the text.
+at a rate meant for a million. `fit` keeps shapes, objectives, mask rates and the kind of optimizer, and changes the values that
+depend on the budget: batch, lengths and memory, rates, betas, dropouts, initial weights, growth and mean. Each function below is
+one law; the table of laws in reproductions/budgets.md lists what it says and why, with the runs that it was measured on.
+`peaks.py` has the peak rates, `fit_text.py` and `fit_words.py` fit what depends on the text.
 """
 
 from __future__ import annotations

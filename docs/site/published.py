@@ -33,8 +33,8 @@ ABSENCE = re.compile(
     r"|\b(?:published|released) no (?:[\w-]+ )?code\b|\bno (?:[\w-]+ )?code (?:was|were|has)\b|\bno (?:pre-)?training code\b"
     r"|\bdo(?:es)? not (?:say|state|publish)\b|\bdid not (?:publish|release|state)\b", re.IGNORECASE
 )
-#: A line of `searched`: the date, where it was looked (a repository at a branch or commit, or that there is none), what was not found.
-SEARCHED = re.compile(r"\d{4}-\d\d-\d\d (?=[^:]*(?:\w[\w.-]*/[\w.-]+@[\w./-]+|no repository))[^:]{20,}: \S.{3,}", re.DOTALL)
+#: A line of `searched`: the date; where it was looked, a repository at a branch or commit, or that there is none; what was not found.
+SEARCHED = re.compile(r"\d{4}-\d\d-\d\d (?=[^:]*(?:\w[\w.-]*/[\w.-]+@[\w./-]+|no repository))[^:]{20,}: \S.{3,}")
 _NO_FIGURES = frozenset({"sources", "searched"})
 _LEFT_OUT = frozenset({"main", "texts", "sources", "networks", "passes", "exercise", "mixture", "objectives", "stages"})
 _NEUTRAL = {"smoothing": 0.0, "z_loss": 0.0, "weight": 1.0, "warmup": 0.0, "warmup_steps": 0, "floor": 0.0, "power": 0.0}

@@ -63,8 +63,10 @@ def test_what_a_page_of_a_system_says_was_not_published_was_searched(system: str
 
 
 def test_a_text_that_says_what_was_not_published_is_known_by_its_words() -> None:
-    told = ("The rate is our choice.", "No code was published.", "the authors published no training code", "Steps are not published",
-            "the code does not say", "was never\n  released", "lengths are ours", "is unpublished", "The others are not known")  # fmt: skip
+    told = (
+        "The rate is our choice.", "No code was published.", "the authors published no training code", "is unpublished",
+        "Steps are not published", "the code does not say", "was never\n  released", "lengths are ours", "They are not known",
+    )  # fmt: skip
     assert [text for text in told if not published.absences(text)] == []
     silent = ("the rate is published", "the layer has no bias, as in the code", "no code is run", "hours are needed")
     assert [text for text in silent if published.absences(text)] == []

@@ -60,13 +60,17 @@ def test_bart_ends_without_any_dropout_and_begins_with_that_of_attention(name: s
     assert (recipe.training.batch, recipe.training.steps, recipe.training.clip) == (8000, 500_000, 0.1)
 
 
-@pytest.mark.parametrize(("name", "batch", "growing", "peak"), [
-    ("gpt3", 0.524e6, 4e9, 6e-4), ("gpt3-xl", 1.05e6, 6e9, 2e-4), ("gpt3-13b", 2.1e6, 8e9, 1e-4), ("gpt3-175b", 3.28e6, 12e9, 6e-5),
-])  # fmt: skip
+GPT3 = [
+    ("gpt3", 0.524e6, 4e9, 6e-4), ("gpt3-xl", 1.05e6, 6e9, 2e-4),
+    ("gpt3-13b", 2.1e6, 8e9, 1e-4), ("gpt3-175b", 3.28e6, 12e9, 6e-5),
+]
+
+
+@pytest.mark.parametrize(("name", "batch", "growing", "peak"), GPT3)
 def test_gpt3_grows_its_batch_and_reaches_its_rates_after_the_published_tokens(
     name: str, batch: float, growing: float, peak: float
 ) -> None:
-    """Brown et al. (2020), appendix B: from 32 thousand tokens over 4 to 12 billion; 375 million of warm-up, 260 of 300 billion."""
+    """Brown et al. (2020), appendix B: 32 thousand tokens at first, full after 4 to 12 billion, 375 million, 260 of 300 billion."""
     training = load_recipe(name).training
     rate, growth, steps = build_part(training.rate), build_part(training.batch_warmup), training.steps
     assert steps is not None

