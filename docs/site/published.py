@@ -33,7 +33,7 @@ ABSENCE = re.compile(
     r"|\b(?:published|released) no (?:[\w-]+ )?code\b|\bno (?:[\w-]+ )?code (?:was|were|has)\b|\bno (?:pre-)?training code\b"
     r"|\bdo(?:es)? not (?:say|state|publish)\b|\bdid not (?:publish|release|state)\b", re.IGNORECASE
 )
-#: A line of `searched`: the date; where it was looked, a repository at a branch or commit, or that there is none; what was not found.
+#: A line of `searched`: the date; where it was looked, a repository at a commit, or that there is none; what was not found.
 SEARCHED = re.compile(r"\d{4}-\d\d-\d\d (?=[^:]*(?:\w[\w.-]*/[\w.-]+@[\w./-]+|no repository))[^:]{20,}: \S.{3,}")
 _NO_FIGURES = frozenset({"sources", "searched"})
 _LEFT_OUT = frozenset({"main", "texts", "sources", "networks", "passes", "exercise", "mixture", "objectives", "stages"})

@@ -70,7 +70,7 @@ GPT3 = [
 def test_gpt3_grows_its_batch_and_reaches_its_rates_after_the_published_tokens(
     name: str, batch: float, growing: float, peak: float
 ) -> None:
-    """Brown et al. (2020), appendix B: 32 thousand tokens at first, full after 4 to 12 billion, 375 million, 260 of 300 billion."""
+    """Brown et al. (2020), appendix B: 32 thousand tokens first, all after 4 to 12 billion; 375 million; 260 of 300 billion."""
     training = load_recipe(name).training
     rate, growth, steps = build_part(training.rate), build_part(training.batch_warmup), training.steps
     assert steps is not None
