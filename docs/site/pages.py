@@ -145,8 +145,8 @@ def _folded(summary: str, text: str) -> str:
 
 
 def system_figures(groups: Mapping[str, Any]) -> str:
-    """Every figure of a recipe with its source, as a table, what the sources are, and where was searched for the others."""
-    words = {**groups["sources"], OURS: "not found where it was searched (below); the choice is ours"}
+    """Every figure of a recipe with its source, as a table, what the sources are, and where the others were searched."""
+    words = {**groups["sources"], OURS: "not found in the places below that were searched; the choice is ours"}
     figure_sources = stated(groups)
     used = dict.fromkeys(source for _, source in figure_sources.values())
     rows = ([f"`{f}`", _shown(value), source] for f, (value, source) in figure_sources.items())
