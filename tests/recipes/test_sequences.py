@@ -103,7 +103,7 @@ def test_mass_hides_a_fragment_of_every_64_tokens_and_asks_for_it_where_it_stand
     np.put_along_axis(hidden, asked, True, 1)
     assert (out["tokens"][~hidden] == text[~hidden]).all() and abs((out["tokens"][hidden] == MASK).mean() - 0.8) < 0.02
     ends = (out["decoder.targets/main"] == SEP).sum()
-    assert 45 < ends < 59  # of 60: the end of a document is learned, most often in mid-stretch
+    assert 3 < ends < 17  # of 60, with odds of 9 / 56: the end of a document is learned
 
 
 def test_mass_writes_a_text_at_the_positions_at_which_it_learned_to() -> None:
