@@ -34,7 +34,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
     },
     "electra-base": {  # google-research/electra build_pretraining_dataset.py, run_pretraining.py
         "exercise.0.pair.cut": "half", "exercise.0.pair.trim": "end", "sources.main.passages.short_by": "passage",
-        "exercise.2.mask.replacement": True,  # pretrain/pretrain_helpers.py, mask
+        "exercise.2.mask.rounding": "replacement",  # pretrain/pretrain_helpers.py, mask
     },
     "modern": {  # AnswerDotAI/ModernBERT src/sequence_packer.py, mlm_masking: a draw for every position, special ones included
         "exercise.1.mask.rounding": "independent", "exercise.1.mask.spare": "none",

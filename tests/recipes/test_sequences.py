@@ -86,14 +86,14 @@ def test_gpt3_grows_its_batch_and_reaches_its_rates_after_the_published_tokens(
 
 
 def test_mass_hides_a_fragment_of_every_64_tokens_and_asks_for_it_where_it_stands() -> None:
-    """microsoft/MASS, MASS-summarization, `masked_dataset.py` with the default of `--mask-s2s-prob`: int(64 x 0.15) = 9."""
+    """microsoft/MASS, MASS-summarization, `masked_dataset.py` with the default of `--mask-s2s-prob`, 0.15."""
     text = np.arange(20, 532, dtype=np.int32) + np.zeros((60, 1), np.int32)
     text[:, 100] = SEP
     _, out = examples(named("mass"), "main", {"tokens": text, "length": np.full(60, 512, np.int32)}, 60)
-    assert "crossing" not in out and (out["decoder.length"] == 8 * 9).all()
+    assert "crossing" not in out and (out["decoder.length"] == 76).all()
     asked = out["decoder.position_ids"] + 1
     stretches = np.bincount(((asked - 1) // 64 + 8 * np.arange(60)[:, None]).ravel()).reshape(60, 8)
-    assert (stretches == 9).all() and asked.min() > 0
+    assert set(stretches.ravel()) <= {9, 10} and asked.min() > 0
     assert (np.diff(asked, axis=1) > 1).sum() <= 7 * 60  # one fragment each
     begins = asked[:, 0]
     assert begins.min() < 4 and begins.max() > 50  # anywhere alike
@@ -103,7 +103,7 @@ def test_mass_hides_a_fragment_of_every_64_tokens_and_asks_for_it_where_it_stand
     np.put_along_axis(hidden, asked, True, 1)
     assert (out["tokens"][~hidden] == text[~hidden]).all() and abs((out["tokens"][hidden] == MASK).mean() - 0.8) < 0.02
     ends = (out["decoder.targets/main"] == SEP).sum()
-    assert 3 < ends < 17  # of 60, with odds of 9 / 56: the end of a document is learned
+    assert 3 < ends < 18  # of 60, with odds of 9 / 56: the end of a document is learned
 
 
 def test_mass_writes_a_text_at_the_positions_at_which_it_learned_to() -> None:

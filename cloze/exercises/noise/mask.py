@@ -45,7 +45,7 @@ class Mask(Edit):
 
     `rounding`: to the `nearest` number, at least one; `up` (SpanBERT, BART); `down`, possibly to none (MASS); `stochastic`,
     ⌊rate·n + u⌋ (RoBERTa, fairseq); `independent`, one draw for every unit (XLM, ERNIE), whose odds the edit `favour` may
-    change. `most` caps the number. With `replacement`, tokens are drawn with replacement, so that fewer are masked (ELECTRA).
+    change; `replacement`, the nearest number of draws with replacement, so that fewer are masked (ELECTRA). `most` caps the number.
 
     `spare` names what is never masked: `special` tokens, the `first` token (XLM), or `none` (fairseq); or a list of `special`
     and annotation layers, whose units are not masked (WKLM: mentions). `frequent` restricts
@@ -60,7 +60,7 @@ class Mask(Edit):
     rate: Share = 0.15
     of: Literal["ordinary", "all", "words"] = "ordinary"
     most: Count | None = None
-    rounding: Literal["nearest", "up", "down", "stochastic", "independent"] = "nearest"
+    rounding: Literal["nearest", "up", "down", "stochastic", "independent", "replacement"] = "nearest"
     spare: Literal["special", "first", "none"] | list[str] = "special"
     lengths: LengthLaw | None = None
     words: bool = True
@@ -68,7 +68,6 @@ class Mask(Edit):
     mean: Positive = 3.0
     start: dict[str, float] | None = None
     power: float = 0.0
-    replacement: bool = False
     window: Literal["row", "half"] | Count = "row"
     frequent: Count | None = None
     counts: Given[NDArray[np.int64] | None] = field(default=None, repr=False, compare=False)
@@ -103,7 +102,7 @@ class Mask(Edit):
             "count": (self.count is not None, self.unit == "ngram"), "mean": (self.mean != 3.0, self.unit == "alternating"),
             "start": (bool(self.start), self.unit == "fragment"),
             "power": (bool(self.power), self.unit == "token"),
-            "replacement": (self.replacement, self.unit == "token" and self.rounding != "independent" and not self.power),
+            "rounding: replacement": (self.rounding == "replacement", self.unit == "token" and not self.power),
             "of: words": (self.of == "words", self.unit == "whole_word"),
             "rounding: independent": (self.rounding == "independent", self._unit.independent),
         }
@@ -177,7 +176,7 @@ class Mask(Edit):
         elif self.rounding == "down":
             number = np.floor(expected + 1e-9)
         else:
-            number = np.maximum(np.rint(expected) if self.rounding == "nearest" else np.ceil(expected - 1e-9), 1)
+            number = np.maximum(np.ceil(expected - 1e-9) if self.rounding == "up" else np.rint(expected), 1)
         return (number if self.most is None else np.minimum(number, self.most)).astype(np.int64)
 
     def max_input_before_infill(self, length: int) -> int:
