@@ -45,7 +45,8 @@ class Mask(Edit):
 
     `rounding`: to the `nearest` number, at least one; `up` (SpanBERT, BART); `down`, possibly to none (MASS); `stochastic`,
     ⌊rate·n + u⌋ (RoBERTa, fairseq); `independent`, one draw for every unit (XLM, ERNIE), whose odds the edit `favour` may
-    change; `replacement`, the nearest number of draws with replacement, so that fewer are masked (ELECTRA). `most` caps the number.
+    change; `replacement`, the nearest number of draws with replacement, so that fewer are masked (ELECTRA). `most` caps the
+    number.
 
     `spare` names what is never masked: `special` tokens, the `first` token (XLM), or `none` (fairseq); or a list of `special`
     and annotation layers, whose units are not masked (WKLM: mentions). `frequent` restricts

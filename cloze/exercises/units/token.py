@@ -14,8 +14,8 @@ from cloze.rows import columns_before, count_true, rows_and_columns
 
 def choose(request: UnitRequest) -> dict[str, NDArray[Any]]:
     """Exactly `number` tokens; with `rounding: independent` a coin for every token; with `power` without replacement
-    in proportion to count^−power (XLM, Conneau & Lample, 2019, `sample_alpha`); with `rounding: replacement`, `number` draws, any of
-    which may hit a token again (google-research/electra `pretrain_helpers.py`, `mask`).
+    in proportion to count^−power (XLM, Conneau & Lample, 2019, `sample_alpha`); with `rounding: replacement` those that
+    `number` draws hit, which may hit a token again (google-research/electra `pretrain_helpers.py`, `mask`).
 
     Differs: XLM draws that number from the whole batch; here each row has its own. A token that ELECTRA draws twice counts twice
     in the generator's loss, and stays unmasked only if both draws say so; here it counts as one.
