@@ -1,9 +1,10 @@
 """Fit a published recipe to a user's budget: the values that make a small run learn, each with its reason.
 
 Recipes are sized for the budgets of the papers: with BERT's batch of 256 rows, ten minutes on a laptop are two hundred updates,
-at a rate meant for a million. `fit` keeps the system (network, exercise, objectives, kind of optimizer) and changes the values
-that depend on the budget. Each function below is one law; the table of laws in reproductions/budgets.md lists what it says and
-why, with the runs that it was measured on. `peaks.py` has the peak rates, `fit_text.py` fits what depends on the text.
+at a rate meant for a million. `fit` keeps shapes, objectives, mask rates and the kind of optimizer, and changes the values that
+depend on the budget: batch, lengths and memory, rates, betas, dropouts, initial weights, growth and mean. Each function below is
+one law; the table of laws in reproductions/budgets.md lists what it says and why, with the runs that it was measured on.
+`peaks.py` has the peak rates, `fit_text.py` and `fit_words.py` fit what depends on the text.
 """
 
 from __future__ import annotations
@@ -225,22 +226,45 @@ def _fallen(budget_tokens: float) -> float:
     return max(DETECTED_LEAST, (max(budget_tokens, DETECTED_TOKENS) / DETECTED_TOKENS) ** -DETECTED_POWER)
 
 
+def _rates(path: str, rate: PartSpec, updates: float) -> Iterator[tuple[str, PartSpec, float]]:
+    """The rates that have a peak, with their paths and updates: the rate of the recipe, or those of which it is made."""
+    share = rate.arguments.get("at")
+    shares = {"first": share, "second": 1 - share} if isinstance(share, float) else {}
+    inner = {key: part for key, part in rate.arguments.items() if isinstance(part, PartSpec)}
+    for key, part in inner.items():
+        yield from _rates(f"{path}.{key}.{part.name}", part, updates * shares.get(key, 1.0))
+    if not inner:
+        yield path, rate, updates
+
+
 def _rate(recipe: Recipe, updates: float, batch: int, facts: BudgetFacts) -> Iterator[ChangedValue]:
-    rate, optimizer = recipe.training.rate, recipe.training.optimizer
-    path, arguments = f"training.rate.{rate.name}", rate.arguments
-    kind, law = _law(recipe)
+    for path, rate, run_updates in _rates(f"training.rate.{recipe.training.rate.name}", recipe.training.rate, updates):
+        yield from _peak(recipe, path, rate, batch, facts)
+        yield from _course(recipe, path, rate, run_updates)
+
+
+def _peak(recipe: Recipe, path: str, rate: PartSpec, batch: int, facts: BudgetFacts) -> Iterator[ChangedValue]:
+    """The peak, by the law of the optimizer and the network."""
+    published, (kind, law) = rate.arguments.get("peak"), _law(recipe)
     widest = max(part.arguments.get("width") or 1 for part in _parts(recipe))
     causal = _causal(recipe)
     peak = None if law is None else law.at(widest, causal=causal)
-    if law is not None and peak is not None and "peak" in arguments:
-        network = WORDS[kind] + (", read in one direction" if causal and law.causal != 1.0 else "")
-        if "replaced" in _exercises(recipe):
-            network += ", replaced tokens are detected"
-            usual = arguments["peak"] * math.sqrt(batch / recipe.training.batch)  # the published peak for such a batch
-            peak = max(peak * _fallen(facts.budget_tokens), min(peak, usual))
-        peak *= CONTINUED if facts.continued else 1.0
-        why = f"width {widest}, {network}, {optimizer.name}" + (", a tenth for a trained network" if facts.continued else "")
-        yield ChangedValue(f"{path}.peak", arguments["peak"], _rounded(peak), why)
+    if law is None or peak is None or published is None:
+        return
+    network = WORDS[kind] + (", read in one direction" if causal and law.causal != 1.0 else "")
+    if "replaced" in _exercises(recipe):
+        network += ", replaced tokens are detected"
+        usual = published * math.sqrt(batch / recipe.training.batch)  # the published peak for such a batch
+        peak = max(peak * _fallen(facts.budget_tokens), min(peak, usual))
+    peak *= CONTINUED if facts.continued else 1.0
+    optimizer = recipe.training.optimizer.name
+    why = f"width {widest}, {network}, {optimizer}" + (", a tenth for a trained network" if facts.continued else "")
+    yield ChangedValue(f"{path}.peak", published, _rounded(peak), why)
+
+
+def _course(recipe: Recipe, path: str, rate: PartSpec, updates: float) -> Iterator[ChangedValue]:
+    """The warm-up and the way down."""
+    arguments, law = rate.arguments, _law(recipe)[1]
     rate_type, share = class_of("rate", rate.name), None
     if law is not None and law.warmup is not None and "warmup" in arguments and rate_type.free_warmup:
         share = _rounded(min(LONGEST_WARMUP, max(law.warmup, WARMUP_UPDATES / max(updates, 1.0))))

@@ -144,14 +144,15 @@ def _folded(summary: str, text: str) -> str:
     return f"\n<details markdown data-search-exclude><summary>{summary}</summary>\n\n{text}\n\n</details>\n"
 
 
-def system_figures(groups: Mapping[str, Mapping[str, Any]]) -> str:
-    """Every figure of a recipe with its source, as a table, and what the sources are."""
-    words = {**groups["sources"], OURS: "the authors do not state the value, or it is not known; the choice is ours"}
+def system_figures(groups: Mapping[str, Any]) -> str:
+    """Every figure of a recipe with its source, as a table, what the sources are, and where the others were searched."""
+    words = {**groups["sources"], OURS: "not found in the places below that were searched; the choice is ours"}
     figure_sources = stated(groups)
     used = dict.fromkeys(source for _, source in figure_sources.values())
     rows = ([f"`{f}`", _shown(value), source] for f, (value, source) in figure_sources.items())
     table = _table(("figure", "value", "source"), rows)
-    return "\n".join([table, "", *(f"- *{source}*: {words[source]}" for source in used)])
+    searched = [f"- *searched*: {line}" for line in groups.get("searched", ())]
+    return "\n".join([table, "", *(f"- *{source}*: {words[source]}" for source in used), *searched])
 
 
 # ---- the page of the family --------------------------------------------------------------------------------------------------

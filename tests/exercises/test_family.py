@@ -239,6 +239,26 @@ def test_delete_leaves_out_the_share_in_order(passages, draw, facts):
         assert left[0] == 2 and left[-1] == 3 and (np.diff(left[1:-1]) > 0).all()
 
 
+def test_delete_takes_each_word_by_a_draw_of_its_own_and_leaves_one(passages, draw, facts):
+    """UKPLab/sentence-transformers, v2.7.0, DenoisingAutoEncoderDataset.delete: n words, each kept if its number is above 0.6."""
+    rows = framed(passages, draw, facts, 4000)
+    out = Delete(rate=0.6, unit="word", rounding="independent")(rows, draw(4000))
+    shares = []
+    for row in range(4000):
+        before, after = rows["tokens"][row, 1 : rows["length"][row] - 1], out["tokens"][row, 1 : out["length"][row] - 1]
+        starts = rows["word_start"][row, 1 : rows["length"][row] - 1].copy()
+        starts[0] = True
+        word = np.cumsum(starts) - 1
+        stays = np.isin(before, after)
+        kept = [stays[word == w] for w in range(word[-1] + 1)]
+        assert len(after) and all(part.all() or not part.any() for part in kept)
+        if len(kept) > 8:  # where the one that must stay hardly ever counts
+            shares.append(np.mean([part.any() for part in kept]))
+    assert abs(np.mean(shares) - 0.4) < 0.01 and np.std(shares) > 0.05  # a rounded number would have no such spread
+    single = out["length"] == 3
+    assert single.any() and (out["length"] >= 3).all()
+
+
 @pytest.mark.parametrize("edit", [Permute, Rotate, Delete])
 def test_noises_refuse_rates_out_of_range(edit):
     with pytest.raises(RecipeError, match="rate must be from 0 to 1"):

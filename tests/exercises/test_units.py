@@ -48,6 +48,16 @@ def text(count, length):
     })
 
 
+def test_draws_with_replacement_hide_as_many_tokens_as_electras(draw):
+    """google-research/electra pretrain_helpers.py: `num_to_predict` draws of tf.random.categorical, scattered once each."""
+    masked = Mask(rate=0.25, rounding="replacement")(text(4000, 64), draw(4000))["masked"]
+    counts = masked.sum(1)
+    assert counts.mean() == pytest.approx(64 * (1 - (1 - 1 / 64) ** 16), abs=0.05)  # 14.28 of 16
+    assert counts.max() == 16 and np.abs(masked.mean(0) - counts.mean() / 64).max() < 0.03
+    with pytest.raises(RecipeError, match="does not use rounding: replacement"):
+        Mask(unit="whole_word", rounding="replacement")
+
+
 def test_gpt_bert_cuts_the_row_into_spans_and_masks_them_whole(draw):
     rows = text(4000, 60)
     masked = Mask(unit="partition", rate=0.15, rounding="stochastic")(rows, draw(4000))

@@ -7,21 +7,21 @@ from typing import Any
 import pytest
 import torch
 
-from cloze.checkpoint.build import build_step
+from cloze.checkpoint.build import build_part, build_step
 from cloze.recipe.load import load_recipe
 
 #: Values by path in the canonical recipe, with the program of the authors that states them.
 PUBLISHED: dict[str, dict[str, Any]] = {
     "albert-base": {  # google-research/albert create_pretraining_data.py, tokenization.py
         "exercise.0.pair.alone": "random_document", "exercise.2.split_words.pieces": ["marks", "foreign"],
-        "texts.main.normalise.strip_accents": True,
+        "texts.main.normalise.strip_accents": True, "exercise.3.mask.most": 20,  # README.md, the command; issue 51
     },
     # README of google-research/albert
     "albert-base-v2": {"training.steps": 10_000_000, "networks.main.transformer.dropout": 0.0},
     "albert-xxlarge": {"training.steps": 1_500_000, "networks.main.transformer.dropout": 0.0},  # README of google-research/albert
     "bert-wwm-zh": {  # ymcui/LAMB_Optimizer_TF optimization.py, which the authors' README links
         "training.optimizer.lamb.ratio": "all", "training.optimizer.lamb.bias_correction": False,
-        "training.rate.linear.decay": "from_start",
+        "training.rate.in_turn.first.linear.decay": "from_start",
     },
     "bertje": {  # wietsedv/bertje pretraining/run-pretraining.sh, create-pretrain-data.py
         "sources.main.passages.length": 512, "exercise.0.pair.right": 1, "exercise.2.mask.unit": "token",
@@ -34,6 +34,10 @@ PUBLISHED: dict[str, dict[str, Any]] = {
     },
     "electra-base": {  # google-research/electra build_pretraining_dataset.py, run_pretraining.py
         "exercise.0.pair.cut": "half", "exercise.0.pair.trim": "end", "sources.main.passages.short_by": "passage",
+        "exercise.2.mask.rounding": "replacement",  # pretrain/pretrain_helpers.py, mask
+    },
+    "modern": {  # AnswerDotAI/ModernBERT src/sequence_packer.py, mlm_masking: a draw for every position, special ones included
+        "exercise.1.mask.rounding": "independent", "exercise.1.mask.spare": "none",
     },
     "electra-large": {  # google-research/electra configure_pretraining.py
         "exercise.2.mask.rate": 0.25, "training.batch": 2048, "networks.generator.transformer.width": 256,
@@ -79,6 +83,13 @@ def at(value: Any, path: str) -> Any:
 def test_a_recipe_has_its_authors_values(name: str) -> None:
     canonical = load_recipe(name).canonical()
     assert {path: at(canonical, path) for path in PUBLISHED[name]} == PUBLISHED[name]
+
+
+def test_both_runs_of_chinese_bert_warm_up_and_fall_to_zero() -> None:
+    """An author in issue 106 of ymcui/Chinese-BERT-wwm: 10k steps up to 1e-4, 90k down, for each run of 100k steps."""
+    rate = build_part(load_recipe("bert-wwm-zh").training.rate)
+    at = [rate(step / 200, 200_000) for step in (0, 5, 10, 55, 100, 105, 110, 155, 200)]
+    assert at == pytest.approx([0, 5e-5, 9e-5, 4.5e-5, 0, 5e-5, 9e-5, 4.5e-5, 0], abs=1e-9)
 
 
 def test_every_mask_of_ernie_is_a_coin_for_each_unit() -> None:

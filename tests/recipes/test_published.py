@@ -7,11 +7,11 @@ from functools import cache
 import pytest
 
 from cloze.checkpoint.checks.check import check_recipe
-from cloze.recipe.load import load_recipe, pretraining_recipe_names
+from cloze.recipe.load import load_recipe, named_recipes, pretraining_recipe_names, read_builtin
 from tests.site_scripts import pages, published
 
 OURS, figures, stated = published.OURS, published.figures, published.stated
-TABLE = published.published()
+TABLE, SEARCHED = published.published(), published.searched()
 
 
 @cache
@@ -34,10 +34,46 @@ def test_a_recipe_has_the_figures_of_the_table_and_no_figure_is_missing_from_it(
 
 def test_every_figure_has_one_source_that_is_named() -> None:
     for name, groups in TABLE.items():
-        placed = [figure for group, values in groups.items() if group != "sources" for figure in values]
+        placed = [figure for group, values in groups.items() if group not in {"sources", "searched"} for figure in values]
         assert len(placed) == len(set(placed)), name
-        assert set(groups) - {"sources", OURS} <= groups["sources"].keys(), name
+        assert set(groups) - {"sources", "searched", OURS} <= groups["sources"].keys(), name
         assert all(len(words) > 10 for words in groups["sources"].values()), name
+
+
+def test_every_line_of_a_search_has_a_date_a_place_and_what_was_not_found() -> None:
+    lines = [line for places in SEARCHED.values() for line in places]
+    assert [line for line in lines if not published.SEARCHED.fullmatch(line)] == []
+    whole = "2026-11-30 openai/gpt-2@9b63575 (README.md, src/model.py), issues 4 and 6: optimizer and rate"
+    assert published.SEARCHED.fullmatch(whole)
+    for part in (whole[11:], whole.partition(":")[0], whole.replace("@9b63575", ""), "2026-11-30 paper, §2.3 and appendix: rate"):
+        assert not published.SEARCHED.fullmatch(part)
+
+
+@pytest.mark.parametrize("name", named_recipes())
+def test_what_a_recipe_says_was_not_published_was_searched(name: str) -> None:
+    groups = TABLE.get(name, {})
+    told = [*groups.get(OURS, ()), *published.absences(" ".join([read_builtin(name), *groups.get("sources", {}).values()]))]
+    assert SEARCHED.get(name) or told == []
+
+
+@pytest.mark.parametrize("system", pages.recipes_of_systems())
+def test_what_a_page_of_a_system_says_was_not_published_was_searched(system: str) -> None:
+    told = published.absences((pages.NOTES / f"{system}.md").read_text(encoding="utf-8"))
+    assert any(SEARCHED.get(recipe.name) for recipe in pages.recipes_of_systems()[system]) or told == []
+
+
+def test_a_text_that_says_what_was_not_published_is_known_by_its_words() -> None:
+    told = (
+        "The rate is our choice.", "No code was published.", "the authors published no training code", "is unpublished",
+        "Steps are not published", "the code does not say", "was never\n  released", "lengths are ours", "They are not known",
+    )  # fmt: skip
+    assert [text for text in told if not published.absences(text)] == []
+    silent = ("the rate is published", "the layer has no bias, as in the code", "no code is run", "hours are needed")
+    assert [text for text in silent if published.absences(text)] == []
+
+
+def test_only_recipes_have_searches() -> None:
+    assert SEARCHED.keys() <= named_recipes().keys()
 
 
 def test_every_recipe_that_has_a_vocabulary_of_known_size_counts_its_parameters() -> None:
@@ -69,4 +105,6 @@ def test_a_page_tells_every_figure_of_its_recipe_and_every_source() -> None:
     told = stated(TABLE["albert-xxlarge"])
     assert len(table.splitlines()) == len(told) + 2
     assert "| `training.optimizer.lamb.betas` | 0.9, 0.999 | code |" in table and "| `transformer.dropout` | 0 | issue |" in table
-    assert sorted(line.split("*")[1] for line in sources.splitlines()) == sorted({source for _, source in told.values()})
+    used, searches = {source for _, source in told.values()}, [line for line in sources.splitlines() if "*searched*" in line]
+    assert sorted({line.split("*")[1] for line in sources.splitlines()}) == sorted({*used, "searched"})
+    assert searches == [f"- *searched*: {line}" for line in SEARCHED["albert-xxlarge"]]

@@ -60,34 +60,50 @@ def test_bart_ends_without_any_dropout_and_begins_with_that_of_attention(name: s
     assert (recipe.training.batch, recipe.training.steps, recipe.training.clip) == (8000, 500_000, 0.1)
 
 
-def test_gpt3_reaches_a_tenth_of_its_rate_after_260_of_300_billion_tokens_and_stays_there() -> None:
-    """Brown et al. (2020), appendix B."""
-    recipe = named("gpt3")
-    rate, steps = build_part(recipe.training.rate), recipe.training.steps
-    assert steps is not None and abs(steps * recipe.training.batch * 2048 / 300e9 - 1) < 0.001
-    at = [rate(tokens / 300, steps) for tokens in (0.375, 130.1875, 260, 261, 280, 300)]
-    assert at == pytest.approx([6e-4, 3.3e-4, 6e-5, 6e-5, 6e-5, 6e-5], rel=1e-3)
+GPT3 = [
+    ("gpt3", 0.524e6, 4e9, 6e-4), ("gpt3-xl", 1.05e6, 6e9, 2e-4),
+    ("gpt3-13b", 2.1e6, 8e9, 1e-4), ("gpt3-175b", 3.28e6, 12e9, 6e-5),
+]
 
 
-def test_mass_hides_half_of_every_64_tokens_and_asks_for_them_where_they_stand() -> None:
-    """microsoft/MASS, MASS-summarization, `masked_dataset.py`."""
+@pytest.mark.parametrize(("name", "batch", "growing", "peak"), GPT3)
+def test_gpt3_grows_its_batch_and_reaches_its_rates_after_the_published_tokens(
+    name: str, batch: float, growing: float, peak: float
+) -> None:
+    """Brown et al. (2020), appendix B: 32 thousand tokens first, all after 4 to 12 billion; 375 million; 260 of 300 billion."""
+    training = load_recipe(name).training
+    rate, growth, steps = build_part(training.rate), build_part(training.batch_warmup), training.steps
+    assert steps is not None
+    share = np.arange(steps) / steps
+    tokens = 2048 * np.maximum(np.rint(training.batch * np.array([growth(s) for s in share])), 1)
+    read = np.cumsum(tokens)
+    assert (tokens[0], tokens[-1]) == (pytest.approx(32e3, rel=0.03), pytest.approx(batch, rel=0.01))
+    assert read[-1] == pytest.approx(300e9, rel=1e-3)
+    assert read[np.argmax(tokens == tokens[-1])] == pytest.approx(growing, rel=0.01)
+    rates = np.array([rate(s, steps) for s in share])
+    assert rates.max() == pytest.approx(peak, rel=1e-4) and read[rates.argmax()] == pytest.approx(375e6, rel=0.01)
+    assert read[np.argmax(rates[1000:] <= peak / 10 * 1.000001) + 1000] == pytest.approx(260e9, rel=2e-3)
+
+
+def test_mass_hides_a_fragment_of_every_64_tokens_and_asks_for_it_where_it_stands() -> None:
+    """microsoft/MASS, MASS-summarization, `masked_dataset.py` with the default of `--mask-s2s-prob`, 0.15."""
     text = np.arange(20, 532, dtype=np.int32) + np.zeros((60, 1), np.int32)
     text[:, 100] = SEP
     _, out = examples(named("mass"), "main", {"tokens": text, "length": np.full(60, 512, np.int32)}, 60)
-    assert "crossing" not in out and (out["decoder.length"] == 7 * 32 + 31).all()
+    assert "crossing" not in out and (out["decoder.length"] == 76).all()
     asked = out["decoder.position_ids"] + 1
     stretches = np.bincount(((asked - 1) // 64 + 8 * np.arange(60)[:, None]).ravel()).reshape(60, 8)
-    assert (stretches == [32] * 7 + [31]).all() and asked.min() > 0
+    assert set(stretches.ravel()) <= {9, 10} and asked.min() > 0
     assert (np.diff(asked, axis=1) > 1).sum() <= 7 * 60  # one fragment each
     begins = asked[:, 0]
-    assert begins.min() < 4 and begins.max() > 30  # anywhere alike
+    assert begins.min() < 4 and begins.max() > 50  # anywhere alike
     assert (np.take_along_axis(text, asked, 1) == out["decoder.targets/main"]).all()
     assert (np.take_along_axis(text, asked - 1, 1) == out["decoder.tokens"]).all()  # each read where it stands
     hidden = np.zeros((60, 512), bool)
     np.put_along_axis(hidden, asked, True, 1)
     assert (out["tokens"][~hidden] == text[~hidden]).all() and abs((out["tokens"][hidden] == MASK).mean() - 0.8) < 0.02
     ends = (out["decoder.targets/main"] == SEP).sum()
-    assert 45 < ends < 59  # of 60: the end of a document is learned, most often in mid-stretch
+    assert 3 < ends < 18  # of 60, with odds of 9 / 56: the end of a document is learned
 
 
 def test_mass_writes_a_text_at_the_positions_at_which_it_learned_to() -> None:

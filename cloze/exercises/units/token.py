@@ -1,4 +1,4 @@
-"""Single tokens: an exact number, independent draws, or rare tokens more often."""
+"""Single tokens: an exact number, independent draws, draws with replacement, or rare tokens more often."""
 
 from __future__ import annotations
 
@@ -8,17 +8,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.errors import RecipeError
-from cloze.exercises.units.unit_request import Bools, UnitRequest, exactly
-from cloze.rows import count_true
+from cloze.exercises.units.unit_request import Bools, UnitRequest, columns_of, exactly
+from cloze.rows import columns_before, count_true, rows_and_columns
 
 
 def choose(request: UnitRequest) -> dict[str, NDArray[Any]]:
     """Exactly `number` tokens; with `rounding: independent` a coin for every token, with `at_least_one` at least one; with
-    `power` without replacement in proportion to count^−power (XLM, Conneau & Lample, 2019, `sample_alpha`).
+    `power` without replacement in proportion to count^−power (XLM, Conneau & Lample, 2019, `sample_alpha`); with
+    `rounding: replacement` those that `number` draws hit, which may hit a token again (google-research/electra
+    `pretrain_helpers.py`, `mask`).
 
-    Differs: XLM draws that number from the whole batch; here each row has its own.
+    Differs: XLM draws that number from the whole batch; here each row has its own. A token that ELECTRA draws twice counts twice
+    in the generator's loss, and stays unmasked only if both draws say so; here it counts as one.
     """
     mask, free = request.mask, request.free
+    if mask.rounding == "replacement":
+        return {"masked": _repeatedly(request)}
     bits = request.draw.bits("mask", free.shape[1])
     if mask.rounding in ("independent", "at_least_one"):
         chosen: Bools = free & (bits < request.rates * 2.0**32)
@@ -28,6 +33,17 @@ def choose(request: UnitRequest) -> dict[str, NDArray[Any]]:
     if mask.power:
         return {"masked": _by_weight(request, _weights(request))}
     return {"masked": exactly(request.number, free, bits)}
+
+
+def _repeatedly(request: UnitRequest) -> Bools:
+    """The tokens that `number` draws from the free ones hit."""
+    free, number = request.free, request.number
+    most = max(int(number.max(initial=0)), 1)
+    slot = request.draw.integers("mask", count_true(free)[:, None], most)
+    row, draw = rows_and_columns(columns_before(number, most))
+    chosen = np.zeros_like(free)
+    chosen[row, columns_of(free)[row, slot[row, draw]]] = True
+    return chosen
 
 
 def _weights(request: UnitRequest) -> NDArray[np.float64]:

