@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from cloze.corpus.items.recordings import spoken_words
 from cloze.corpus.items.visual_words import VisualWords
 from cloze.corpus.records import Records
 from cloze.recipe.recipe import PartSpec, Recipe
@@ -88,7 +89,8 @@ def said() -> Path:
         features=(known[every] + g.normal(scale=0.1, size=(len(every), 80))).astype(np.float16),
     )
     texts = [" ".join(words[number] for number in one) for one in chosen]
-    lines = [json.dumps({"image": str(number), "text": text}) for number, text in enumerate(texts)]
+    links = [[[*span, item] for item, span in enumerate(spoken_words(text))] for text in texts]
+    lines = [json.dumps({"image": str(number), "text": text, "links": links[number]}) for number, text in enumerate(texts)]
     (folder / "said.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
     source = Records(answer="none", items={"sounds": ["features"]}, item_files={"sounds": str(folder / "sounds.npz")}, length=32)
     tokenizer = train(TextSpec.of({"lower": True}, "wordpiece", {"size": 60}), texts)

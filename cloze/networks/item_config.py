@@ -143,8 +143,9 @@ class OrderedItems:
 @dataclass(frozen=True, kw_only=True)
 class Sounds:
     """Recordings of words: the name of their `set`, the `width` of an item, and how many numbers, `bands`, a frame has; an item
-    is width / bands frames, one after another."""
+    is width / bands frames, one after another. A recurrent encoder of so many `layers` reads them."""
 
     set: str = "sounds"
     width: Width = 1200
     bands: Width = 40
+    layers: Depth = 1
