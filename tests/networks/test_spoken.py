@@ -23,7 +23,7 @@ STATES = frozenset({"hidden", "item_hidden", "word_vectors"})
 @pytest.fixture
 def network() -> Any:
     torch.manual_seed(1)
-    sizes = {"items.width": BANDS * FRAMES, "items.bands": BANDS, "max_length": 9, "initial.std": 0.3}
+    sizes = {"items.width": BANDS * FRAMES, "items.frames": FRAMES, "max_length": 9, "initial.std": 0.3}
     return network_of("spoken", **SMALL, clock=Clock(1), **sizes).double().eval()
 
 
@@ -116,5 +116,5 @@ def test_products_are_counted(network: Any, want: frozenset[str]) -> None:
 
 
 def test_frames_that_do_not_fill_a_recording_are_refused() -> None:
-    with pytest.raises(RecipeError, match=r"items\.bands: 40 bands do not divide the 100 numbers of a recording"):
+    with pytest.raises(RecipeError, match=r"items\.frames: 30 frames do not divide the 100 numbers of a recording"):
         network_of("spoken", **SMALL, clock=Clock(1), **{"items.width": 100})

@@ -17,7 +17,7 @@ WIDTH, BANDS, FRAMES = 5, 3, 4
 
 def test_the_loss_is_the_mean_squared_error_of_a_gru_that_reads_the_vector_at_every_step() -> None:
     torch.manual_seed(0)
-    objective, gru = reconstruct(numbers=FRAMES * BANDS, bands=BANDS, width=WIDTH), nn.GRU(WIDTH, WIDTH, batch_first=True)
+    objective, gru = reconstruct(numbers=FRAMES * BANDS, frames=FRAMES, width=WIDTH), nn.GRU(WIDTH, WIDTH, batch_first=True)
     cell = objective.head.recurrence
     for theirs, ours in (("ih", cell.input), ("hh", cell.recurrent)):
         gru.get_parameter(f"weight_{theirs}_l0").data.copy_(ours.weight.data)
@@ -30,7 +30,7 @@ def test_the_loss_is_the_mean_squared_error_of_a_gru_that_reads_the_vector_at_ev
 
 
 def test_products_are_counted() -> None:
-    objective = reconstruct(numbers=FRAMES * BANDS, bands=BANDS, width=WIDTH).double().requires_grad_(False)
+    objective = reconstruct(numbers=FRAMES * BANDS, frames=FRAMES, width=WIDTH).double().requires_grad_(False)
     batch = Batch({"values/features": torch.zeros(2, FRAMES * BANDS).double(), "positions/features": torch.tensor([0, 1])})
     counted = Operations(gradients=False)
     objective.count_operations(counted, batch)
@@ -40,5 +40,5 @@ def test_products_are_counted() -> None:
 
 
 def test_frames_that_do_not_fill_a_recording_are_refused() -> None:
-    with pytest.raises(RecipeError, match=r"reconstruct\.bands: 7 bands do not divide the 12 numbers of a recording"):
-        reconstruct(numbers=12, bands=7, width=WIDTH)
+    with pytest.raises(RecipeError, match=r"reconstruct\.frames: 7 frames do not divide the 12 numbers of a recording"):
+        reconstruct(numbers=12, frames=7, width=WIDTH)

@@ -10,6 +10,9 @@ import typer
 from cloze.cli.options import Device, Overwrite
 
 
+_FRAMES = 30  # that the recipe speechbert reads
+
+
 def sounds(
     sources: Annotated[list[Path], typer.Argument(
         help='JSON lines: {"audio": "a.wav", "text": "two words", "words": [[0.1, 0.4], [0.5, 1]]}; a folder as LibriSpeech has '
@@ -25,7 +28,7 @@ def sounds(
         str | None,
         typer.Option(help="Instead of mel bands, the states of a trained network: ORG/NAME of the Hugging Face Hub or a folder."),
     ] = None,
-    frames: Annotated[int, typer.Option(min=1, help="Evenly spaced frames per word.")] = 30,
+    frames: Annotated[int, typer.Option(min=1, help="Evenly spaced frames per word.")] = _FRAMES,
     bands: Annotated[int | None, typer.Option(min=1, help="Mel bands per frame; default: 40.")] = None,
     highest: Annotated[
         float | None, typer.Option(min=100, help="The highest frequency of the mel bands in Hz; default: 8000.")
@@ -71,8 +74,9 @@ def sounds(
     if skipped:
         names = ", ".join(skipped[:3]) + ", …" * (len(skipped) > 3)
         typer.echo(f"  {counted(len(skipped), 'recording')} without a usable alignment left out: {names}")
-    if model is not None:
-        typer.echo(f"  Tell speechbert the width of a frame: --set network.items.bands={measure.width}")
+    if frames != _FRAMES:
+        sets = f"--set network.items.frames={frames} --set stages.sounds.objectives.reconstruct.frames={frames}"
+        typer.echo(f"  Tell speechbert the number of frames: {sets}")
 
 
 def pages(

@@ -24,7 +24,7 @@ from cloze.registry import register
 class Spoken(Bert):
     """BERT whose tokens may be recordings (SpeechBERT; Chuang et al., 2020, §3).
 
-    An item is the recording of a word: `width` numbers, which are frames of `bands` numbers one after another. A recurrent
+    An item is the recording of a word: `width` numbers, which are `frames` one after another. A recurrent
     encoder, GRUs of `items.layers` layers in both directions, makes a vector of the frames, which stands for the vector of the
     token that `links/<set>` links with the item.
 
@@ -46,10 +46,10 @@ class Spoken(Bert):
         **bert: Any,
     ) -> None:
         super().__init__(layers=layers, width=width, heads=heads, **bert)
-        if items.width % items.bands:
-            raise RecipeError(f"items.bands: {items.bands} bands do not divide the {items.width} numbers of a recording.")
-        self.set, self.item_width = items.set, items.width
-        self.sounds = SoundEncoder(bands=items.bands, width=width, layers=items.layers)
+        if items.width % items.frames:
+            raise RecipeError(f"items.frames: {items.frames} frames do not divide the {items.width} numbers of a recording.")
+        self.set, self.item_sets = items.set, {items.set: items.width}
+        self.sounds = SoundEncoder(bands=items.width // items.frames, width=width, layers=items.layers)
         self.takes = self.takes | {f"{field}/{items.set}" for field in ("item_vectors", "item_length", "links")}
         self.gives = {**self.gives, "item_hidden": StateKind("B R D", "all"), "word_vectors": StateKind("B R D", "all")}
         self.reset_parameters()

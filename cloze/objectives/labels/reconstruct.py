@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from cloze.bounds import Width
+from cloze.bounds import Count, Width
 from cloze.errors import RecipeError
 from cloze.networks.blocks.recurrence.gru import GRULayer
 from cloze.networks.cost import Operations, SequenceSize
@@ -36,16 +36,16 @@ class FrameDecoder(nn.Module):
 
 
 @register("objective", "reconstruct")
-def reconstruct(*, set: str = "features", numbers: Width = 1200, bands: Width = 40, width: Given[int]) -> Regress:
+def reconstruct(*, set: str = "features", numbers: Width = 1200, frames: Count = 30, width: Given[int]) -> Regress:
     """The squared error, averaged over a recording's numbers, of the frames that a recurrent decoder writes from its vector
     (Chuang et al., SpeechBERT, 2020, §3.1; after Audio Word2Vec, Chung et al., 2016).
 
-    A recording has `numbers` numbers: frames of `bands` numbers. Read the vectors with `read: {hidden: item_hidden}`; the frames
+    A recording has `numbers` numbers, which are `frames` one after another. Read the vectors with `read: {hidden: item_hidden}`; the frames
     are the targets of the set that `ask_items` made. Differs: Audio Word2Vec's decoder reads its last frame at each step, this
     one reads the vector, so that no error adds up along the steps.
 
     Parameters: `head.recurrence.*`, `head.output.*`.
     """
-    if numbers % bands:
-        raise RecipeError(f"reconstruct.bands: {bands} bands do not divide the {numbers} numbers of a recording.")
-    return Regress(FrameDecoder(width=width, frames=numbers // bands, bands=bands), set=set, reading="hidden")
+    if numbers % frames:
+        raise RecipeError(f"reconstruct.frames: {frames} frames do not divide the {numbers} numbers of a recording.")
+    return Regress(FrameDecoder(width=width, frames=frames, bands=numbers // frames), set=set, reading="hidden")
