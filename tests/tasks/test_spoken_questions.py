@@ -48,7 +48,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     said = write(made / "said.jsonl", texts)
     (made / "text.txt").write_text("which of these\nso they said it again\n" * 20, encoding="utf-8")
     assert main(["corpus", "build", said, *items, "--size", "60", "--out", str(made / "store")]) == 0
-    values = [f"stages.{stage}.training.{name}" for stage in ("sounds", "joint") for name in ("steps=1", "batch=4", "held_out=0.0")]
+    trained = ("steps=1", "batch=4", "held_out=0.0")
+    values = [f"stages.{stage}.training.{value}" for stage in ("sounds", "joint") for value in trained]
     sizes = ["network.items.frames=2", "stages.sounds.objectives.reconstruct.frames=2"]
     given = [word for value in [*values, *sizes] for word in ("--set", value)]
     train = ["--corpus", str(made / "store"), "--bind", f"text={made / 'text.txt'}", "--size", "tiny", "--device", "cpu"]
@@ -119,8 +120,9 @@ def test_a_context_that_is_not_what_is_said_is_refused(
     rows = write(tmp_path / "short.jsonl", [{**question(0), "context": "so they", "answers": []}])
     assert main(["predict", str(tuned), rows, "--items", str(folder / "s.npz")]) == 2
     assert "short.jsonl:1: the context has 2 words that are said, and its recording 5." in capsys.readouterr().err
-    given = ["--train", rows, "--dev", rows, "--items", str(folder / "s.npz"), "--picture", "audio", "--out", str(tmp_path / "out")]
-    assert main(["finetune", str(folder / "run"), "--task", "question_answering", *given, "--device", "cpu"]) == 2
+    items = ["--items", str(folder / "s.npz"), "--picture", "audio"]
+    given = ["--task", "question_answering", "--train", rows, "--dev", rows, *items]
+    assert main(["finetune", str(folder / "run"), *given, "--device", "cpu", "--out", str(tmp_path / "out")]) == 2
     assert "a context has 2 words that are said, and its recording '0' 5 'sounds'." in capsys.readouterr().err
 
 

@@ -9,7 +9,6 @@ import typer
 
 from cloze.cli.options import Device, Overwrite
 
-
 _FRAMES = 30  # that the recipe speechbert reads
 
 

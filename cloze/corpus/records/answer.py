@@ -167,7 +167,7 @@ class Answer(ABC):
 
     def require_items(self, store: RecordStore) -> None:
         """Raise a `TaskError` unless the items of a store fit these answers."""
-        return None
+        return
 
     def lost(self, stored: Mapping[str, NDArray[Any]], max_tokens: int) -> int | None:
         """How many records lose their answer if texts are cut to `max_tokens` tokens; None: cutting loses no answer."""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 #: Stored in place of a token: the context has no answer, or none that can be used.
 NONE, UNKNOWN = -1, -2
+OTHER_TEXT = "Ask about the texts that were aligned: cloze corpus sounds writes them next to the recordings."
 
 
 class _SpanEncoder(RecordEncoder):
@@ -83,8 +84,8 @@ class SpanAnswer(Answer):
     answer that is not at its offset is an error; with `offsets: find`, the occurrence nearest to the offset is used, and a
     question none of whose answers occurs in its context is left out.
 
-    A `spoken` context is a recording (SpeechBERT): it has a token for each word that is said, and the labelled layer `linked` says
-    that its words are the items of the record's recording, in their order (`link_items`).
+    A `spoken` context is a recording (SpeechBERT): it has a token for each word that is said, and the labelled layer `linked`
+    says that its words are the items of the record's recording, in their order (`link_items`).
     """
 
     columns: Mapping[str, Any] = {"first": np.int32, "last": np.int32}
@@ -142,8 +143,7 @@ class SpanAnswer(Answer):
                 key = store.items.keys[store.items.pictures[record]]
                 raise TaskError(
                     f"{store.about['files'][0]}: a context has {words[record]} words that are said, and its recording {key!r} "
-                    f"{stop[record] - start[record]} {name!r}.\n  Ask about the texts that were aligned: cloze corpus sounds writes "
-                    "them next to the recordings."
+                    f"{stop[record] - start[record]} {name!r}.\n  {OTHER_TEXT}"
                 )
 
     def description(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:

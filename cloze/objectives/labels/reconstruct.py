@@ -40,9 +40,9 @@ def reconstruct(*, set: str = "features", numbers: Width = 1200, frames: Count =
     """The squared error, averaged over a recording's numbers, of the frames that a recurrent decoder writes from its vector
     (Chuang et al., SpeechBERT, 2020, §3.1; after Audio Word2Vec, Chung et al., 2016).
 
-    A recording has `numbers` numbers, which are `frames` one after another. Read the vectors with `read: {hidden: item_hidden}`; the frames
-    are the targets of the set that `ask_items` made. Differs: Audio Word2Vec's decoder reads its last frame at each step, this
-    one reads the vector, so that no error adds up along the steps.
+    A recording has `numbers` numbers, which are `frames` one after another, the targets of the set that `ask_items` made. Read
+    the vectors with `read: {hidden: item_hidden}`. Differs: Audio Word2Vec's decoder reads its last frame at each step, this one
+    reads the vector, so that no error adds up along the steps.
 
     Parameters: `head.recurrence.*`, `head.output.*`.
     """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,7 +13,7 @@ from cloze.batch import Batch
 from cloze.corpus.items.item_store import TIMES
 from cloze.corpus.items.links import LINKED
 from cloze.corpus.readers.questions import Questions
-from cloze.corpus.records.spans import nearest_place
+from cloze.corpus.records.spans import OTHER_TEXT, nearest_place
 from cloze.corpus.records.spoken import spell_spoken
 from cloze.decoding.layout import Framed, Marks
 from cloze.decoding.links import with_links
@@ -64,7 +64,7 @@ class Listener(Extractor):
             if recorded != len(row.start):
                 raise TaskError(
                     f"{examples.path}:{row.record.line}: the context has {len(row.start)} words that are said, and its recording "
-                    f"{recorded}.\n  Ask about the texts that were aligned: cloze corpus sounds writes them next to the recordings."
+                    f"{recorded}.\n  {OTHER_TEXT}"
                 )
         return rows
 
@@ -95,7 +95,7 @@ class Listener(Extractor):
     ) -> list[ExtractedAnswer]:
         """The answer to every question, also as a stretch of its recording."""
         return [
-            SpokenAnswer(**vars(answer), seconds=None if answer.start is None else self._seconds(row, answer.start, answer.end or 0))
+            SpokenAnswer(**vars(answer), seconds=self._seconds(row, answer.start or 0, answer.end or 0))
             for row, answer in zip(rows, super().predictions(examples, rows, outputs), strict=True)
         ]
 
