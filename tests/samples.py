@@ -76,17 +76,17 @@ def films() -> Path:
 
 @cache
 def said() -> Path:
-    """A store of texts whose words are recorded: two frames of 40 numbers each, alike in every recording of a word."""
+    """A store of texts whose words are recorded: 30 frames of two numbers each, alike in every recording of a word."""
     g = np.random.default_rng(1)
     folder = Path(tempfile.mkdtemp(prefix="said"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     words = ["the", "red", "green", "ball", "moves", "left", "right", "again"]
-    known = g.normal(size=(len(words), 80))
+    known = g.normal(size=(len(words), 60))
     chosen = [g.integers(len(words), size=g.integers(3, 7)) for _ in range(60)]
     every = np.concatenate(chosen)
     np.savez(
         folder / "sounds.npz", keys=np.arange(60).astype(str), offsets=np.cumsum([0, *map(len, chosen)]),
-        features=(known[every] + g.normal(scale=0.1, size=(len(every), 80))).astype(np.float16),
+        features=(known[every] + g.normal(scale=0.1, size=(len(every), 60))).astype(np.float16),
     )
     texts = [" ".join(words[number] for number in one) for one in chosen]
     links = [[[*span, item] for item, span in enumerate(spoken_words(text))] for text in texts]

@@ -209,7 +209,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
     (folder / "dependency_parsing.conllu").write_text(TREES)
     (folder / "facts.tsv").write_text(FACTS)
     words = [len(row["context"].split()) for row in ROWS["question_answering"]]
-    features = np.random.default_rng(0).normal(size=(sum(words), 80)).astype(np.float16)
+    features = np.random.default_rng(0).normal(size=(sum(words), 60)).astype(np.float16)
     times = np.stack([np.arange(len(features)), np.arange(len(features)) + 0.5], axis=1)
     keys = [row["audio"] for row in ROWS["question_answering"]]
     np.savez(folder / "sounds.npz", keys=keys, offsets=np.cumsum([0, *words]), features=features, times=times)
