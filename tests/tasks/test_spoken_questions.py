@@ -11,6 +11,7 @@ import pytest
 
 from cloze.cli.main import main
 from cloze.corpus.records.spoken import spell_spoken
+from cloze.tasks.kinds.question_answering import of_time
 from cloze.tasks.kinds.spoken_questions import overlap
 from cloze.text import TextSpec, train
 
@@ -77,7 +78,7 @@ def test_what_only_the_recording_tells_is_learnt_and_measured_in_words_and_in_ti
     capsys.readouterr()
     assert main(["evaluate", str(tuned), str(folder / "dev.jsonl"), "--items", str(folder / "s.npz"), "--json"]) == 0
     (found,) = json.loads(capsys.readouterr().out).values()
-    assert found["metrics"] == {"exact_match": 1.0, "f1": 1.0, "aos": 1.0}
+    assert found["metrics"] == {"exact_match": 1.0, "f1": 1.0, "aos": 1.0, "frame_f1": 1.0}
     assert {name: described["dev"][name] for name in found["metrics"]} == found["metrics"]
 
 
@@ -138,8 +139,13 @@ def test_a_spoken_text_has_a_token_for_each_word_that_is_said() -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "share"),
-    [((0, 2), (0, 2), 1.0), ((0, 2), (1, 3), 1 / 3), ((0, 1), (1, 2), 0.0), (None, (0, 1), 0.0), (None, None, 1.0)],
+    ("one", "other", "share", "f1"),
+    [
+        ((0, 2), (0, 2), 1.0, 1.0), ((0, 2), (1, 3), 1 / 3, 0.5), ((1, 3), (2, 5), 0.25, 0.4), ((0, 1), (1, 2), 0.0, 0.0),
+        (None, (0, 1), 0.0, 0.0), (None, None, 1.0, 1.0),
+    ],
 )
-def test_the_overlap_is_the_common_time_as_a_share_of_all(one: Any, other: Any, share: float) -> None:
+def test_the_overlap_is_the_common_time_as_a_share_of_all(one: Any, other: Any, share: float, f1: float) -> None:
+    """Of two stretches what AOS_score and Frame_F1_score give (DanielLin94144/DUAL-textless-SQA, utils.py)."""
     assert overlap(one, other) == pytest.approx(share)
+    assert of_time([overlap(one, other)]) == pytest.approx({"aos": share, "frame_f1": f1})

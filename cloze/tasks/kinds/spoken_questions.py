@@ -30,11 +30,12 @@ Seconds = tuple[float, float]
 class SpokenQuestions(QuestionAnswering):
     """Questions about recordings: contexts are what is said in them, words with a time each.
 
-    Next to the metrics of texts, `aos` is the audio overlapping score (Lee et al., Spoken SQuAD, 2018, §3.2): the time that the
-    answer and the right one have in common, as a share of the time of both; of several right answers the best.
+    Next to the metrics of texts, `aos` is the audio overlapping score (Lee et al., Spoken SQuAD, 2018): the time that the answer
+    and the right one have in common, as a share of the time of both; of several right answers the best. `frame_f1` is F1 of their
+    time. Both are computed as in DanielLin94144/DUAL-textless-SQA, `utils.py`, of the same group.
     """
 
-    metrics: ClassVar[Mapping[str, bool]] = {**QuestionAnswering.metrics, "aos": True}
+    metrics: ClassVar[Mapping[str, bool]] = {**QuestionAnswering.metrics, "aos": True, "frame_f1": True}
 
     @property
     def learner(self) -> type[Extractor]:
