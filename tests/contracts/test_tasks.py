@@ -227,8 +227,9 @@ def tune(recipe: str, folder: Path, file: File, out: Path, *values: str, **more:
     given = {name: LabelledFiles(kind, (file(kind),), (file(kind),)) for name, kind in types.items() if name}
     alone = [] if given else [file(types[""])]
     items, picture = ITEMS.get(recipe, (None, None))
+    sounds = [str(Path(file("facts")).with_name(items))] if items else ()
     made = finetune(
-        folder, items=[str(Path(file("facts")).with_name(items))] if items else (), picture=picture, recipe=recipe, task=recipe, tasks=given, train=alone, dev=alone, out=out,
+        folder, items=sounds, picture=picture, recipe=recipe, task=recipe, tasks=given, train=alone, dev=alone, out=out,
         binds=[f"{name}={file(name)}" for name in published.tables],
         overrides=["training.epochs=1", "training.batch=4", *SMALLER.get(recipe, ()), *values], report=lambda line: None,
         **more,

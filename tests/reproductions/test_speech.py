@@ -1,4 +1,4 @@
-"""reproductions/speech.py and data/spoken_sentences.py: lines become sentences, recordings have a part, and seeds become a table."""
+"""reproductions/speech.py and data/spoken_sentences.py: sentences, the parts of recordings, and the table."""
 
 from __future__ import annotations
 
