@@ -24,7 +24,7 @@ from typing import Any
 
 from ledger import RESULTS, Ledger
 
-STEPS = 300
+STEPS = 400
 FRAMES = 15
 SEEDS = (1, 2, 3)
 PARTS = ("training", "new sentences", "new sentences, new voices")
@@ -62,7 +62,8 @@ def measured(said: Path, work: Path, seed: int) -> dict[str, float]:
             parts[part].append(text)
     (work / "train.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in parts["training"]), encoding="utf-8")
     sentences = dict.fromkeys(line["text"] for line in parts["training"])
-    (work / "text.txt").write_text("".join(f"{sentence}\n" for sentence in sentences), encoding="utf-8")
+    documents = ["\n".join(list(sentences)[number : number + 5]) for number in range(0, len(sentences), 5)]
+    (work / "text.txt").write_text("\n\n".join(documents), encoding="utf-8")
     given = ("--items", f"sounds={sounds}", "--picture", "audio", "--size", 1200)
     if not (work / "store").exists():  # the other commands go on where they were
         command("corpus", "build", work / "train.jsonl", *given, "--out", work / "store")
