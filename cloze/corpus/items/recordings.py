@@ -68,13 +68,13 @@ class RecordingReader:
         the keys `audio` and `text`, and with `words`, start and stop of each, where there are no alignments.
         """
         if source.is_dir():
-            return self._transcripts(source)
+            return self._read_transcripts(source)
         if not source.is_file():
             raise CorpusError(
                 f"{source}: no such file; expected JSON lines with the keys {self.audio!r}, 'text' and {self.words!r}, questions "
                 "(.json), or a folder as LibriSpeech has it."
             )
-        return self._questions(source) if source.suffix == ".json" else self._json_lines(source)
+        return self._read_questions(source) if source.suffix == ".json" else self._read_json_lines(source)
 
     def count(self, source: Path) -> int:
         """About how many recordings a source has, for a display of progress."""
@@ -82,7 +82,7 @@ class RecordingReader:
             return sum(file.read_bytes().count(b"\n") for file in source.rglob("*.trans.txt"))
         return source.read_bytes().count(b'"qas"' if source.suffix == ".json" else b"\n") if source.is_file() else 0
 
-    def _json_lines(self, path: Path) -> Iterator[Spoken]:
+    def _read_json_lines(self, path: Path) -> Iterator[Spoken]:
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
             if not line.strip():
                 continue
@@ -99,9 +99,9 @@ class RecordingReader:
                     f'  Expected {{"{self.audio}": "a.wav", "text": "two words", "{self.words}": [[0.1, 0.4], [0.45, 0.9]]}}; '
                     "or times from an aligner: --alignments FILE"
                 ) from None
-            yield from self._spoken(key, [path.parent / key], [times], text, where)
+            yield from self._join(key, [path.parent / key], [times], text, where)
 
-    def _transcripts(self, folder: Path) -> Iterator[Spoken]:
+    def _read_transcripts(self, folder: Path) -> Iterator[Spoken]:
         transcripts = sorted(folder.rglob("*.trans.txt"))
         if not transcripts:
             raise CorpusError(
@@ -113,9 +113,9 @@ class RecordingReader:
                 if name:
                     files = [transcript.parent / f"{name}{suffix}" for suffix in _AUDIO]
                     audio = next((file for file in files if file.is_file()), files[0])
-                    yield from self._spoken(name, [audio], [None], text, f"{transcript}:{number}")
+                    yield from self._join(name, [audio], [None], text, f"{transcript}:{number}")
 
-    def _questions(self, path: Path) -> Iterator[Spoken]:
+    def _read_questions(self, path: Path) -> Iterator[Spoken]:
         sentences: dict[str, list[tuple[int, Path]]] = {}
         for file in sorted(path.parent.rglob("*_*_*.*")):
             paragraph, _, number = file.stem.rpartition("_")
@@ -132,10 +132,10 @@ class RecordingReader:
             if name not in sentences:
                 raise CorpusError(f"{where}: no recording {name}_0.wav below {path.parent}; expected one of every sentence.")
             key, files = f"{path.stem}/{name}", [file for _, file in sorted(sentences[name])]
-            for spoken in self._spoken(key, files, [None] * len(files), questions[0].context, where):
+            for spoken in self._join(key, files, [None] * len(files), questions[0].context, where):
                 yield spoken._replace(lines=tuple(_line(question, self.audio, key) for question in questions))
 
-    def _spoken(
+    def _join(
         self, key: str, files: Sequence[Path], times: Sequence[Sequence[AlignedWord] | None], text: str, where: str
     ) -> Iterator[Spoken]:
         """The recording in files that follow each other, with the links of its text; none if it is skipped."""
@@ -145,11 +145,11 @@ class RecordingReader:
         begin = 0.0
         for file, file_times in zip(files, times, strict=True):
             samples, rate = read_audio(file, where)
-            aligned = self._aligned(file, where) if file_times is None else file_times
-            if aligned is None:
+            file_words = self._align(file, where) if file_times is None else file_times
+            if file_words is None:
                 return
             length = len(samples) / rate
-            for word, start, stop in aligned:
+            for word, start, stop in file_words:
                 if not 0 <= start < stop <= length + _SLACK:
                     raise CorpusError(
                         f"{where}: a word from {start:g} to {stop:g} s, in a recording of {length:.2f} s ({file.name}).\n"
@@ -161,16 +161,16 @@ class RecordingReader:
             begin += length
         if len(rates) > 1:
             raise CorpusError(f"{where}: recordings of one paragraph have {sorted(rates)} samples per second; expected one rate.")
-        written = spoken_words(text)
-        problem = _mismatch(text, written, words)
+        spans = spoken_words(text)
+        problem = _mismatch(text, spans, words)
         if problem is not None and not self._skips(key):
             raise CorpusError(f"{where}: {key}: {problem}.\n  {_SKIP}")
         if problem is None:
-            links = [[start, stop, number] for number, (start, stop) in enumerate(written)]
+            links = [[start, stop, number] for number, (start, stop) in enumerate(spans)]
             recording = Recording(key, np.concatenate(pieces), rates.pop(), tuple((word.start, word.stop) for word in words))
             yield Spoken(recording, ({self.audio: key, "text": text, "links": links},))
 
-    def _aligned(self, file: Path, where: str) -> Sequence[AlignedWord] | None:
+    def _align(self, file: Path, where: str) -> Sequence[AlignedWord] | None:
         if self.alignments is None:
             raise CorpusError(f"{where}: has no times of words. Give those of an aligner, as CTM or TextGrids: --alignments PATH")
         words = self.alignments.words(file.stem)
@@ -202,13 +202,13 @@ def spoken_words(text: str) -> list[tuple[int, int]]:
     return [match.span() for match in _WORD.finditer(text)]
 
 
-def _mismatch(text: str, written: Sequence[tuple[int, int]], words: Sequence[AlignedWord]) -> str | None:
+def _mismatch(text: str, spans: Sequence[tuple[int, int]], words: Sequence[AlignedWord]) -> str | None:
     """Where the words of a text and those of its alignment differ first; None if they agree."""
-    for number, ((start, stop), word) in enumerate(zip(written, words, strict=False), 1):
+    for number, ((start, stop), word) in enumerate(zip(spans, words, strict=False), 1):
         if not same_word(text[start:stop], word.word):
             return f"word {number} of the text is {text[start:stop]!r}, and of the alignment {word.word!r} at {word.start:.2f} s"
-    if len(written) != len(words):
-        return f"the text has {len(written)} words, and the alignment {len(words)}"
+    if len(spans) != len(words):
+        return f"the text has {len(spans)} words, and the alignment {len(words)}"
     return None
 
 

@@ -110,13 +110,13 @@ def write_sounds(
         features = stack.enter_context(tempfile.TemporaryFile(dir=out.absolute().parent))
         for source, path in zip(sources, texts, strict=True):
             lines = stack.enter_context(stack.enter_context(whole_file(path)).open("w", encoding="utf-8"))
-            for recording, about in reader.read(source):
+            for recording, texts_of_recording in reader.read(source):
                 if recording.key in keys:
                     raise CorpusError(f"{source}: {recording.key} is there twice; expected each recording once.")
                 keys[recording.key] = None
                 counts.append(_write_features(features, measure, recording, source))
                 times += recording.words
-                lines.writelines(map(as_line, about))
+                lines.writelines(map(as_line, texts_of_recording))
                 report(1)
         stage = stack.enter_context(stack.enter_context(whole_file(out)).open("wb"))
         _save(stage, features, measure, keys, counts, times)

@@ -24,8 +24,8 @@ def spell_spoken(tokenizer: Tokenizer, texts: Sequence[str], *, spoken: Sequence
         if is_spoken:
             words = np.array(spoken_words(text), np.int64).reshape(-1, 2)
             first = np.searchsorted(end, words[:, 0], side="right")  # the first token that ends behind the word's beginning
-            named = np.append(begin, np.iinfo(np.int64).max)[first] < words[:, 1]
-            ids = np.where(named, np.append(ids, unknown)[first], unknown).astype(np.int32)
+            has_token = np.append(begin, np.iinfo(np.int64).max)[first] < words[:, 1]
+            ids = np.where(has_token, np.append(ids, unknown)[first], unknown).astype(np.int32)
             begin, end, word_start = words[:, 0], words[:, 1], np.ones(len(words), np.bool_)
         pieces.append((ids, word_start, begin, end))
     if not pieces:

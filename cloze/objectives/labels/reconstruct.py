@@ -25,8 +25,8 @@ class FrameDecoder(nn.Module):
     def forward(self, vectors: Tensor) -> Tensor:
         """The frames of each vector."""
         states, _ = self.recurrence(vectors[:, None].expand(-1, self.frames, -1))
-        written: Tensor = self.output(states.to(self.output.weight.dtype))
-        return written.flatten(1)
+        frames: Tensor = self.output(states.to(self.output.weight.dtype))
+        return frames.flatten(1)
 
     def count_operations(self, counted: Operations, size: SequenceSize) -> None:
         """Both maps at every step of every vector."""

@@ -125,18 +125,18 @@ class Listener(Extractor):
             return None
         spans = [near for answer in row.record.answers if (near := nearest_place(answer, row.record.context)) is not None]
         answer = self._seconds(row, predicted.start, predicted.stop)
-        right = [self._seconds(row, span.start, span.start + len(span.text)) for span in spans]
-        return max((overlap(answer, span) for span in right), default=float(answer is None))
+        references = [self._seconds(row, span.start, span.start + len(span.text)) for span in spans]
+        return max((overlap(answer, reference) for reference in references), default=float(answer is None))
 
 
-def overlap(one: Seconds | None, other: Seconds | None) -> float:
+def overlap(answer: Seconds | None, reference: Seconds | None) -> float:
     """The time that two stretches have in common, as a share of the time of both; of no stretch and none, all.
 
     >>> overlap((1.0, 3.0), (2.0, 5.0))
     0.25
     """
-    if one is None or other is None:
-        return float(one is other)
-    common = max(min(one[1], other[1]) - max(one[0], other[0]), 0.0)
-    both = (one[1] - one[0]) + (other[1] - other[0]) - common
+    if answer is None or reference is None:
+        return float(answer is reference)
+    common = max(min(answer[1], reference[1]) - max(answer[0], reference[0]), 0.0)
+    both = (answer[1] - answer[0]) + (reference[1] - reference[0]) - common
     return common / both if both else 0.0
