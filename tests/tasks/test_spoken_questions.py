@@ -130,8 +130,8 @@ def test_a_context_that_is_not_what_is_said_is_refused(
 def test_without_recordings_the_ways_out_are_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = ["--train", str(folder / "train.jsonl"), "--dev", str(folder / "dev.jsonl"), "--out", str(folder / "silent")]
     assert main(["finetune", str(folder / "run"), "--task", "question_answering", *files, "--device", "cpu"]) == 2
-    said = capsys.readouterr().err
-    assert 'link_items takes "item_length/sounds", which nothing before it gives.\n  Rows get it with their items: --items FILE' in said
+    shown = capsys.readouterr().err
+    assert 'link_items takes "item_length/sounds", which nothing before it gives.\n  Rows get it with their items' in shown
 
 
 def test_a_spoken_text_has_a_token_for_each_word_that_is_said() -> None:
