@@ -38,7 +38,7 @@ class Recording(NamedTuple):
     words: tuple[tuple[float, float], ...]
 
 
-class Spoken(NamedTuple):
+class RecordedText(NamedTuple):
     """A recording, and the lines of JSON about it: its text or the questions about it, which name it as `audio`."""
 
     recording: Recording
@@ -59,7 +59,7 @@ class RecordingReader:
     skip: bool = False
     skipped: list[str] | None = None
 
-    def read(self, source: Path) -> Iterator[Spoken]:
+    def read(self, source: Path) -> Iterator[RecordedText]:
         """The recordings of a source.
 
         A folder as LibriSpeech has it: below it `*.trans.txt`, with `NAME TEXT` in each line, next to `NAME.flac` or `NAME.wav`.
@@ -82,7 +82,7 @@ class RecordingReader:
             return sum(file.read_bytes().count(b"\n") for file in source.rglob("*.trans.txt"))
         return source.read_bytes().count(b'"qas"' if source.suffix == ".json" else b"\n") if source.is_file() else 0
 
-    def _read_json_lines(self, path: Path) -> Iterator[Spoken]:
+    def _read_json_lines(self, path: Path) -> Iterator[RecordedText]:
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
             if not line.strip():
                 continue
@@ -101,7 +101,7 @@ class RecordingReader:
                 ) from None
             yield from self._join(key, [path.parent / key], [times], text, where)
 
-    def _read_transcripts(self, folder: Path) -> Iterator[Spoken]:
+    def _read_transcripts(self, folder: Path) -> Iterator[RecordedText]:
         transcripts = sorted(folder.rglob("*.trans.txt"))
         if not transcripts:
             raise CorpusError(
@@ -115,7 +115,7 @@ class RecordingReader:
                     audio = next((file for file in files if file.is_file()), files[0])
                     yield from self._join(name, [audio], [None], text, f"{transcript}:{number}")
 
-    def _read_questions(self, path: Path) -> Iterator[Spoken]:
+    def _read_questions(self, path: Path) -> Iterator[RecordedText]:
         sentences: dict[str, list[tuple[int, Path]]] = {}
         for file in sorted(path.parent.rglob("*_*_*.*")):
             paragraph, _, number = file.stem.rpartition("_")
@@ -137,7 +137,7 @@ class RecordingReader:
 
     def _join(
         self, key: str, files: Sequence[Path], times: Sequence[Sequence[AlignedWord] | None], text: str, where: str
-    ) -> Iterator[Spoken]:
+    ) -> Iterator[RecordedText]:
         """The recording in files that follow each other, with the links of its text; none if it is skipped."""
         pieces: list[Floats] = []
         words: list[AlignedWord] = []
@@ -168,7 +168,7 @@ class RecordingReader:
         if problem is None:
             links = [[start, stop, number] for number, (start, stop) in enumerate(spans)]
             recording = Recording(key, np.concatenate(pieces), rates.pop(), tuple((word.start, word.stop) for word in words))
-            yield Spoken(recording, ({self.audio: key, "text": text, "links": links},))
+            yield RecordedText(recording, ({self.audio: key, "text": text, "links": links},))
 
     def _align(self, file: Path, where: str) -> Sequence[AlignedWord] | None:
         if self.alignments is None:
