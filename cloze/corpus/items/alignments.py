@@ -62,9 +62,9 @@ def _is_pause(word: str) -> bool:
     return word.lower() in _SILENCE or (word.lower() != _UNKNOWN and _NOISE.fullmatch(word) is not None)
 
 
-def same_word(written: str, aligned: str) -> bool:
+def same_word(word: str, aligned: str) -> bool:
     """Whether a word of a text is the one that was aligned, apart from case and punctuation; an unknown word may be any."""
-    return aligned.lower() == _UNKNOWN or _letters(written) == _letters(aligned)
+    return aligned.lower() == _UNKNOWN or _letters(word) == _letters(aligned)
 
 
 def _letters(word: str) -> str:
