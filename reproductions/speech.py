@@ -61,8 +61,8 @@ def measured(said: Path, work: Path, seed: int) -> dict[str, float]:
         if (part := part_of(line)) is not None:
             parts[part].append(text)
     (work / "train.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in parts["training"]), encoding="utf-8")
-    sentences = dict.fromkeys(line["text"] for line in parts["training"])
-    documents = ["\n".join(list(sentences)[number : number + 5]) for number in range(0, len(sentences), 5)]
+    sentences = list(dict.fromkeys(f"{line['text']} ." for line in parts["training"]))
+    documents = ["\n".join(sentences[number : number + 5]) for number in range(0, len(sentences), 5)]
     (work / "text.txt").write_text("\n\n".join(documents), encoding="utf-8")
     given = ("--items", f"sounds={sounds}", "--picture", "audio", "--size", 1200)
     if not (work / "store").exists():  # the other commands go on where they were
