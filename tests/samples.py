@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from cloze.corpus.items.recordings import spoken_words
 from cloze.corpus.items.visual_words import VisualWords
 from cloze.corpus.records import Records
 from cloze.recipe.recipe import PartSpec, Recipe
@@ -75,20 +76,21 @@ def films() -> Path:
 
 @cache
 def said() -> Path:
-    """A store of texts whose words are recorded: two frames of 40 numbers each, alike in every recording of a word."""
+    """A store of texts whose words are recorded: 30 frames of two numbers each, alike in every recording of a word."""
     g = np.random.default_rng(1)
     folder = Path(tempfile.mkdtemp(prefix="said"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     words = ["the", "red", "green", "ball", "moves", "left", "right", "again"]
-    known = g.normal(size=(len(words), 80))
+    known = g.normal(size=(len(words), 60))
     chosen = [g.integers(len(words), size=g.integers(3, 7)) for _ in range(60)]
     every = np.concatenate(chosen)
     np.savez(
         folder / "sounds.npz", keys=np.arange(60).astype(str), offsets=np.cumsum([0, *map(len, chosen)]),
-        features=(known[every] + g.normal(scale=0.1, size=(len(every), 80))).astype(np.float16),
+        features=(known[every] + g.normal(scale=0.1, size=(len(every), 60))).astype(np.float16),
     )
     texts = [" ".join(words[number] for number in one) for one in chosen]
-    lines = [json.dumps({"image": str(number), "text": text}) for number, text in enumerate(texts)]
+    links = [[[*span, item] for item, span in enumerate(spoken_words(text))] for text in texts]
+    lines = [json.dumps({"image": str(number), "text": text, "links": links[number]}) for number, text in enumerate(texts)]
     (folder / "said.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
     source = Records(answer="none", items={"sounds": ["features"]}, item_files={"sounds": str(folder / "sounds.npz")}, length=32)
     tokenizer = train(TextSpec.of({"lower": True}, "wordpiece", {"size": 60}), texts)

@@ -142,9 +142,10 @@ class OrderedItems:
 
 @dataclass(frozen=True, kw_only=True)
 class Sounds:
-    """Recordings of words: the name of their `set`, the `width` of an item, and how many numbers, `bands`, a frame has; an item
-    is width / bands frames, one after another."""
+    """Recordings of words: the name of their `set`, the `width` of an item, and how many `frames` it consists of, one after
+    another. A recurrent encoder of so many `layers` reads them."""
 
     set: str = "sounds"
     width: Width = 1200
-    bands: Width = 40
+    frames: Count = 30
+    layers: Depth = 1

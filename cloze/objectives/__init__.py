@@ -39,6 +39,7 @@ from cloze.objectives.labels.layer_heads import LanguageModel, LayerClassificati
 from cloze.objectives.labels.listwise import TextListwise, listwise
 from cloze.objectives.labels.mixed import MixedClassification, mixed_classification
 from cloze.objectives.labels.multi_label import Several, several
+from cloze.objectives.labels.reconstruct import reconstruct
 from cloze.objectives.labels.regress import Regress, regress
 from cloze.objectives.labels.relation_prediction import RelationClassification, relation_classification, relation_prediction
 from cloze.objectives.labels.sequence_labelling import SequenceLabelling, sequence_labelling
@@ -77,7 +78,7 @@ __all__ = [
     "TextClassification", "TextListwise", "TextPrediction", "TextRegression", "TextSeveral", "Transport",
     "TripleContrast", "WordLabelling", "adaptive_prediction", "arcs", "choose", "classify", "coreference",
     "crf_labelling", "joined_prediction", "label_prediction", "listwise", "mixed_classification", "outside",
-    "pooled_classification", "regress",
+    "pooled_classification", "reconstruct", "regress",
     "relation_classification", "relation_prediction", "sampled_prediction", "sense_prediction",
     "sequence_labelling", "several", "soft_classification", "span_boundary", "token_labelling", "token_prediction",
 ]

@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -22,10 +23,11 @@ from cloze.recipe.load import load_recipe, recipe_names, task_recipe_names
 from cloze.recipe.recipe import Recipe
 from cloze.registry import names
 from cloze.runs.finetuning.finetune import finetune
+from cloze.runs.finetuning.measure_result import with_pictures
 from cloze.runs.finetuning.task_recipe import recipe_onto
 from cloze.tasks.evaluation import evaluate
 from cloze.tasks.given import columns_of, given_examples
-from cloze.tasks.result import load_tuned
+from cloze.tasks.result import load_tuned, task_in_folder
 
 #: Kinds of networks as tasks see them. A network that none of these recipes exports is tested by the first that does.
 SYSTEMS = [
@@ -72,6 +74,10 @@ REFUSED: tuple[tuple[str, str, str, str | None], ...] = (
         r"language_model: needs a head that predicts the next token; this checkpoint reads .*\n  Use a checkpoint", None,
     ),
     (
+        "speechbert_question_answering", " ".join(sorted(set(SYSTEMS) - {"speechbert"})),
+        r"this network reads texts without items, so it sees no pictures\.\n  Train one that does", None,
+    ),
+    (
         "k-adapter k-adapter-linguistic", " ".join(sorted(set(SYSTEMS) - set(f"{TRANSFORMERS} {OF_ITEMS}".split()))),
         r"knowledge_adapter: \w+ is not a Transformer encoder\. Use adapters", None,
     ),
@@ -88,6 +94,9 @@ REFUSED: tuple[tuple[str, str, str, str | None], ...] = (
         "exercise.inject.visible=false",
     ),
 )  # fmt: skip
+
+#: Recipes whose rows are about recordings: the items of the words of each, and the field that names them.
+ITEMS = {"speechbert_question_answering": ("sounds.npz", "audio")}
 
 #: What is refused on the layers of a frozen network, with what is said.
 UNTRAINED = {
@@ -133,6 +142,7 @@ ROWS: dict[str, list[dict[str, Any]]] = {
         {"tokens": words * 2, "clusters": [[[0, 1], [len(words), len(words) + 1]]]} for words in map(str.split, TEXTS)
     ],
 }  # fmt: skip
+ROWS["question_answering"] = [{**row, "audio": str(number)} for number, row in enumerate(ROWS["question_answering"])]
 ROWS["multi_label"] = [{**row, "label": list(row["label"])} for row in ROWS["multi_label"]]
 TREES = "".join(
     "".join(
@@ -203,6 +213,11 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (folder / "dependency_parsing.conllu").write_text(TREES)
     (folder / "facts.tsv").write_text(FACTS)
+    words = [len(row["context"].split()) for row in ROWS["question_answering"]]
+    features = np.random.default_rng(0).normal(size=(sum(words), 60)).astype(np.float16)
+    times = np.stack([np.arange(len(features)), np.arange(len(features)) + 0.5], axis=1)
+    keys = [row["audio"] for row in ROWS["question_answering"]]
+    np.savez(folder / "sounds.npz", keys=keys, offsets=np.cumsum([0, *words]), features=features, times=times)
     return lambda name: str(next(folder.glob(f"{name}.*")))
 
 
@@ -216,8 +231,10 @@ def tune(recipe: str, folder: Path, file: File, out: Path, *values: str, **more:
     types = types_of(published)
     given = {name: LabelledFiles(kind, (file(kind),), (file(kind),)) for name, kind in types.items() if name}
     alone = [] if given else [file(types[""])]
+    items, picture = ITEMS.get(recipe, (None, None))
+    sounds = [str(Path(file("facts")).with_name(items))] if items else ()
     made = finetune(
-        folder, recipe=recipe, task=recipe, tasks=given, train=alone, dev=alone, out=out,
+        folder, items=sounds, picture=picture, recipe=recipe, task=recipe, tasks=given, train=alone, dev=alone, out=out,
         binds=[f"{name}={file(name)}" for name in published.tables],
         overrides=["training.epochs=1", "training.batch=4", *SMALLER.get(recipe, ()), *values], report=lambda line: None,
         **more,
@@ -232,7 +249,11 @@ def assert_learned(recipe: str, system: str, start: Start, file: File, out: Path
     reported = tune(recipe, start(system), file, out, *values, **more)
     assert reported and all(math.isfinite(value) for value in reported.values()), reported
     for name, kind in types_of(load_recipe(recipe)).items():
-        learner, described = load_tuned(load_checkpoint(out), name=name or None)
+        checkpoint = load_checkpoint(out)
+        if recipe in ITEMS:
+            sounds = str(Path(file("facts")).with_name(ITEMS[recipe][0]))
+            checkpoint = with_pictures(checkpoint, [sounds], [task_in_folder(out).read(file(kind))])
+        learner, described = load_tuned(checkpoint, name=name or None)
         found = evaluate(learner, learner.task.read(file(kind)), constant_answer=described.get("usual")).metrics
         lead = f"{name}/" if name else ""
         own = {metric.removeprefix(lead): value for metric, value in reported.items() if metric.startswith(lead)}

@@ -297,8 +297,9 @@ def write_recording(folder: Path, rate: int = RATE) -> tuple[Path, np.ndarray]:
 def test_frames_of_words_are_the_last_states_of_transformers(name: str, tmp_path: Path) -> None:
     model = write_speech_model(tmp_path / "model", name)
     file, samples = write_recording(tmp_path)
-    write_sounds(file, tmp_path / "s.npz", speech_network(str(model), frames=2))
+    write_sounds([file], tmp_path / "s.npz", speech_network(str(model), frames=2))
     (picture,) = read_pictures(tmp_path / "s.npz").pictures
+    assert set(picture.arrays) == {"features", "times"}
     extractor = transformers.AutoFeatureExtractor.from_pretrained(model)
     given = extractor(samples.astype(np.float32), sampling_rate=RATE, return_tensors="pt")
     network = transformers.AutoModel.from_pretrained(model).eval()
@@ -320,4 +321,4 @@ def test_recordings_and_models_that_do_not_fit_are_refused(tmp_path: Path, capsy
         speech_network(str(write_model(tmp_path / "vit", "vit")))
     write_recording(tmp_path)
     assert main([*sounds, str(model), "--frames", "2"]) == 0
-    assert "2 × 16 numbers each" in (shown := capsys.readouterr().out) and "--set network.items.bands=16" in shown
+    assert "2 × 16 numbers each" in (shown := capsys.readouterr().out) and "--set network.items.frames=2" in shown

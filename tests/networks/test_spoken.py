@@ -23,7 +23,7 @@ STATES = frozenset({"hidden", "item_hidden", "word_vectors"})
 @pytest.fixture
 def network() -> Any:
     torch.manual_seed(1)
-    sizes = {"items.width": BANDS * FRAMES, "items.bands": BANDS, "max_length": 9, "initial.std": 0.3}
+    sizes = {"items.width": BANDS * FRAMES, "items.frames": FRAMES, "max_length": 9, "initial.std": 0.3}
     return network_of("spoken", **SMALL, clock=Clock(1), **sizes).double().eval()
 
 
@@ -41,14 +41,19 @@ def recordings(**more: Any) -> dict[str, Any]:
     }
 
 
-def test_the_encoder_is_a_gru_over_the_frames() -> None:
+@pytest.mark.parametrize("layers", [1, 2])
+def test_the_encoder_maps_the_last_states_of_a_gru_in_both_directions(layers: int) -> None:
     torch.manual_seed(0)
-    encoder, gru = SoundEncoder(BANDS, WIDTH), nn.GRU(BANDS, WIDTH, batch_first=True)
-    names = {"weight_ih_l0": "read.weight", "bias_ih_l0": "read.bias", "weight_hh_l0": "carry.weight", "bias_hh_l0": "carry.bias"}
-    gru.load_state_dict({theirs: encoder.state_dict()[ours] for theirs, ours in names.items()})
+    encoder = SoundEncoder(bands=BANDS, width=WIDTH, layers=layers)
+    gru = nn.GRU(BANDS, WIDTH, num_layers=layers, bidirectional=True, batch_first=True)
+    ours = encoder.state_dict()
+    for number, suffix in enumerate(f"l{layer}{way}" for layer in range(layers) for way in ("", "_reverse")):
+        for theirs, name in (("ih", "input"), ("hh", "recurrent")):
+            for kind in ("weight", "bias"):
+                gru.get_parameter(f"{kind}_{theirs}_{suffix}").data.copy_(ours[f"layers.{number}.{name}.{kind}"])
     features = torch.randn(2, 3, FRAMES * BANDS)
-    expected = gru(features.view(6, FRAMES, BANDS))[1][0]
-    torch.testing.assert_close(encoder(features).view(6, WIDTH), expected)
+    last = gru(features.view(6, FRAMES, BANDS))[1][-2:].transpose(0, 1).flatten(1)
+    torch.testing.assert_close(encoder(features).view(6, WIDTH), encoder.vector(last))
 
 
 def test_recordings_that_equal_the_vectors_of_their_words_are_read_as_the_text(network: Any) -> None:
@@ -111,5 +116,5 @@ def test_products_are_counted(network: Any, want: frozenset[str]) -> None:
 
 
 def test_frames_that_do_not_fill_a_recording_are_refused() -> None:
-    with pytest.raises(RecipeError, match=r"items\.bands: 40 bands do not divide the 100 numbers of a recording"):
+    with pytest.raises(RecipeError, match=r"items\.frames: 30 frames do not divide the 100 numbers of a recording"):
         network_of("spoken", **SMALL, clock=Clock(1), **{"items.width": 100})

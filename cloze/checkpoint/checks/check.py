@@ -165,6 +165,8 @@ def _report_missing_field(name: str, part: PartSpec, available: set[str], faults
     """Report that an edit takes a field that nothing before it gives, and which edits could give it."""
     givers = [edit for edit in parts.names("edit") if fields.split(name).field in _usual_gives(edit)]
     way_out = f"Edits that give {fields.split(name).field}: {', '.join(givers)}; put one before it." if givers else ""
+    if fields.split(name).field == "item_length":
+        way_out = "Rows get it with their items: --items FILE. Or take a recipe that reads texts alone: --recipe NAME"
     field_names = ", ".join(sorted(n for n in available if "." not in n))
     faults.add(part.where, part.path, f'{part.name} takes "{name}", which nothing before it gives.',
                way_out or f"Given so far: {field_names}.")

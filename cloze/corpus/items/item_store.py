@@ -29,6 +29,7 @@ Int64 = NDArray[np.int64]
 FOLDER = "items/"
 PICTURES, KEYS = f"{FOLDER}pictures.bin", f"{FOLDER}pictures.txt"
 FEATURES, BOXES, CLASS, SCORE = "features", "boxes", "class", "score"
+TIMES = "times"  # when an item that is recorded begins and ends, in seconds
 #: The types that arrays may have on disk.
 TYPES = ("float16", "float32", "int32")
 

@@ -21,6 +21,7 @@ from cloze.corpus.records.windows import TextParts
 from cloze.errors import TaskError, propose
 
 if TYPE_CHECKING:
+    from cloze.corpus.records.record_store import RecordStore
     from cloze.text.tokenizer import Tokenizer
 
 Int32 = NDArray[np.int32]
@@ -163,6 +164,10 @@ class Answer(ABC):
     def head_arguments(self, stored: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
         """Arguments for the objectives that learn these answers, from the stored answers of the training text."""
         return {}
+
+    def require_items(self, store: RecordStore) -> None:
+        """Raise a `TaskError` unless the items of a store fit these answers."""
+        return
 
     def lost(self, stored: Mapping[str, NDArray[Any]], max_tokens: int) -> int | None:
         """How many records lose their answer if texts are cut to `max_tokens` tokens; None: cutting loses no answer."""

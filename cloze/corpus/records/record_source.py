@@ -186,6 +186,7 @@ class Records(Source):
                     f"  Build one with them: cloze corpus build CAPTIONS.jsonl --items {next(iter(self.items))}=FILE --out STORE"
                 )
             store.items.require(self.items)
+            self.answer.require_items(store)
         return BoundRecords(self, store, batch=batch, **address)
 
 

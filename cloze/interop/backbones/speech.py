@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cloze.corpus.items.sounds import Recording, WordMeasure
+from cloze.corpus.items.recordings import Recording
+from cloze.corpus.items.sounds import WordMeasure
 from cloze.errors import CheckpointError, CorpusError
 from cloze.interop.backbones.of_transformers import explained, input_of, library, opened
 

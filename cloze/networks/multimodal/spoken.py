@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -12,6 +13,8 @@ from cloze.errors import RecipeError
 from cloze.networks import item_config as choices
 from cloze.networks.bert import Bert, BertInputs
 from cloze.networks.blocks.dropout import name_dropouts
+from cloze.networks.blocks.recurrence.gru import GRULayer
+from cloze.networks.blocks.recurrence.stepping import count_directions, read_directions
 from cloze.networks.cost import Operations, SequenceSize
 from cloze.networks.network import StateKind
 from cloze.registry import register
@@ -21,8 +24,9 @@ from cloze.registry import register
 class Spoken(Bert):
     """BERT whose tokens may be recordings (SpeechBERT; Chuang et al., 2020, §3).
 
-    An item is the recording of a word: `width` numbers, which are frames of `bands` numbers one after another. A recurrent
-    encoder, a GRU, makes a vector of the frames, which stands for the vector of the token that `links/<set>` links with the item.
+    An item is the recording of a word: `width` numbers, which are `frames` one after another. A recurrent
+    encoder, GRUs of `items.layers` layers in both directions, makes a vector of the frames, which stands for the vector of the
+    token that `links/<set>` links with the item.
 
     **States.** Those of `transformer`, `item_hidden` (B, R, D), the vectors of the recordings, and `word_vectors` (B, R, D), the
     mean of the vectors of the tokens that are linked with each, for objectives that bring both together.
@@ -30,7 +34,7 @@ class Spoken(Bert):
     Without links this is `transformer`, number for number. The depth groups are those of `transformer` and, last, the encoder of
     recordings: `train: [-1]` trains that one alone.
 
-    Parameters: those of `transformer`, and `sounds.read.*` (frames to 3 D), `sounds.carry.*` (D to 3 D).
+    Parameters: those of `transformer`, and `sounds.*`; see `SoundEncoder`.
     """
 
     may_be_missing: tuple[str, ...] = (*Bert.may_be_missing, "sounds")
@@ -42,10 +46,10 @@ class Spoken(Bert):
         **bert: Any,
     ) -> None:
         super().__init__(layers=layers, width=width, heads=heads, **bert)
-        if items.width % items.bands:
-            raise RecipeError(f"items.bands: {items.bands} bands do not divide the {items.width} numbers of a recording.")
-        self.set, self.item_width = items.set, items.width
-        self.sounds = SoundEncoder(items.bands, width)
+        if items.width % items.frames:
+            raise RecipeError(f"items.frames: {items.frames} frames do not divide the {items.width} numbers of a recording.")
+        self.set, self.item_sets = items.set, {items.set: items.width}
+        self.sounds = SoundEncoder(bands=items.width // items.frames, width=width, layers=items.layers)
         self.takes = self.takes | {f"{field}/{items.set}" for field in ("item_vectors", "item_length", "links")}
         self.gives = {**self.gives, "item_hidden": StateKind("B R D", "all"), "word_vectors": StateKind("B R D", "all")}
         self.reset_parameters()
@@ -63,7 +67,7 @@ class Spoken(Bert):
         if rows is None:
             encoded = self.embeddings.tokens.weight.new_zeros(len(tokens), 0, self.width)
         else:  # zeros in padding
-            encoded = self.sounds(rows.features.to(self.sounds.read.weight.dtype)).masked_fill(~rows.real[..., None], 0.0)
+            encoded = self.sounds(rows.features.to(self.sounds.vector.weight.dtype)).masked_fill(~rows.real[..., None], 0.0)
         if rows is not None and rows.links is not None:
             words = self.embeddings.tokens(tokens) if inputs.vectors is None else inputs.vectors
             token, item = rows.links.unbind(1)
@@ -95,36 +99,41 @@ def _means(vectors: Tensor, item: Tensor, like: Tensor) -> Tensor:
 
 
 class SoundEncoder(nn.Module):
-    """A GRU over the frames of each recording; its last state is the vector. Parameters: `read.*`, `carry.*`, in the order of
-    torch's: reset, update, new."""
+    """GRUs over the frames of each recording in both directions; the vector is a linear map of their last states.
 
-    def __init__(self, bands: int, width: int) -> None:
+    Parameters: `layers.*`, a `GRULayer` for each direction, both directions of a layer next to each other; `vector.*` (2 D to D).
+    """
+
+    def __init__(self, *, bands: int, width: int, layers: int) -> None:
         super().__init__()
         self.bands, self.width = bands, width
-        self.read, self.carry = nn.Linear(bands, 3 * width), nn.Linear(width, 3 * width)
+        inputs = [bands, *[2 * width] * (layers - 1)]
+        self.layers: Sequence[GRULayer] = nn.ModuleList(  # type: ignore[assignment]
+            GRULayer(input_width=size, width=width, reverse=reverse) for size in inputs for reverse in (False, True)
+        )
+        self.vector = nn.Linear(2 * width, width)
 
     def reset_parameters(self) -> None:
-        """Uniform up to 1/√D, as torch draws the weights of a GRU."""
-        if not self.read.weight.is_meta:
-            for parameter in self.parameters():
-                nn.init.uniform_(parameter, -(self.width**-0.5), self.width**-0.5)
+        """Uniform, as torch draws the weights of a GRU and of a linear map."""
+        if not self.vector.weight.is_meta:
+            for layer in self.layers:
+                layer.reset_parameters()
+            self.vector.reset_parameters()
 
     def forward(self, features: Tensor) -> Tensor:
         """(B, R, K · bands) to (B, R, D)."""
-        read = self.read(features.unflatten(-1, (-1, self.bands)))
-        state = read.new_zeros(*features.shape[:-1], self.width)
-        for frame in read.unbind(-2):
-            carried = self.carry(state)
-            reset, update, _ = (frame + carried).chunk(3, -1)
-            new = torch.tanh(frame[..., 2 * self.width :] + torch.sigmoid(reset) * carried[..., 2 * self.width :])
-            state = torch.lerp(new, state, torch.sigmoid(update))
-        return state
+        hidden = features.flatten(0, 1).unflatten(-1, (-1, self.bands))
+        for pair in self._pairs():
+            hidden, (last,) = read_directions(pair, hidden, None, None)
+        encoded: Tensor = self.vector(last.to(self.vector.weight.dtype))
+        return encoded.unflatten(0, features.shape[:2])
+
+    def _pairs(self) -> Iterator[Sequence[GRULayer]]:
+        """Both directions of each layer, from the frames up."""
+        return (self.layers[index : index + 2] for index in range(0, len(self.layers), 2))
 
     def count_operations(self, counted: Operations, size: SequenceSize) -> None:
-        """Both maps, for every frame of the recordings (`tokens`, of `length` frames each)."""
-        read, first = counted.branch(needs_grad=False), counted.branch(needs_grad=False)
-        first.add(size.tokens, self.carry)  # of the state before the first frame, a constant
-        read.add(size.tokens * size.length, self.read)
-        read.add_branches(first)
-        read.add(size.tokens * (size.length - 1), self.carry)
-        counted.add_branches(read)
+        """Every layer, for every frame of the recordings (`tokens`, of `length` frames each), and the map of each recording."""
+        for pair in self._pairs():
+            count_directions(counted, pair, SequenceSize(size.tokens, size.tokens * size.length, size.length))
+        counted.add(size.tokens, self.vector)

@@ -17,8 +17,8 @@ class Pull(Objective):
     """The mean absolute difference of each item's state from the vector of its word, which gets no gradient (Chuang et al.,
     SpeechBERT, 2020, §3.1).
 
-    It reads `item_hidden` and `word_vectors` (B, R, D); `item_length/<items>` says which items are real. Metric `correct`: the
-    nearest of the batch's word vectors is that of the item's own word. It has no parameters.
+    It reads `item_hidden` and `word_vectors` (B, R, D) of the items that `links/<items>` links with a token; words that were cut
+    off have none. Metric `correct`: the nearest of the batch's word vectors is that of the item's own word. It has no parameters.
     """
 
     likelihood = False
@@ -27,19 +27,23 @@ class Pull(Objective):
 
     def __init__(self, *, items: str = "sounds", width: Given[int]) -> None:
         super().__init__()
-        self.length, self.width = f"item_length/{items}", width
-        self.takes = frozenset({self.length})
+        self.links, self.width = f"links/{items}", width
+        self.takes = frozenset({self.links})
         self.head = nn.Identity()
 
+    def _linked(self, batch: Batch) -> Tensor:
+        """The flat positions of the items that have a word, (M,)."""
+        return batch[self.links][:, 1].unique()
+
     def count(self, batch: Batch) -> Tensor:
-        """The number of items."""
-        return batch[self.length].sum(dtype=torch.float32)
+        """The number of items that have a word."""
+        return torch.tensor(float(len(self._linked(batch))))
 
     def scores(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:
-        """The distance (M, M) of each real item from the word of each."""
-        items, words = (at_least_float32(states[name]) for name in self.reads)
-        real = torch.arange(items.shape[1], device=items.device) < batch[self.length][:, None]
-        return torch.cdist(items[real], words[real].detach(), p=1.0) / self.width
+        """The distance (M, M) of each item from the word of each."""
+        linked = self._linked(batch)
+        items, words = (at_least_float32(states[name].flatten(0, 1).index_select(0, linked)) for name in self.reads)
+        return torch.cdist(items, words.detach(), p=1.0) / self.width
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
         """The sum of the distances of items from their own words."""

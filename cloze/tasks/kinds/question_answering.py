@@ -26,6 +26,7 @@ from cloze.tasks.measures.answers import QuestionScores, answer_scores, means, q
 from cloze.tasks.pictures import keys_of, picture_numbers, with_picture
 from cloze.tasks.task import LabelledRow, Learner, Prediction, Report, head_called, silent
 from cloze.tasks.texts import ObjectTask
+from cloze.text.tokenizer import Spelled
 
 Int64 = NDArray[np.int64]
 
@@ -44,6 +45,11 @@ class QuestionAnswering(ObjectTask):
     files: ClassVar[str] = "JSON as SQuAD has it"
     metrics: ClassVar[Mapping[str, bool]] = {"f1": True, "exact_match": True}
 
+    @property
+    def learner(self) -> type[Extractor]:
+        """What answers the questions."""
+        return Extractor
+
     def read(self, path: Path | str, *, labelled: bool = True) -> Questions:
         """The questions of a file. The positions of answers are ignored: only their texts are compared."""
         questions = read_questions(path, QuestionFields(self.text, self.text_b, self.label), labelled=labelled)
@@ -53,7 +59,7 @@ class QuestionAnswering(ObjectTask):
         """What answers questions, from a fine-tuned folder."""
         heads = [name for name, head in loaded.heads.items() if isinstance(head, SpanExtraction)]
         name = task_json["head"] or (heads or ["span_extraction"])[0]
-        return Extractor(
+        return self.learner(
             Reader.of(loaded, precision=precision), head_called(loaded, name), self, length=task_json.get("length"),
             stride=task_json.get("stride") or 128, max_answer_length=task_json.get("longest") or 30,
             threshold=(task_json.get("dev") or {}).get("threshold"),
@@ -72,7 +78,7 @@ class QuestionAnswering(ObjectTask):
         return [
             JudgedQuestion(
                 question_scores(predicted.text, answers, scoring=scoring), question_scores("", answers, scoring=scoring),
-                predicted.margin, bool(real_answers(answers, scoring=scoring)),
+                predicted.margin, bool(real_answers(answers, scoring=scoring)), predicted.overlap,
             )
             for predicted, answers in zip(outputs, truth, strict=True)
         ]
@@ -93,10 +99,13 @@ class QuestionAnswering(ObjectTask):
 
 @register("task", "question_answering")
 def question_answering(
-    text: str = "question", text_b: str = "context", label: str = "answers", picture: str | None = None
+    text: str = "question", text_b: str = "context", label: str = "answers", picture: str | None = None, spoken: bool = False
 ) -> QuestionAnswering:
-    """The span of a text that answers a question, or none if the text has no answer (SQuAD). The arguments name fields."""
-    return QuestionAnswering(text, text_b, label, picture=picture)
+    """The span of a text that answers a question, or none if the text has no answer (SQuAD). The arguments name fields; of
+    `spoken` contexts the network hears the recordings that `picture` names."""
+    from cloze.tasks.kinds.spoken_questions import SpokenQuestions  # which extends what is above
+
+    return (SpokenQuestions if spoken else QuestionAnswering)(text, text_b, label, picture=picture)
 
 
 class ContextWindow(NamedTuple):
@@ -113,20 +122,23 @@ class ContextWindow(NamedTuple):
 
 @dataclass(frozen=True)
 class QuestionRow:
-    """A question with the windows over its context, and the characters of the context that each token covers."""
+    """A question with the windows over its context, the characters of the context that each token covers, and the number of the
+    picture that it is about, -1 for none."""
 
     record: QuestionRecord
     windows: tuple[ContextWindow, ...]
     start: Int64
     stop: Int64
     cut: Mapping[str, int]
+    picture: int = -1
 
     def __len__(self) -> int:
         return sum(len(window.framed) for window in self.windows)
 
 
 class PredictedAnswer(NamedTuple):
-    """The best answer to a question, its characters and how probable it is, and by how much giving none beats it."""
+    """The best answer to a question, its characters and how probable it is, and by how much giving none beats it. `overlap` is
+    the share of time that it has in common with a right answer, None in texts."""
 
     text: str
     start: int
@@ -134,6 +146,7 @@ class PredictedAnswer(NamedTuple):
     probability: float
     margin: float
     none: float  # how probable it is that there is no answer
+    overlap: float | None = None
 
 
 class _Texts(NamedTuple):
@@ -145,12 +158,14 @@ class _Texts(NamedTuple):
 
 
 class JudgedQuestion(NamedTuple):
-    """The scores of the best answer to a question and of none, by how much none beats it, and whether there is an answer."""
+    """The scores of the best answer to a question and of none, by how much none beats it, whether there is an answer, and
+    `PredictedAnswer.overlap`."""
 
     answered: QuestionScores
     silent: QuestionScores
     margin: float
     answerable: bool
+    overlap: float | None = None
 
 
 @dataclass(frozen=True)
@@ -183,11 +198,11 @@ class Extractor(Learner):
     def encode(self, examples: Questions) -> list[QuestionRow]:
         """The questions as the network reads them, in the windows that it was trained on."""
         contexts = {context: index for index, context in enumerate(dict.fromkeys(record.context for record in examples.each))}
-        spelled = self.reader.tokenizer.encode_spelled(list(contexts))
+        spelled = self.spell(list(contexts))
         bounds = spelled.offsets.tolist()
         spans = [slice(bounds[index], bounds[index + 1]) for index in (contexts[record.context] for record in examples.each)]
         questions = self.reader.ids([record.question.strip() for record in examples.each])
-        context_marks = dict(zip(contexts, self.reader.marks(list(contexts)), strict=True))
+        context_marks = dict(zip(contexts, self.context_marks(list(contexts), np.diff(bounds)), strict=True))
         question_marks = self.reader.marks([record.question.strip() for record in examples.each])
         sizes = [(len(question), tokens.stop - tokens.start) for question, tokens in zip(questions, spans, strict=True)]
         lengths = np.array(sizes, np.int64).reshape(-1, 2)
@@ -201,8 +216,22 @@ class Extractor(Learner):
             texts = _Texts((question[:question_length], spelled.ids[tokens]), marks, pictures[position])
             context_windows = self._windows(texts, parts.first[span, 1], parts.kept[span, 1])
             cut = {"question": len(question) - question_length}
-            rows.append(QuestionRow(record, context_windows, spelled.begin[tokens], spelled.end[tokens], cut))
+            rows.append(
+                QuestionRow(record, context_windows, spelled.begin[tokens], spelled.end[tokens], cut, pictures[position])
+            )
         return rows
+
+    def spell(self, contexts: Sequence[str]) -> Spelled:
+        """The tokens of contexts."""
+        return self.reader.tokenizer.encode_spelled(contexts)
+
+    def context_marks(self, contexts: Sequence[str], sizes: Int64) -> Sequence[Marks]:
+        """The labelled layers of contexts of so many tokens."""
+        return self.reader.marks(contexts)
+
+    def batch(self, framed: Sequence[Framed]) -> Batch:
+        """Framed windows as a batch."""
+        return self.exact.batch(framed)
 
     @property
     def _bounds(self) -> list[int]:
@@ -241,7 +270,7 @@ class Extractor(Learner):
         scored: list[list[tuple[ContextWindow, Any, Any, int]]] = [[] for _ in rows]
         with evaluating(self):
             for index in by_length([len(window.framed) for _, window in flat], rows=size):
-                batch = self.exact.batch([flat[i][1].framed for i in index])
+                batch = self.batch([flat[i][1].framed for i in index])
                 scores = self._scores(batch)
                 summaries = (batch["summaries"].cpu().numpy() % batch["tokens"].shape[1]).tolist()
                 for batch_row, i in enumerate(index):
@@ -353,7 +382,22 @@ def compute_metrics(per_example: Sequence[JudgedQuestion], threshold: float | No
         question.silent if threshold is not None and question.margin > threshold else question.answered
         for question in per_example
     ]
-    return means(scores, [question.answerable for question in per_example])
+    metrics = means(scores, [question.answerable for question in per_example])
+    overlaps = [
+        float(not question.answerable) if threshold is not None and question.margin > threshold else question.overlap
+        for question in per_example if question.overlap is not None
+    ]
+    return {**metrics, **of_time(overlaps)} if overlaps else metrics
+
+
+def of_time(overlaps: Sequence[float]) -> dict[str, float]:
+    """The mean overlap of time of answers with the right ones, and the mean F1 of their time: 2 o / (1 + o) of an overlap o.
+
+    >>> of_time([0.25, 0.25])
+    {'aos': 0.25, 'frame_f1': 0.4}
+    """
+    shares = np.array(overlaps)
+    return {"aos": float(shares.mean()), "frame_f1": float((2 * shares / (1 + shares)).mean())}
 
 
 def _logsumexp(scores: NDArray[np.float32]) -> float:
