@@ -108,14 +108,14 @@ def fingerprints(tokens: Tensor, block: Tensor | None) -> Tensor:
     Differs: two different sequences have the same number with a probability of about 2^-64.
     """
     inside = torch.ones_like(tokens, dtype=torch.bool) if block is None else block > 0
-    first = _firsts(tokens, block).flatten()  # (B L,)
+    first = _firsts(tokens, block).flatten()  # (B L,), as all that follows
     starts = first.nonzero().view(-1)  # (E,) flat positions
-    flat = inside.flatten().nonzero().view(-1)  # (T,) flat positions of the real tokens; `example`, `word` (T,)
-    example = (first.cumsum(0) - 1)[flat]
-    word = (tokens.flatten()[flat].long() + 1) * _FACTOR
+    example, flat = (first.cumsum(0) - 1).clamp(min=0), torch.arange(len(first), device=tokens.device)
+    word = (tokens.flatten().long() + 1) * _FACTOR
     word = (word ^ (word >> 29)) + (flat - starts[example] + 1) * _FACTOR  # a token counts together with its place
     word = (word ^ (word >> 32)) * _FACTOR
-    return torch.zeros(len(starts), dtype=torch.int64, device=tokens.device).index_add(0, example, word ^ (word >> 29))
+    word = torch.where(inside.flatten(), word ^ (word >> 29), 0)  # padding belongs to no example
+    return torch.zeros(len(starts), dtype=torch.int64, device=tokens.device).index_add(0, example, word)
 
 
 def _firsts(tokens: Tensor, block: Tensor | None) -> Tensor:
