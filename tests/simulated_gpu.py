@@ -31,10 +31,9 @@ CUDA = torch.device("cuda", 0)
 _PACKAGE = str(Path(__file__).resolve().parents[1] / "cloze")
 #: Operations after which the host waits: it reads a number, or the size of what they make.
 _WAITS = {
-    "_local_scalar_dense", "nonzero", "nonzero_static", "masked_select", "_unique", "_unique2", "unique_dim", "unique_consecutive",
+    "_local_scalar_dense", "nonzero", "masked_select", "_unique", "_unique2", "unique_dim", "unique_consecutive",
     "unique_dim_consecutive", "equal", "bincount", "linalg_cholesky_ex", "_linalg_svd", "linalg_eigh", "_linalg_eigh",
 }
-_WAITS -= {"nonzero_static"}
 #: Operations that take 0-dim CPU tensors from nowhere: all others broadcast them, as they do numbers.
 _JOINS = {"cat", "stack", "index_select", "index_copy", "index_copy_", "mm", "bmm", "addmm", "embedding", "gather", "scatter"}
 
@@ -50,7 +49,7 @@ class SimulatedGpu:
         self.compiled_waits: Counter[tuple[str, str]] = Counter()
         self._marked: dict[int, StorageWeakRef] = {}
         self._depth = 0
-        self.in_backward = False
+        self.inside = False
         self._stack = ExitStack()
 
     def __enter__(self) -> SimulatedGpu:
@@ -89,6 +88,15 @@ class SimulatedGpu:
         for module in modules:
             module.register_forward_pre_hook(lambda *_: self._enter(1))
             module.register_forward_hook(lambda *_: self._enter(-1), always_call=True)
+
+    @contextmanager
+    def inside_torch(self, on: bool) -> Iterator[None]:
+        """While torch computes something of tensors on the GPU: what it makes in between is there too."""
+        before, self.inside = self.inside, on
+        try:
+            yield
+        finally:
+            self.inside = before
 
     def _enter(self, change: int) -> None:
         self._depth += change
@@ -137,9 +145,11 @@ class _Functions(TorchFunctionMode):
             return self._marked(made)
         if device is not None and args and isinstance(args[0], Tensor):  # new_zeros(device="cpu") of a tensor of the GPU
             return self._marked(func(*args, **kwargs), False)
-        made = func(*args, **kwargs)
-        if self.gpu.in_backward and not any(isinstance(x, Tensor) for x in tree_leaves((args, kwargs))):
-            return self._marked(made, False)  # a factory that cloze calls in a backward pass, without a device
+        tensors = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
+        if not tensors and self.gpu.inside:
+            return self._marked(func(*args, **kwargs), False)  # a factory that cloze calls in a backward pass, without a device
+        with self.gpu.inside_torch(any(self.gpu.holds(x) for x in tensors)):
+            made = func(*args, **kwargs)
         if func is Tensor.new_tensor and self.gpu.holds(args[0]):
             self.gpu.wait("copy to the GPU")
             self._marked(made)
@@ -174,10 +184,6 @@ def _list(gpu: SimulatedGpu, func: Any, args: Any, kwargs: Any) -> Any:
     if gpu.holds(args[0]):
         gpu.wait("tolist")
     return func(*args, **kwargs)
-
-
-def _autocast_argument(gpu: SimulatedGpu, func: Any, args: Any, kwargs: Any) -> Any:
-    return func(*("cpu" if str(argument).startswith("cuda") else argument for argument in args), **kwargs)
 
 
 _SPECIAL: Mapping[Any, Callable[..., Any]] = {
@@ -228,7 +234,7 @@ class _Operations(TorchDispatchMode):
         here = [self.gpu.holds(x) for x in tensors]
         if not any(here):
             made = func(*args, **kwargs)
-            if not tensors and self.gpu.in_backward:  # zeros that autograd adds: where the gradients are
+            if not tensors and self.gpu.inside:  # what torch itself makes next to its arguments, such as zeros for a gradient
                 for x in tree_leaves(made):
                     if isinstance(x, Tensor):
                         self.gpu.mark(x)
@@ -275,7 +281,12 @@ def _flash_forward(
 ) -> tuple[Tensor, ...]:
     """Flash attention of packed rows (T, H, W), as its contract says: each run of `starts` by itself. Without dropout."""
     assert rate == 0.0, "the simulated kernel has no dropout"
-    output = _by_runs(query, key, value, starts, causal, scale, window_size_left, window_size_right)
+    assert all(x.dtype in (torch.bfloat16, torch.float16) for x in (query, key, value)) and starts.dtype == torch.int32
+    assert int(starts[0]) == 0 and int(starts[-1]) == len(query) and bool((starts.diff() >= 0).all())
+    output = torch.empty_like(query)
+    for run in _runs(starts):
+        q, k, v, weights, _ = _weights(query[run], key[run], value[run], causal, scale, window_size_left, window_size_right)
+        output[run] = (weights @ v).transpose(0, 1).to(output.dtype)
     seed = torch.zeros((), dtype=torch.int64)
     return output, torch.zeros(query.shape[1], len(query)), seed, seed.clone(), torch.empty(0)
 
@@ -285,34 +296,39 @@ def _flash_backward(
     longest: int, key_longest: int, rate: float, causal: bool, *states: Any, scale: float | None = None,
     window_size_left: int | None = None, window_size_right: int | None = None, **others: Any,
 ) -> tuple[Tensor, ...]:
-    with torch.enable_grad():
-        leaves = [x.detach().requires_grad_() for x in (query, key, value)]
-        output = _by_runs(*leaves, starts, causal, scale, window_size_left, window_size_right)
-        return torch.autograd.grad(output, leaves, gradient)
+    """The gradients of query, key and value."""
+    gradients = tuple(torch.zeros_like(x) for x in (query, key, value))
+    for run in _runs(starts):
+        q, k, v, weights, scale_ = _weights(query[run], key[run], value[run], causal, scale, window_size_left, window_size_right)
+        of_output = gradient[run].transpose(0, 1).float()
+        of_weights = of_output @ v.transpose(1, 2)
+        of_scores = weights * (of_weights - (of_weights * weights).sum(-1, keepdim=True)) * scale_
+        found = of_scores @ k, of_scores.transpose(1, 2) @ q, weights.transpose(1, 2) @ of_output
+        for whole, part in zip(gradients, found, strict=True):
+            heads = whole.shape[1]
+            whole[run] = part.unflatten(0, (heads, -1)).sum(1).transpose(0, 1).to(whole.dtype)
+    return gradients
 
 
-def _by_runs(
-    query: Tensor, key: Tensor, value: Tensor, starts: Tensor, causal: bool, scale: float | None, left: int | None,
-    right: int | None,
-) -> Tensor:
-    assert int(starts[0]) == 0 and int(starts[-1]) == len(query) and bool((starts.diff() >= 0).all())
-    assert all(x.dtype in (torch.bfloat16, torch.float16) for x in (query, key, value)) and starts.dtype == torch.int32
-    outputs = []
-    for begin, end in zip(starts.tolist(), starts[1:].tolist(), strict=False):
-        if begin == end:
-            continue
-        q, k, v = (x[begin:end].transpose(0, 1).float() for x in (query, key, value))
-        groups = q.shape[0] // k.shape[0]
-        k, v = k.repeat_interleave(groups, 0), v.repeat_interleave(groups, 0)
-        scores = q @ k.transpose(1, 2) * (q.shape[-1] ** -0.5 if scale is None else scale)
-        distance = torch.arange(end - begin)[:, None] - torch.arange(end - begin)
-        hidden = (distance < 0) if causal else torch.zeros_like(distance, dtype=torch.bool)
-        if left is not None and left >= 0:
-            hidden = hidden | (distance > left)
-        if right is not None and right >= 0:
-            hidden = hidden | (distance < -right)
-        outputs.append((scores.masked_fill(hidden, -torch.inf).softmax(-1) @ v).transpose(0, 1).to(query.dtype))
-    return torch.cat(outputs)
+def _runs(starts: Tensor) -> list[slice]:
+    bounds = starts.tolist()
+    return [slice(begin, end) for begin, end in zip(bounds, bounds[1:], strict=False) if begin < end]
+
+
+def _weights(
+    query: Tensor, key: Tensor, value: Tensor, causal: bool, scale: float | None, left: int | None, right: int | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor, float]:
+    """Queries, keys and values of one run (H, T, W), each head's own, the weights (H, T, T), and the scale of scores."""
+    scale = query.shape[-1] ** -0.5 if scale is None else scale
+    q, k, v = (x.transpose(0, 1).float() for x in (query, key, value))
+    k, v = (x.repeat_interleave(len(q) // len(x), 0) for x in (k, v))
+    distance = torch.arange(q.shape[1])[:, None] - torch.arange(q.shape[1])
+    hidden = (distance < 0) if causal else torch.zeros_like(distance, dtype=torch.bool)
+    if left is not None and left >= 0:
+        hidden = hidden | (distance > left)
+    if right is not None and right >= 0:
+        hidden = hidden | (distance < -right)
+    return q, k, v, (q @ k.transpose(1, 2) * scale).masked_fill(hidden, -torch.inf).softmax(-1), scale
 
 
 _FLASH: Mapping[str, Callable[..., Any]] = {"_flash_attention_forward": _flash_forward, "_flash_attention_backward": _flash_backward}
@@ -333,12 +349,9 @@ def _patches(gpu: SimulatedGpu) -> Iterator[tuple[Any, str, Any]]:
     engine = torch.autograd._engine_run_backward
 
     def run_backward(*args: Any, **kwargs: Any) -> Any:
-        gpu.in_backward = any(isinstance(x, Tensor) and gpu.holds(x) for x in tree_leaves((args, kwargs)))
-        try:
-            with _Functions(gpu):  # `backward` was called through the mode, which is off inside of it
-                return engine(*args, **kwargs)
-        finally:
-            gpu.in_backward = False
+        on = any(isinstance(x, Tensor) and gpu.holds(x) for x in tree_leaves((args, kwargs)))
+        with gpu.inside_torch(on), _Functions(gpu):  # `backward` was called through the mode, which is off inside of it
+            return engine(*args, **kwargs)
 
     yield torch.autograd, "_engine_run_backward", run_backward
     autocast, enabled, dtype = torch.autocast, torch.is_autocast_enabled, torch.get_autocast_dtype
@@ -349,10 +362,3 @@ def _patches(gpu: SimulatedGpu) -> Iterator[tuple[Any, str, Any]]:
 
 def _near(kind: str) -> str:
     return "cpu" if kind == "cuda" else kind
-
-
-@contextmanager
-def simulated_gpu() -> Iterator[SimulatedGpu]:
-    """A simulated GPU for a test."""
-    with SimulatedGpu() as gpu:
-        yield gpu
