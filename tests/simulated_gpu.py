@@ -37,17 +37,21 @@ _WAITS = {
 #: Operations that take 0-dim CPU tensors from nowhere: all others broadcast them, as they do numbers.
 _JOINS = {"cat", "stack", "index_select", "index_copy", "index_copy_", "mm", "bmm", "addmm", "embedding", "gather", "scatter"}
 
+#: The memory that is on the GPU, for as long as it exists: the package keeps tables for the steps after.
+_MARKED: dict[int, StorageWeakRef] = {}
+
 
 class SimulatedGpu:
     """While it is entered, `cuda` is a device. `waits` counts where the host would wait for it: (operation, place in cloze).
 
-    `compiled_waits` are those inside modules that `watch` has named: there torch.compile would leave its graph.
+    `compiled_waits` are those inside modules that `watch` has named: there torch.compile would leave its graph. `kernels` counts
+    calls of kernels that only a GPU has.
     """
 
     def __init__(self) -> None:
         self.waits: Counter[tuple[str, str]] = Counter()
         self.compiled_waits: Counter[tuple[str, str]] = Counter()
-        self._marked: dict[int, StorageWeakRef] = {}
+        self.kernels: Counter[str] = Counter()
         self._depth = 0
         self.inside = False
         self._stack = ExitStack()
@@ -71,9 +75,9 @@ class SimulatedGpu:
         """Say of a tensor's memory that it is on the GPU, or that it is not."""
         for storage in _storages(x):
             if on:
-                self._marked[storage._cdata] = StorageWeakRef(storage)
+                _MARKED[storage._cdata] = StorageWeakRef(storage)
             else:
-                self._marked.pop(storage._cdata, None)
+                _MARKED.pop(storage._cdata, None)
         return x
 
     def wait(self, what: str) -> None:
@@ -102,7 +106,7 @@ class SimulatedGpu:
         self._depth += change
 
     def _is_marked(self, storage: Any) -> bool:
-        reference = self._marked.get(storage._cdata)
+        reference = _MARKED.get(storage._cdata)
         return reference is not None and not reference.expired()
 
 
@@ -248,6 +252,8 @@ class _Operations(TorchDispatchMode):
             self.gpu.wait(name)
         if name in ("index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index"):
             self._index(name, args)
+        if name in _FLASH:
+            self.gpu.kernels[name] += 1
         outputs = _FLASH[name](*args, **kwargs) if name in _FLASH else func(*args, **kwargs)
         if name != "_local_scalar_dense":
             for x in tree_leaves(outputs):

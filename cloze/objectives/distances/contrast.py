@@ -72,7 +72,7 @@ class Contrast(StepObjective):
         """What the other examples of the step need of these: `query`, `key` and perhaps `wrong` (E, D), and `known` (E,), the
         keys' fingerprints."""
         vectors = {name: self._mapped(name, states[name]) for name in self.reads}
-        return {**vectors, "known": fingerprints(batch["tokens"], batch.get("block"))}
+        return {**vectors, "known": fingerprints(batch["tokens"], batch.get("block"), len(vectors["key"]))}
 
     def compare(self, rows: Mapping[str, Tensor]) -> Loss:
         """The sum of the losses of the examples that `kept` was called for."""
@@ -102,20 +102,20 @@ def _loss_of(scores: Tensor) -> Loss:
     return Loss(total, {"correct": correct})
 
 
-def fingerprints(tokens: Tensor, block: Tensor | None) -> Tensor:
-    """One number per example of tokens (B, L), in order, (E,): equal for equal sequences of tokens, else different.
+def fingerprints(tokens: Tensor, block: Tensor | None, count: int) -> Tensor:
+    """One number for each of `count` examples of tokens (B, L), in order, (E,): equal for equal sequences of tokens, else different.
 
     Differs: two different sequences have the same number with a probability of about 2^-64.
     """
     inside = torch.ones_like(tokens, dtype=torch.bool) if block is None else block > 0
     first = _firsts(tokens, block).flatten()  # (B L,), as all that follows
-    starts = first.nonzero().view(-1)  # (E,) flat positions
     example, flat = (first.cumsum(0) - 1).clamp(min=0), torch.arange(len(first), device=tokens.device)
+    start = torch.where(first, flat, 0).cummax(0).values  # of the example
     word = (tokens.flatten().long() + 1) * _FACTOR
-    word = (word ^ (word >> 29)) + (flat - starts[example] + 1) * _FACTOR  # a token counts together with its place
+    word = (word ^ (word >> 29)) + (flat - start + 1) * _FACTOR  # a token counts together with its place
     word = (word ^ (word >> 32)) * _FACTOR
     word = torch.where(inside.flatten(), word ^ (word >> 29), 0)  # padding belongs to no example
-    return torch.zeros(len(starts), dtype=torch.int64, device=tokens.device).index_add(0, example, word)
+    return torch.zeros(count, dtype=torch.int64, device=tokens.device).index_add(0, example, word)
 
 
 def _firsts(tokens: Tensor, block: Tensor | None) -> Tensor:
