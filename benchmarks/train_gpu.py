@@ -44,7 +44,7 @@ TINY = {"batch": 4, "steps": 6, "shape": {"layers": 2, "width": 64, "heads": 2}}
 MASKED = 0.15  # of the tokens, for BERT's loss
 
 
-class Side:
+class LoopSide:
     """A loop beside ours: a module that gives the loss of one of `batches`, on a device."""
 
     def __init__(self, model: Any, batches: list[dict[str, Tensor]], device: str, compiled: str | None, tokens: int) -> None:
@@ -106,7 +106,7 @@ def masked(ids: Tensor, mask: int) -> tuple[Tensor, Tensor]:
     return torch.where(chosen, mask, ids), torch.where(chosen, ids, -100)
 
 
-def hf_side(name: str, case: Case, store: Store, device: str, compiled: str | None) -> Side:
+def hf_side(name: str, case: Case, store: Store, device: str, compiled: str | None) -> LoopSide:
     """transformers' class with SDPA attention."""
     import transformers as hf
 
@@ -124,17 +124,18 @@ def hf_side(name: str, case: Case, store: Store, device: str, compiled: str | No
     elif name == "gpt2":
         shape = case["shape"]
         config = hf.GPT2Config(
-            vocab_size=v, n_embd=shape["width"], n_layer=shape["layers"], n_head=shape["heads"], n_positions=case["length"], **sdpa
+            vocab_size=v, n_embd=shape["width"], n_layer=shape["layers"], n_head=shape["heads"], n_positions=case["length"],
+            **sdpa,
         )
         model = hf.GPT2LMHeadModel._from_config(config)
         data = [{"input_ids": ids, "labels": ids} for ids in batches]
     else:
         model = ElectraPair(hf, v, sdpa)
         data = [dict(zip(("ids", "labels", "whole"), (*masked(ids, mask), ids), strict=True)) for ids in batches]
-    return Side(model, data, device, compiled, case["length"] * case["batch"])
+    return LoopSide(model, data, device, compiled, case["length"] * case["batch"])
 
 
-def bare_side(name: str, case: Case, store: Store, device: str, compiled: str | None) -> Side:
+def bare_side(name: str, case: Case, store: Store, device: str, compiled: str | None) -> LoopSide:
     """The bare loop: as many targets in each row, so that no shape changes; GPT-2 predicts every next token."""
     rows, length = case["batch"], case["length"]
     data = []
@@ -146,9 +147,10 @@ def bare_side(name: str, case: Case, store: Store, device: str, compiled: str | 
         positions = (columns + torch.arange(rows, device=device)[:, None] * length).flatten()
         targets = ids.flatten()[positions]
         mask = store.tokenizer().roles["[MASK]"]
-        data.append({"ids": ids.flatten().index_fill(0, positions, mask).view_as(ids), "positions": positions, "targets": targets})
+        hidden = ids.flatten().index_fill(0, positions, mask).view_as(ids)
+        data.append({"ids": hidden, "positions": positions, "targets": targets})
     model = BareTransformer(store.vocab_size, length, causal=name == "gpt2", **case["shape"])
-    return Side(model, data, device, compiled, rows * length)
+    return LoopSide(model, data, device, compiled, rows * length)
 
 
 class BareTransformer(nn.Module):
@@ -218,7 +220,7 @@ def measure(
     store, _ = open_corpus(load_recipe(case["recipe"], size=case.get("size"), overrides=case["set"]), [str(text)], folder,
                            report=lambda line: None)
     backend = "eager" if tiny else "inductor"
-    builders: dict[str, Callable[[], Side]] = {
+    builders: dict[str, Callable[[], LoopSide]] = {
         "transformers": lambda: hf_side(name, case, store, device, None),
         "transformers, compiled": lambda: hf_side(name, case, store, device, backend),
     }
@@ -226,7 +228,7 @@ def measure(
         builders["bare loop, compiled"] = lambda: bare_side(name, case, store, device, backend)
     rates: dict[str, list[float]] = {"cloze": [], **{key: [] for key in builders}}
     errors: dict[str, str] = {}
-    sides: dict[str, Side] = {}
+    sides: dict[str, LoopSide] = {}
     shares: list[float] = []
     for turn in range(rounds):
         try:

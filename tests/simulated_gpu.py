@@ -1,11 +1,11 @@
 """A GPU that is not there: tensors that say `cuda`, with true numbers in the memory of the CPU.
 
-torch cannot carry fake `cuda` tensors through a backward pass without a driver: `FakeTensorMode` ends in "Cannot access accelerator
-device when none is available" (CPU build) or in "hasPrimaryContext expects a valid device index" (CUDA build). So here a mark on a
-tensor's memory says that it is on the GPU. Two modes keep the marks: one for the functions that Python calls, which name devices,
-and one for the operations below them, in forward and backward passes. They raise where CUDA would: a CPU tensor among those of
-the GPU, `numpy()`. They record where the host would wait for the device. Numbers are computed as they are, so whatever chooses its
-way by `device.type == "cuda"` can be compared with what the CPU computes.
+Without a driver, torch cannot carry fake `cuda` tensors through a backward pass: under `FakeTensorMode`, it ends with "Cannot
+access accelerator device when none is available" (CPU build of 2.13) or "hasPrimaryContext expects a valid device index" (CUDA
+build of 2.14). So a mark on a tensor's memory says that it is on the GPU. Two modes keep the marks: one for the functions that
+Python calls, which name devices, and one for the operations below them, in forward and backward passes. They raise where CUDA
+would: a CPU tensor among those of the GPU, `numpy()`. They record where the host would wait for the device. Numbers are computed as
+they are, so whatever depends on `device.type == "cuda"` can be compared with what the CPU computes.
 
 Not simulated: streams, memory, speed, kernels of the GPU and their limits. `make gpu-check` is for those.
 """
@@ -192,7 +192,8 @@ def _list(gpu: SimulatedGpu, func: Any, args: Any, kwargs: Any) -> Any:
 
 _SPECIAL: Mapping[Any, Callable[..., Any]] = {
     Tensor.device.__get__: _device_of, Tensor.is_cuda.__get__: _is_cuda, Tensor.is_cpu.__get__: _is_cpu,
-    Tensor.pin_memory: lambda gpu, func, args, kwargs: args[0], Tensor.numpy: _numpy, Tensor.__array__: _numpy, Tensor.tolist: _list,
+    Tensor.pin_memory: lambda gpu, func, args, kwargs: args[0],
+    Tensor.numpy: _numpy, Tensor.__array__: _numpy, Tensor.tolist: _list,
 }
 
 
@@ -266,8 +267,8 @@ class _Operations(TorchDispatchMode):
         for x, on in zip(tensors, here, strict=True):
             if not on and id(x) not in indices and (x.dim() > 0 or name in _JOINS):
                 raise RuntimeError(
-                    f"{func}: expected all tensors to be on the same device, but a tensor {tuple(x.shape)} of {x.dtype} is on the "
-                    f"CPU and others are on cuda:0 ({_place()})"
+                    f"{func}: expected all tensors to be on the same device, but a tensor {tuple(x.shape)} of {x.dtype} is on "
+                    f"the CPU and others are on cuda:0 ({_place()})"
                 )
 
     def _index(self, name: str, args: Any) -> None:
@@ -298,8 +299,8 @@ def _flash_forward(
 
 
 def _flash_backward(
-    gradient: Tensor, query: Tensor, key: Tensor, value: Tensor, out: Tensor, logsumexp: Tensor, starts: Tensor, key_starts: Tensor,
-    longest: int, key_longest: int, rate: float, causal: bool, *states: Any, scale: float | None = None,
+    gradient: Tensor, query: Tensor, key: Tensor, value: Tensor, out: Tensor, logsumexp: Tensor, starts: Tensor,
+    key_starts: Tensor, longest: int, key_longest: int, rate: float, causal: bool, *states: Any, scale: float | None = None,
     window_size_left: int | None = None, window_size_right: int | None = None, **others: Any,
 ) -> tuple[Tensor, ...]:
     """The gradients of query, key and value."""
@@ -337,15 +338,18 @@ def _weights(
     return q, k, v, (q @ k.transpose(1, 2) * scale).masked_fill(hidden, -torch.inf).softmax(-1), scale
 
 
-_FLASH: Mapping[str, Callable[..., Any]] = {"_flash_attention_forward": _flash_forward, "_flash_attention_backward": _flash_backward}
+_FLASH: Mapping[str, Callable[..., Any]] = {
+    "_flash_attention_forward": _flash_forward, "_flash_attention_backward": _flash_backward,
+}
 
 
 def _patches(gpu: SimulatedGpu) -> Iterator[tuple[Any, str, Any]]:
     """What torch without CUDA cannot answer, or refuses."""
     answers: dict[str, Any] = {
-        "is_available": True, "device_count": 1, "is_bf16_supported": True, "current_device": 0, "is_current_stream_capturing": False,
-        "synchronize": None, "get_device_name": "simulated", "mem_get_info": (1 << 36, 1 << 36), "memory_allocated": 0,
-        "max_memory_allocated": 0, "reset_peak_memory_stats": None, "empty_cache": None, "get_device_capability": (9, 0),
+        "is_available": True, "device_count": 1, "is_bf16_supported": True, "current_device": 0, "synchronize": None,
+        "is_current_stream_capturing": False, "get_device_name": "simulated", "mem_get_info": (1 << 36, 1 << 36),
+        "memory_allocated": 0, "max_memory_allocated": 0, "reset_peak_memory_stats": None, "empty_cache": None,
+        "get_device_capability": (9, 0),
         "manual_seed": None, "manual_seed_all": None,
     }
     for name, answer in answers.items():

@@ -17,6 +17,7 @@ import pytest
 import torch
 
 from cloze.batch import Batch, block_starts
+from cloze.networks.blocks.visibility import visibility
 from tests.contracts.conftest import CHINESE
 from tests.device_steps import DeviceSteps
 from tests.simulated_gpu import SimulatedGpu
@@ -80,8 +81,6 @@ def test_a_kernel_learns_where_packed_rows_start_without_waiting() -> None:
     block = torch.tensor([[1, 1, 2, 0], [2, 2, 1, 1]])
     with SimulatedGpu() as gpu:
         moved = Batch({"tokens": torch.zeros(2, 4, dtype=torch.long), "block": block}).to("cuda", non_blocking=True)
-        from cloze.networks.blocks.visibility import visibility
-
         starts = visibility("open", moved["block"], length=4, past=0, device=moved["block"].device).starts
         assert starts is not None and starts.device.type == "cuda" and not gpu.waits
         alone = visibility("open", moved["block"].clone(), length=4, past=0, device=moved["block"].device)
