@@ -190,7 +190,7 @@ def using(options: CheckOptions) -> None:
     writer = options.work / "writer"
     cloze.pretrain(**{**options.bert, "recipe": "gpt2"}, out=writer, budget="6steps")
     there, here = cloze.load(writer, device=options.device), cloze.load(writer, device="cpu")
-    scores = [np.array([score.log_probability for score in model.score(texts)]) for model in (there, here)]
+    scores = [np.array([score.score for score in model.score(texts)]) for model in (there, here)]
     row(f"score on {options.device} against cpu", f"largest relative difference {(abs(scores[0] / scores[1] - 1)).max():.1e}")
     started = time.perf_counter()
     written = there.generate(texts, tokens=16, temperature=0.0)

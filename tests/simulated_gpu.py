@@ -4,8 +4,8 @@ Without a driver, torch cannot carry fake `cuda` tensors through a backward pass
 access accelerator device when none is available" (CPU build of 2.13) or "hasPrimaryContext expects a valid device index" (CUDA
 build of 2.14). So a mark on a tensor's memory says that it is on the GPU. Two modes keep the marks: one for the functions that
 Python calls, which name devices, and one for the operations below them, in forward and backward passes. They raise where CUDA
-would: a CPU tensor among those of the GPU, `numpy()`. They record where the host would wait for the device. Numbers are computed as
-they are, so whatever depends on `device.type == "cuda"` can be compared with what the CPU computes.
+would: a CPU tensor among those of the GPU, `numpy()`. They record where the host would wait for the device. Numbers are computed
+as they are, so whatever depends on `device.type == "cuda"` can be compared with what the CPU computes.
 
 Not simulated: streams, memory, speed, kernels of the GPU and their limits. `make gpu-check` is for those.
 """

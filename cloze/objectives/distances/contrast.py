@@ -103,7 +103,7 @@ def _loss_of(scores: Tensor) -> Loss:
 
 
 def fingerprints(tokens: Tensor, block: Tensor | None, count: int) -> Tensor:
-    """One number for each of `count` examples of tokens (B, L), in order, (E,): equal for equal sequences of tokens, else different.
+    """One number for each of `count` examples of tokens (B, L), in order: equal for equal sequences of tokens, else different.
 
     Differs: two different sequences have the same number with a probability of about 2^-64.
     """
