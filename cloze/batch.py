@@ -81,7 +81,8 @@ def block_starts(block: Tensor) -> Tensor:
 def known_starts(block: Tensor) -> Tensor | None:
     """The `block_starts` of a tensor that `Batch.to` has moved to a GPU, found before, on the CPU: their number would have to be
     waited for. None for any other."""
-    return _STARTS.get(block)
+    starts: Tensor | None = _STARTS.get(block)
+    return starts
 
 
 def _to_gpu(tensor: Tensor, device: torch.device | str, non_blocking: bool) -> Tensor:
