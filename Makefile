@@ -14,7 +14,7 @@ JOBS   ?= auto
 PLAIN  := tests/training/test_engine.py tests/networks/test_fast_layer.py tests/networks/test_blocks_dropout.py \
 	tests/objectives/test_cross_entropy.py tests/corpus/test_cooccurrences.py tests/text/test_words.py tests/text/test_apart.py
 
-.PHONY: demo test old slow mutants fuzz gpu lint format bench docs release-check clean
+.PHONY: demo test old slow mutants fuzz gpu gpu-check lint format bench docs release-check clean
 demo: $(VENV)/.core
 	$(BIN)/cloze demo
 
@@ -38,6 +38,13 @@ fuzz: $(VENV)/.dev
 
 gpu: $(VENV)/.dev
 	$(BIN)/python -m pytest -m gpu
+
+# Everything about a GPU that takes one, in at most nine minutes with the installation. Ends with a table to send to us; without a
+# GPU: make gpu-check CHECK="--device cpu --tiny"
+CHECK ?=
+gpu-check:
+	@started=$$(date +%s); $(MAKE) --no-print-directory $(VENV)/.gpu \
+		&& $(BIN)/python benchmarks/gpu_check.py --started $$started $(CHECK)
 
 # Transformer-XL and NEZHA left transformers with version 5: their parity is tested against 4.57.1, in an environment of its own.
 # Compressed folders are opened by both versions.
@@ -96,6 +103,11 @@ $(VENV)/.core: $(VENV)/.torch pyproject.toml
 
 $(VENV)/.dev: $(VENV)/.core
 	@$(PIP) --editable '.[dev]'
+	@touch $@
+
+# No more than gpu-check needs.
+$(VENV)/.gpu: $(VENV)/.torch pyproject.toml
+	@$(PIP) --editable . pytest transformers
 	@touch $@
 
 $(VENV)/.docs: $(VENV)/.core

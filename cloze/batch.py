@@ -6,8 +6,12 @@ from collections.abc import Iterator, Mapping
 
 import torch
 from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from cloze import fields
+
+#: The starts of a `block` that has been moved to a GPU, as long as it exists.
+_STARTS = WeakTensorKeyDictionary()
 
 
 class Batch(Mapping[str, Tensor]):
@@ -29,8 +33,14 @@ class Batch(Mapping[str, Tensor]):
         return len(self._tensors)
 
     def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Batch:
-        """The same batch on another device."""
-        moved = {name: tensor.to(device, non_blocking=non_blocking) for name, tensor in self._tensors.items()}
+        """The same batch on another device. A GPU also gets the `known_starts` of every `block`."""
+        if torch.device(device).type != "cuda":
+            moved = {name: tensor.to(device, non_blocking=non_blocking) for name, tensor in self._tensors.items()}
+            return Batch(moved, checked=True)
+        moved = {name: _to_gpu(tensor, device, non_blocking) for name, tensor in self._tensors.items()}
+        for name, tensor in self._tensors.items():
+            if fields.split(name).field == "block" and tensor.device.type == "cpu":
+                _STARTS[moved[name]] = _to_gpu(block_starts(tensor), device, non_blocking)
         return Batch(moved, checked=True)
 
     def view(self, name: str) -> Batch:
@@ -57,6 +67,28 @@ class Batch(Mapping[str, Tensor]):
 def sequence(batch: Mapping[str, Tensor]) -> Tensor:
     """What the rows of a view consist of, (B, L, …): its tokens, or its vectors where it has no tokens."""
     return batch[fields.sequence(batch) or "tokens"]
+
+
+def block_starts(block: Tensor) -> Tensor:
+    """The flat position where each run of one number begins in `block` (B, L), then B*L one or more times (int32)."""
+    first = torch.ones_like(block, dtype=torch.bool)
+    first[:, 1:] = block[:, 1:] != block[:, :-1]
+    starts = first.flatten().nonzero().view(-1)
+    spare = 1 + (-len(starts) - 1) % 64  # empty runs at the end, so that a compiled graph sees fewer lengths
+    return torch.cat([starts, starts.new_full((spare,), block.numel())]).to(torch.int32)
+
+
+def known_starts(block: Tensor) -> Tensor | None:
+    """The `block_starts` of a tensor that `Batch.to` has moved to a GPU, found before, on the CPU: their number would have to be
+    waited for. None for any other."""
+    starts: Tensor | None = _STARTS.get(block)
+    return starts
+
+
+def _to_gpu(tensor: Tensor, device: torch.device | str, non_blocking: bool) -> Tensor:
+    """From pinned memory if the copy is not waited for: another one would wait until the device has finished what it does."""
+    pinned = tensor.pin_memory() if non_blocking and tensor.device.type == "cpu" else tensor
+    return pinned.to(device, non_blocking=non_blocking)
 
 
 def _check(name: str, tensor: Tensor) -> None:

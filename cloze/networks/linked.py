@@ -188,7 +188,7 @@ class LinkerHook(LayerHook):
         # Names by row, in their own order inside it; the slot counts them from 0 in each row.
         order = torch.argsort(row, stable=True)
         real, row = real[order], row[order]
-        counts = torch.bincount(row, minlength=batch)
+        counts = torch.zeros(batch, dtype=torch.long, device=x.device).index_add_(0, row, torch.ones_like(row))
         slot = torch.arange(len(row), device=x.device) - (counts.cumsum(0) - counts)[row]
         names = torch.full((batch, max(int(counts.max()), 1)), count, device=x.device)
         names[row, slot] = real

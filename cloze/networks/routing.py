@@ -12,7 +12,6 @@ from torch import Tensor
 from cloze import fields
 from cloze.batch import Batch
 from cloze.networks.blocks.visibility import Restricted
-from cloze.networks.cost import shown
 from cloze.networks.network import TokenSequence
 
 _TARGETS = ("targets", "values", "positions", "weights")
@@ -60,5 +59,6 @@ def takes_positions(network: Any) -> bool:
 
 def worth_selecting(positions: Tensor, inputs: Mapping[str, Tensor]) -> bool:
     """Whether so few positions are read that it pays to compute only those."""
-    size = shown(inputs)
-    return 2 * len(positions) <= size.rows * size.length
+    name = fields.sequence(inputs)
+    cells = 0 if name is None else inputs[name].shape[0] * inputs[name].shape[1]
+    return 2 * len(positions) <= cells

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from cloze.errors import UserError
 from cloze.networks.fast.switch import switched
@@ -100,7 +101,7 @@ def curvature(
         for part in np.array_split(order, min(slices, len(order))):
             by_length = sorted(part.tolist(), key=lambda n: examples.lengths[n])
             batches = [by_length[at : at + size] for at in range(0, len(part), size)]
-            with switched(False):  # fast functions have no second derivative
+            with switched(False), sdpa_kernel(SDPBackend.MATH):  # fast functions and kernels have no second derivative
                 loss = torch.stack([examples.losses(batch).sum() for batch in batches]).sum() / len(part)
                 gradients = iter(torch.autograd.grad(loss, every, create_graph=True, allow_unused=True))
                 eigenvalues.append([

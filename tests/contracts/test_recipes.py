@@ -148,7 +148,7 @@ def candidates_at_start(objective: Any, batch: Batch, answers: float) -> float:
 
 def others_at_start(batch: Batch) -> float:
     """The rows whose text a row could be taken for: those with other tokens, and itself."""
-    known = fingerprints(batch["tokens"], batch.get("block"))
+    known = fingerprints(batch["tokens"], batch.get("block"), len(batch.get("summaries", batch["tokens"])))
     return float((1 + (known[:, None] != known).sum(1)).double().log().mean())
 
 

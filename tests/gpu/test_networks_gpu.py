@@ -57,7 +57,7 @@ def test_outputs_and_gradients_are_those_of_the_cpu(norm: str, order: str, packi
     network.zero_grad()
     on_gpu(network)
     with torch.autocast("cuda", torch.bfloat16, enabled=low):
-        moved = {name: value.cuda() for name, value in fields.items()}
+        moved = Batch(fields).to("cuda")
         hidden = network(want=HIDDEN, tokens=tokens.cuda(), order=order, **moved)["hidden"]
     (hidden.float() * weights.cuda()).sum().backward()
     bound = 0.05 if low else 2e-3
@@ -71,7 +71,7 @@ def test_packed_rows_equal_single_rows_in_bfloat16() -> None:
     block, position_ids = packed(1)
     tokens = ids(1).cuda()
     with torch.autocast("cuda", torch.bfloat16), torch.no_grad():
-        whole = network(want=HIDDEN, tokens=tokens, block=block.cuda(), position_ids=position_ids.cuda())["hidden"]
+        whole = network(want=HIDDEN, tokens=tokens, **Batch({"block": block, "position_ids": position_ids}).to("cuda"))["hidden"]
         alone = network(want=HIDDEN, tokens=tokens[:, 40:100])["hidden"]
     assert (whole[:, 40:100] - alone).float().abs().max() < 0.05
 
@@ -98,9 +98,7 @@ def test_hidden_dropout_follows_the_row_and_meets_its_rate() -> None:
 @pytest.mark.parametrize("packing", [False, True])
 def test_compiled_layers_agree_with_eager_ones(packing: bool) -> None:
     network = on_gpu(build(dropout=0.0))
-    fields: dict[str, Tensor] = {}
-    if packing:
-        fields = dict(zip(("block", "position_ids"), (x.cuda() for x in packed()), strict=True))
+    fields = Batch(dict(zip(("block", "position_ids"), packed(), strict=True)) if packing else {}).to("cuda")
     with torch.autocast("cuda", torch.bfloat16):
         eager = network(want=HIDDEN, tokens=ids().cuda(), **fields)["hidden"]
         for layer in network.layers:

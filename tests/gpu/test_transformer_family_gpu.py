@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from cloze.batch import Batch
 from cloze.networks import Clock
 from tests.making import network_of
 
@@ -54,7 +55,7 @@ def test_outputs_and_gradients_are_those_of_the_cpu(kind: str, order: str, packi
     network.clock.to("cuda")
     network.cuda()
     with torch.autocast("cuda", torch.bfloat16, enabled=low):
-        moved = {name: value.cuda() for name, value in fields.items()}
+        moved = Batch(fields).to("cuda")
         hidden = network(want=HIDDEN, tokens=tokens.cuda(), order=order, **moved)["hidden"]
     (hidden.float() * weights.cuda()).sum().backward()
     assert (hidden.detach().float().cpu() - exact.detach())[real].abs().max() < (0.15 if low else 2e-3)

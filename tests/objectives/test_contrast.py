@@ -109,11 +109,11 @@ def test_examples_have_the_same_fingerprint_exactly_when_their_tokens_are_equal(
     width = max(map(len, rows))
     tokens = torch.tensor([row + [0] * (width - len(row)) for row in rows])
     block = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in rows])
-    made = fingerprints(tokens, block)
+    made = fingerprints(tokens, block, len(rows))
     assert (made[:, None] == made).tolist() == [[one == other for other in rows] for one in rows]
     packed = torch.tensor([sum(rows, [])])
     ordinal = torch.tensor([[number + 1 for number, row in enumerate(rows) for _ in row]])
-    assert torch.equal(fingerprints(packed, ordinal), made)
+    assert torch.equal(fingerprints(packed, ordinal, len(rows)), made)
 
 
 def test_wrong_texts_of_all_examples_are_further_negatives() -> None:

@@ -108,17 +108,17 @@ class Dropout(nn.Module):
     def keep_hidden(self, shape: tuple[int, ...], device: torch.device, positions: Positions | None = None) -> Tensor:
         """Which numbers stay, of shape (B, L, D), (B, D) or (M, D) at positions: int16, -1 stays, 0 does not; bool off a CPU."""
         width = shape[-1]
-        if device.type != "cpu" and positions is None:
-            return self._by_element(shape, device)
+        if device.type != "cpu":
+            return self._by_element(shape, device, positions)
         if positions is None:
             length = shape[1] if len(shape) == 3 else 1
             table = _table((length, width), device)
-            first, second = (key.view(-1, 1, 1) for key in self._row_keys(shape[0], device))
+            first, second = (key.view(-1, 1, 1) for key in self._row_keys(torch.arange(shape[0], device=device)))
             return self._fields(table, first, second, width).view(shape)
         if len(positions.row) == 0:
             return torch.empty(shape, dtype=torch.int16, device=device)
         table = _table((int(positions.column.max()) + 1, width), device)
-        first, second = (key[positions.row, None] for key in self._row_keys(int(positions.row.max()) + 1, device))
+        first, second = (key[:, None] for key in self._row_keys(positions.row))
         return self._fields(table, first, second, width, positions.column)
 
     def keep_scores(
@@ -128,26 +128,32 @@ class Dropout(nn.Module):
         table = _table((heads, queries, keys), device)
         if columns is not None:
             table = table.transpose(0, 1)[columns].transpose(1, 2).contiguous()
-        first, second = (key.view(-1, 1, 1, 1) for key in self._row_keys(batch, device))
+        first, second = (key.view(-1, 1, 1, 1) for key in self._row_keys(torch.arange(batch, device=device)))
         return self._fields(table, first, second, keys)
 
     def for_kernel(self, value: Tensor) -> tuple[Tensor, float]:
         """Values (B, H, Lk, W) and the rate for a kernel that drops attention probabilities by itself."""
         return value, self.rate if self.active else 0.0
 
-    def _by_element(self, shape: tuple[int, ...], device: torch.device) -> Tensor:
+    def _by_element(self, shape: tuple[int, ...], device: torch.device, positions: Positions | None = None) -> Tensor:
         """One 32-bit hash per number, true where it stays: simple arithmetic that a compiler fuses into its neighbours."""
-        first, second = (key.view(-1, *[1] * (len(shape) - 1)) for key in self._row_keys(shape[0], device))
-        x = torch.arange(prod(shape[1:]), dtype=torch.int32, device=device).view(1, *shape[1:])
+        if positions is None:
+            row = torch.arange(shape[0], device=device)
+            x = torch.arange(prod(shape[1:]), dtype=torch.int32, device=device).view(1, *shape[1:])
+        else:
+            row = positions.row
+            x = positions.column.to(torch.int32)[:, None] * shape[-1] + torch.arange(shape[-1], dtype=torch.int32, device=device)
+        first, second = (key.view(-1, *[1] * (len(shape) - 1)) for key in self._row_keys(row))
         x = (x ^ first.to(torch.int32)) * _GOLDEN32
         x = (x ^ (x >> 16)) * 0x7FEB352D
         x = x ^ second.to(torch.int32)
         x = (x ^ (x >> 15)) * _MIX32
         return ((x ^ (x >> 16)) & (LEVELS - 1)) >= self.threshold
 
-    def _row_keys(self, rows: int, device: torch.device) -> tuple[Tensor, Tensor]:
-        base = self._base(device)
-        row = torch.arange(rows, dtype=torch.int64, device=device) + self._first_row()
+    def _row_keys(self, row: Tensor) -> tuple[Tensor, Tensor]:
+        """The keys of rows of the micro-batch (N,), by their number in it."""
+        base = self._base(row.device)
+        row = row.long() + self._first_row()
         first = _mix(base ^ (row * _GOLDEN + 2))
         return first, _mix(first + _GOLDEN) | 1
 

@@ -66,7 +66,7 @@ class Selected:
                 marked[free[torch.arange(more, device=free.device) * len(free) // more]] = True
         flat = marked.nonzero().view(-1)
         row, position = flat // length, flat % length
-        counts = torch.bincount(row, minlength=batch)
+        counts = torch.zeros(batch, dtype=torch.long, device=flat.device).index_add_(0, row, torch.ones_like(row))
         across = -(-max(1, int(counts.max())) // _SLOTS) * _SLOTS
         slot = torch.arange(len(flat), device=flat.device) - (counts.cumsum(0) - counts)[row]
         cells = row * across + slot

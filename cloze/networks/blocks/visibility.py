@@ -14,6 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from cloze.batch import known_starts
 from cloze.errors import RecipeError, propose
 from cloze.networks.blocks.selected import Selected
 
@@ -36,8 +37,8 @@ AnyOrder = Tensor | str | Restricted
 class Visibility:
     """`all`: no mask is needed. `causal`: the lower triangle. `mask`: a boolean (B or 1, 1, Lq, Lk), true where seen.
 
-    `starts`, on a GPU if only blocks make the mask: the flat position where each run of one block begins, then B*L (int32), for
-    kernels that take packed documents without a mask; `order` is then their constant order. `reach`, if there is a band: how many
+    `starts`, on a GPU if only blocks of a batch make the mask: its `block_starts`, for kernels that take packed documents without
+    a mask; `order` is then their constant order. `reach`, if there is a band: how many
     tokens back and ahead are seen at most; `mask` says the same. Every token sees itself, so that every query sees some
     key, unless queries `may_see_nothing`.
     """
@@ -113,20 +114,12 @@ def visibility(
         same = (block[:, :, None] == block[:, None, :])[:, None]
         if order != "open":
             same = same & _constant(order, length, 0, device)
-        starts = _starts(block) if device.type == "cuda" and order != "right_to_left" else None
+        starts = known_starts(block) if device.type == "cuda" and order != "right_to_left" else None
         return Visibility("mask", same, starts, order)
     seen = order[:, None, :] <= order[:, :, None]
     if block is not None:
         seen = seen & (block[:, :, None] == block[:, None, :])
     return Visibility("mask", seen[:, None])
-
-
-def _starts(block: Tensor) -> Tensor:
-    first = torch.ones_like(block, dtype=torch.bool)
-    first[:, 1:] = block[:, 1:] != block[:, :-1]
-    starts = first.flatten().nonzero().view(-1)
-    spare = 1 + (-len(starts) - 1) % 64  # empty runs at the end, so that a compiled graph sees fewer lengths
-    return torch.cat([starts, starts.new_full((spare,), block.numel())]).to(torch.int32)
 
 
 def _constant(order: str, length: int, past: int, device: torch.device) -> Tensor:

@@ -136,7 +136,7 @@ class CoAttentionTransformer(Bert):
         rows = rows or self.items.padding(len(tokens), 0)
         boxes = rows.boxes
         if boxes is not None:
-            picture = boxes.new_tensor([0.0, 0.0, 1.0, 1.0]).expand(len(boxes), 1, 4)
+            picture = torch.cat([boxes.new_zeros(2), boxes.new_ones(2)]).expand(len(boxes), 1, 4)
             boxes = torch.cat([picture, boxes[..., :4]], 1)
         has_items = rows.real.any(1, keepdim=True)
         return replace(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +25,19 @@ from cloze.networks.recurrent.lstm_language_model import WordInputs
 from cloze.registry import Given, PartMark, register
 
 
+class Directions(NamedTuple):
+    """The rows (N,) that either direction reads, ascending."""
+
+    forwards: Tensor
+    backwards: Tensor
+
+    @classmethod
+    def of(cls, backwards: Tensor) -> Directions:
+        """Of which rows (B,) belong to the backward direction. Found once for all layers: a GPU is waited for here."""
+        order, count = backwards.to(torch.uint8).argsort(stable=True), int((~backwards).sum())
+        return cls(order[:count], order[count:])
+
+
 class BothWays(nn.Module):
     """One layer of either direction, each with weights of its own."""
 
@@ -33,17 +46,17 @@ class BothWays(nn.Module):
         self.forwards, self.backwards = LSTMLayer(**arguments), LSTMLayer(**arguments)
 
     def forward(
-        self, x: Tensor, state: State | None, lengths: Tensor | None, ends: Tensor | None, backwards: Tensor | bool
+        self, x: Tensor, state: State | None, lengths: Tensor | None, ends: Tensor | None, backwards: Directions | bool
     ) -> tuple[Tensor, State]:
-        """(B, L, D) to (B, L, D) and the states at the ends, in the order of the rows as they are; `backwards` (B,) says which
-        rows belong to the backward direction, or whether all do.
+        """(B, L, D) to (B, L, D) and the states at the ends, in the order of the rows as they are; `backwards` says which rows
+        belong to the backward direction, or whether all do.
         """
         if isinstance(backwards, bool):
             layer = self.backwards if backwards else self.forwards
             outputs: tuple[Tensor, State] = layer(x, state, lengths, ends)
             return outputs
         parts, positions = [], []
-        for layer, rows in ((self.forwards, (~backwards).nonzero().view(-1)), (self.backwards, backwards.nonzero().view(-1))):
+        for layer, rows in ((self.forwards, backwards.forwards), (self.backwards, backwards.backwards)):
             read = rows if len(rows) else rows.new_zeros(1)  # for nothing, so that all ranks have all gradients
             limits = [None if limit is None else limit[read] for limit in (lengths, ends)]
             out, last = layer(x[read], None if state is None else tuple(part[read] for part in state), *limits)
@@ -164,28 +177,29 @@ class BiLSTM(Network):
         states: dict[str, Any] = {}
         before = recall_states(carry, restarts, len(self.layers))
         ends = ends_before(self.reuse, x, lengths) if "carry" in want else None
-        along, after = self._stack("along", x, other, lengths, ends, before)
+        directions = Directions.of(other) if isinstance(other, Tensor) else other
+        along, after = self._stack("along", x, directions, lengths, ends, before)
         if "carry" in want:
             states["carry"] = remember_states(after)
         if "forward_hidden" in want:
             states["forward_hidden"] = along[-1]
         if want <= {"forward_hidden", "carry"}:
             return states
-        against = self._against(x, other, lengths)
+        against = self._against(x, directions, lengths)
         if "backward_hidden" in want:
             states["backward_hidden"] = against[-1]
         both = [_side_by_side(x, x, False), *(_side_by_side(a, b, other) for a, b in zip(along, against, strict=True))]
         return {**states, **reading_states(want, both[-1], both, summaries)}
 
-    def _against(self, x: Tensor, backwards: Tensor | bool, lengths: Tensor | None) -> list[Tensor]:
+    def _against(self, x: Tensor, backwards: Directions | bool, lengths: Tensor | None) -> list[Tensor]:
         """What comes out of every layer that reads the rows from their last tokens, which begins with zeros."""
         positions = columns_backwards(x.shape[1], lengths, x.device)
-        other = ~backwards if isinstance(backwards, Tensor) else not backwards
+        other = not backwards if isinstance(backwards, bool) else Directions(backwards.backwards, backwards.forwards)
         passed, _ = self._stack("against", reorder(x, positions), other, lengths, None, None)
         return [reorder(states, positions) for states in passed]
 
     def _stack(
-        self, way: str, x: Tensor, backwards: Tensor | bool, lengths: Tensor | None, ends: Tensor | None,
+        self, way: str, x: Tensor, backwards: Directions | bool, lengths: Tensor | None, ends: Tensor | None,
         before: list[State] | None,
     ) -> tuple[list[Tensor], list[State]]:
         """What comes out of every layer in the order of the rows, the last with its dropout, and the states to go on with."""

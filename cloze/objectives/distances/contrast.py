@@ -71,7 +71,8 @@ class Contrast(StepObjective):
     def kept(self, states: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
         """What the other examples of the step need of these: `query`, `key` and perhaps `wrong` (E, D), and `known` (E,), the
         keys' fingerprints."""
-        return {**self.vectors(states), "known": fingerprints(batch["tokens"], batch.get("block"))}
+        vectors = self.vectors(states)
+        return {**vectors, "known": fingerprints(batch["tokens"], batch.get("block"), len(vectors["key"]))}
 
     def vectors(self, states: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """What is multiplied: `query`, `key` and perhaps `wrong` (E, D), mapped, and with `normalise` of length 1."""
@@ -105,20 +106,20 @@ def _loss_of(scores: Tensor) -> Loss:
     return Loss(total, {"correct": correct})
 
 
-def fingerprints(tokens: Tensor, block: Tensor | None) -> Tensor:
-    """One number per example of tokens (B, L), in order, (E,): equal for equal sequences of tokens, else different.
+def fingerprints(tokens: Tensor, block: Tensor | None, count: int) -> Tensor:
+    """One number for each of `count` examples of tokens (B, L), in order: equal for equal sequences of tokens, else different.
 
     Differs: two different sequences have the same number with a probability of about 2^-64.
     """
     inside = torch.ones_like(tokens, dtype=torch.bool) if block is None else block > 0
-    first = _firsts(tokens, block).flatten()  # (B L,)
-    starts = first.nonzero().view(-1)  # (E,) flat positions
-    flat = inside.flatten().nonzero().view(-1)  # (T,) flat positions of the real tokens; `example`, `word` (T,)
-    example = (first.cumsum(0) - 1)[flat]
-    word = (tokens.flatten()[flat].long() + 1) * _FACTOR
-    word = (word ^ (word >> 29)) + (flat - starts[example] + 1) * _FACTOR  # a token counts together with its place
+    first = _firsts(tokens, block).flatten()  # (B L,), as all that follows
+    example, flat = (first.cumsum(0) - 1).clamp(min=0), torch.arange(len(first), device=tokens.device)
+    start = torch.where(first, flat, 0).cummax(0).values  # of the example
+    word = (tokens.flatten().long() + 1) * _FACTOR
+    word = (word ^ (word >> 29)) + (flat - start + 1) * _FACTOR  # a token counts together with its place
     word = (word ^ (word >> 32)) * _FACTOR
-    return torch.zeros(len(starts), dtype=torch.int64, device=tokens.device).index_add(0, example, word ^ (word >> 29))
+    word = torch.where(inside.flatten(), word ^ (word >> 29), 0)  # padding belongs to no example
+    return torch.zeros(count, dtype=torch.int64, device=tokens.device).index_add(0, example, word)
 
 
 def _firsts(tokens: Tensor, block: Tensor | None) -> Tensor:

@@ -47,7 +47,7 @@ class ContrastPairs(Objective):
     def scores(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """(B, B): a row for each text, or for the items of each row; minus infinity where another row has the same text."""
         logits = self.head(states["pairs"]).squeeze(-1)
-        prints = fingerprints(batch["tokens"], batch.get("block"))
+        prints = fingerprints(batch["tokens"], batch.get("block"), len(logits))
         same = (prints[:, None] == prints) & ~torch.eye(len(prints), dtype=torch.bool, device=prints.device)
         logits = logits.masked_fill(same, float("-inf"))
         return logits if self.among == "items" else logits.t()

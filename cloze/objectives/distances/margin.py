@@ -43,9 +43,10 @@ class Margin(Objective):
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
         """The summed loss and the metric."""
         distance, first = at_least_float32(scores), _first(batch["owner"])
-        fact = distance[first][first.long().cumsum(0) - 1]
-        losses = (self.by + fact - distance).clamp(min=0)[~first]
-        correct = (distance > fact)[~first].detach().sum().to(distance.dtype)
+        fact = distance[torch.where(first, torch.arange(len(first), device=first.device), 0).cummax(0).values]
+        wrong = (~first).nonzero().view(-1)
+        losses = (self.by + fact - distance).clamp(min=0)[wrong]
+        correct = (distance > fact)[wrong].detach().sum().to(distance.dtype)
         return Loss(losses.sum(), {"correct": correct})
 
 

@@ -65,24 +65,25 @@ class TripleContrast(Objective):
         """The distances of all triples, (P,): those of an owner follow one another, its fact first."""
         vectors, triple = states[self.reads[0]], batch["triple"].long()
         first = _first(batch["owner"])
-        base = first.nonzero().view(-1)[first.long().cumsum(0) - 1]
-        mask = triple[:, 0] >= 0
-        head, relation, tail = triple[mask].unbind(1)
-        steps = vectors[base[mask] + batch["relation_row"].long()[mask]] if self.describe else self.head(relation)
+        base = torch.where(first, torch.arange(len(first), device=first.device), 0).cummax(0).values  # of its owner's rows
+        rows = (triple[:, 0] >= 0).nonzero().view(-1)
+        base = base[rows]
+        head, relation, tail = triple[rows].unbind(1)
+        steps = vectors[base + batch["relation_row"].long()[rows]] if self.describe else self.head(relation)
         with torch.autocast(vectors.device.type, enabled=False):
-            return self.distances(vectors[base[mask] + head], steps, vectors[base[mask] + tail])
+            return self.distances(vectors[base + head], steps, vectors[base + tail])
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
         """The summed loss and the metric."""
         owner = (_first(batch["owner"]).long().cumsum(0) - 1)[batch["triple"][:, 0] >= 0]
-        fact = _first(owner)
-        number = int(fact.sum())
-        wrong_of = owner[~fact]
-        sums = scores.new_zeros(number).index_add(0, wrong_of, F.logsigmoid(scores[~fact] - self.margin))
-        wrong = torch.bincount(wrong_of, minlength=number).to(scores.dtype)
-        losses = -0.5 * (F.logsigmoid(self.margin - scores[fact]) + sums / wrong)
-        right = scores[fact].detach()[wrong_of]
-        nearer = scores.new_zeros(number).index_add(0, wrong_of, (scores[~fact].detach() <= right).to(scores.dtype))
+        first = _first(owner)
+        facts, others = first.nonzero().view(-1), (~first).nonzero().view(-1)
+        number, wrong_of, wrong_scores = len(facts), owner[others], scores[others]
+        sums = scores.new_zeros(number).index_add(0, wrong_of, F.logsigmoid(wrong_scores - self.margin))
+        wrong = scores.new_zeros(number).index_add(0, wrong_of, torch.ones_like(wrong_scores))
+        losses = -0.5 * (F.logsigmoid(self.margin - scores[facts]) + sums / wrong)
+        right = scores[facts].detach()[wrong_of]
+        nearer = scores.new_zeros(number).index_add(0, wrong_of, (wrong_scores.detach() <= right).to(scores.dtype))
         return Loss(losses.sum(), {"correct": (nearer == 0).sum(dtype=scores.dtype)})
 
 

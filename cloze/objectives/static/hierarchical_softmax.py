@@ -51,11 +51,11 @@ class HierarchicalSoftmax(OutputWords):
         super().__init__(
             set=set, rows=max(vocab_size - 1, 1), width=width, vocab_size=vocab_size, counts=counts, spellings=spellings
         )
-        self._paths: _Paths | None = None
+        self._paths: dict[torch.device, _Paths] = {}  # batches are counted on the CPU before they move
 
     def counts_changed(self) -> None:
         """Rebuild the tree when it is next needed."""
-        self._paths = None
+        self._paths = {}
 
     @property
     def codes(self) -> Codes:
@@ -63,12 +63,12 @@ class HierarchicalSoftmax(OutputWords):
         return huffman(self.counts.cpu().numpy())
 
     def _walks(self, device: torch.device) -> _Paths:
-        if self._paths is None or self._paths.points.device != device:
+        if device not in self._paths:
             codes = self.codes
             signs = np.where(codes.bits < 0, 0, 1 - 2 * codes.bits).astype(np.int8)
             points = np.maximum(codes.points, 0)
-            self._paths = _Paths(torch.from_numpy(points).to(device), torch.from_numpy(signs).to(device))
-        return self._paths
+            self._paths[device] = _Paths(torch.from_numpy(points).to(device), torch.from_numpy(signs).to(device))
+        return self._paths[device]
 
     def count_operations(self, counted: Operations, batch: Batch) -> None:
         """Every target meets as many nodes as the deepest word has above it."""

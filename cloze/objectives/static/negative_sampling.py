@@ -92,7 +92,7 @@ class NegativeSampling(OutputWords):
         drawn = self._words(row, slot, 0)
         for attempt in range(1, _TRIES if self.redraw else 0):
             hit = drawn == targets[:, None]
-            if not bool(hit.any()):
+            if hit.device.type == "cpu" and not bool(hit.any()):  # elsewhere the answer would have to be waited for
                 break
             drawn = torch.where(hit, self._words(row, slot, attempt), drawn)
         return torch.where(drawn == targets[:, None], -1, drawn)
@@ -106,9 +106,8 @@ class NegativeSampling(OutputWords):
             number = begins.long().cumsum(0) - 1
         if not len(number):
             return number
-        # By row: the smallest number in it.
-        first = torch.full((int(row.max()) + 1,), len(number), device=row.device).scatter_reduce(0, row, number, "amin")
-        return number - first[row]
+        another = torch.cat([row.new_zeros(1), row.diff()]) != 0  # whether a row begins: its first number is its smallest
+        return number - torch.where(another, number, 0).cummax(0).values
 
     def _words(self, row: Tensor, slot: Tensor, attempt: int) -> Tensor:
         assert self._shares is not None  # set by `draw`

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from cloze.errors import RecipeError, require_table
+from cloze.networks.blocks.inputs.beside import beside
 from cloze.networks.blocks.inputs.known_vectors import STAND_IN, matrix_of
 
 
@@ -44,6 +45,7 @@ class Candidates(nn.Module):
 
     def forward(self, items: Tensor) -> EntityCandidates:
         """Of items (E, R)."""
-        ids = self.ids[items.flatten().long()]
+        surfaces = items.flatten().long()
+        ids = beside(items, self.ids)[surfaces]
         item, slot = (ids > 0).nonzero().unbind(1)
-        return EntityCandidates(item, ids[item, slot], self.priors[items.flatten().long()[item], slot])
+        return EntityCandidates(item, ids[item, slot], beside(items, self.priors)[surfaces[item], slot])

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from cloze.bounds import Count, OptionalDepth, Width
 from cloze.errors import RecipeError
+from cloze.networks.blocks.inputs.beside import beside
 from cloze.networks.cost import Operations, SequenceSize
 from cloze.networks.spelling import MASKED, NOTHING, PADDING, spell_vocabulary, trigrams
 from cloze.registry import Given, register
@@ -89,7 +90,7 @@ class Characters(nn.Module, ABC):
     def _distinct(self, tokens: Tensor, characters: Tensor | None) -> tuple[Tensor, Tensor]:
         """The characters of all distinct words (N, C), and which of them each token is (B, L)."""
         distinct, index = torch.unique(tokens, return_inverse=True)
-        spelled = self.spelled[distinct]
+        spelled = beside(tokens, self.spelled)[distinct]
         if characters is None:
             return spelled, index
         has_characters = (characters != NOTHING).any(-1)
@@ -183,22 +184,27 @@ class CharCNN(Characters):
 
     def count_words(self, counted: Operations, words: Tensor) -> None:
         """Count the products for words (N, C); a filter is applied at every place of a word."""
+        longest = self._longest(words)
         for conv in self.filters:
-            counted.add(len(words) * (self._shown(words, conv) - conv.kernel_size[0] + 1), conv)
+            counted.add(len(words) * (self._shown(words, longest, conv) - conv.kernel_size[0] + 1), conv)
         counted.add(len(words), *self.highways)
 
-    def _shown(self, spelled: Tensor, conv: nn.Conv1d) -> int:
-        """How many characters a filter reads of words (N, C): those of the longest, and one window of padding alone."""
+    def _longest(self, spelled: Tensor) -> int:
+        """How many characters the longest of words (N, C) has."""
         if spelled.is_meta:
             return spelled.shape[1]
         columns = torch.arange(1, spelled.shape[1] + 1, device=spelled.device)
-        most = int(torch.where(spelled != PADDING, columns, 0).amax()) if len(spelled) else 0
-        return min(most + conv.kernel_size[0], spelled.shape[1])
+        return int(torch.where(spelled != PADDING, columns, 0).amax()) if len(spelled) else 0
+
+    def _shown(self, spelled: Tensor, longest: int, conv: nn.Conv1d) -> int:
+        """How many characters a filter reads of words (N, C): those of the `longest`, and one window of padding alone."""
+        return min(longest + conv.kernel_size[0], spelled.shape[1])
 
     def vectors(self, spelled: Tensor) -> Tensor:
         """Characters (N, C) of words to their vectors (N, width)."""
         x = F.embedding(spelled.long(), self.table.weight, padding_idx=NOTHING).transpose(1, 2)  # (N, E, C)
-        vectors = torch.cat([conv(x[:, :, : self._shown(spelled, conv)]).amax(2) for conv in self.filters], dim=1)
+        longest = self._longest(spelled)
+        vectors = torch.cat([conv(x[:, :, : self._shown(spelled, longest, conv)]).amax(2) for conv in self.filters], dim=1)
         vectors = F.relu(vectors) if self.activation == "relu" else torch.tanh(vectors)
         for highway in self.highways:
             vectors = highway(vectors)

@@ -283,7 +283,7 @@ class ElementItems(ItemEmbeddings):
         dtype = self.map.weight.dtype
         features = rows.features.to(dtype) + rows.hidden[..., None] * self.hidden_features.weight
         corners = box_numbers(rows.boxes, 4, self.set).to(dtype)
-        picture = corners.new_tensor([0.0, 0.0, 1.0, 1.0]).expand(len(corners), 1, 4)
+        picture = torch.cat([corners.new_zeros(2), corners.new_ones(2)]).expand(len(corners), 1, 4)
         visual = self._mapped(
             torch.cat([rows.whole(of_shown=True).to(dtype)[:, None], features], 1), torch.cat([picture, corners], 1)
         )

@@ -67,10 +67,10 @@ def distance_maps(
 class StepDropout(Dropout):
     """Dropout in what all rows of a step share: the numbers depend only on the step, not on micro-batches."""
 
-    def _row_keys(self, rows: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    def _row_keys(self, row: Tensor) -> tuple[Tensor, Tensor]:
         first_row, self.clock.first_row = self.clock.first_row, torch.zeros_like(self.clock.first_row)
         try:
-            return super()._row_keys(rows, device)
+            return super()._row_keys(row)
         finally:
             self.clock.first_row = first_row
 
