@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from cloze.corpus.readers.labelled import TextTable, read_table
 from cloze.decoding.layout import Framed
-from cloze.decoding.lengths import by_length
 from cloze.decoding.marks import marks_around
 from cloze.decoding.reader import Reader
 from cloze.errors import Parameter, TaskError
@@ -147,7 +146,7 @@ def evaluate(
         why = "; ".join(f"{number}: {reason}" for reason, number in left.items() if number)
         raise TaskError(f"none of {len(facts)} facts can be asked ({why}).\n  Give facts whose objects are single common words.")
     ranks = np.zeros(len(gaps))
-    for index in by_length([len(gap.row) for gap in gaps], rows=rows):
+    for index in reader.batches([len(gap.row) for gap in gaps], rows=rows):
         ranks[index] = _ranks(reader, head, [gaps[i] for i in index])
         report(len(index))
     return _found([gap.fact for gap in gaps], ranks, {reason: number for reason, number in left.items() if number})
