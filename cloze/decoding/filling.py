@@ -11,7 +11,6 @@ import torch
 
 from cloze import html_parts
 from cloze.decoding.layout import Framed
-from cloze.decoding.lengths import by_length
 from cloze.decoding.links import LABELS, Links, labels_of, with_links
 from cloze.decoding.marks import marks_around
 from cloze.decoding.reader import Reader
@@ -59,7 +58,7 @@ def fill(
     """
     framed = [_frame(reader, text, links.units[number] if links else None) for number, text in enumerate(texts)]
     filled: dict[int, Filled] = {}
-    for index in by_length([len(row) for row in framed], rows=rows):
+    for index in reader.batches([len(row) for row in framed], rows=rows):
         filled_batch = _fill_batch(
             reader, head, [framed[i] for i in index], [texts[i] for i in index], top, links.edit if links else None
         )

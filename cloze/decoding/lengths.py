@@ -7,6 +7,11 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+#: Padded tokens of a batch: more than these leave the caches of a core (measured for widths of 128 to 768).
+CPU_TOKENS = 1024
+#: Padded tokens that keep a GPU busy.
+GPU_TOKENS = 32768
+
 
 def by_length(lengths: Sequence[int], *, rows: int = 64, tokens: int | None = None) -> Iterator[NDArray[np.int64]]:
     """Indices of rows in batches of like length, longest first: at most `rows` rows, at most `tokens` padded tokens.

@@ -20,7 +20,6 @@ from cloze.corpus.records.windows import shares
 from cloze.decoding.generating.forms import ByDecoder
 from cloze.decoding.generating.sequence import has_decoder
 from cloze.decoding.layout import Framed, Ids, Marks
-from cloze.decoding.lengths import by_length
 from cloze.decoding.marks import unlabelled
 from cloze.decoding.prompts import FilledPrompt
 from cloze.decoding.reader import Checkpoint, Reader, head_for, orders_of, prediction_head
@@ -145,7 +144,7 @@ class InOrder(_InPlace):
     def scores(self, candidates: Sequence[PromptWithAnswer], *, size: int, report: Report) -> NDArray[np.float64]:
         """All tokens in one pass: none sees a later one."""
         sums = np.zeros(len(candidates))
-        for index in by_length([len(candidate.source) for candidate in candidates], rows=size):
+        for index in self.reader.batches([len(candidate.source) for candidate in candidates], rows=size):
             group = [candidates[i] for i in index]
             batch = self.reader.batch([candidate.source for candidate in group])
             width = batch["tokens"].shape[1]
@@ -172,7 +171,7 @@ class InGaps(_InPlace):
         sums = np.zeros(len(candidates))
         for step in range(max((len(candidate.asked) for candidate in candidates), default=0)):
             left = [number for number, candidate in enumerate(candidates) if len(candidate.asked) > step]
-            for index in by_length([len(candidates[i].source) for i in left], rows=size):
+            for index in self.reader.batches([len(candidates[i].source) for i in left], rows=size):
                 group = [left[i] for i in index]
                 sums[group] += self._asked([candidates[i] for i in group], step)
                 report(sum(len(candidates[i].asked) == step + 1 for i in group))
@@ -243,7 +242,7 @@ class DecoderPrompting(Prompting):
     def scores(self, candidates: Sequence[PromptWithAnswer], *, size: int, report: Report) -> NDArray[np.float64]:
         """All tokens in one pass: the decoder sees no later one."""
         sums = np.zeros(len(candidates))
-        for index in by_length([len(candidate.source) for candidate in candidates], rows=size):
+        for index in self.reader.batches([len(candidate.source) for candidate in candidates], rows=size):
             sums[index] = self.form.log_probabilities(self.head, [candidates[i] for i in index])
             report(len(index))
         return sums

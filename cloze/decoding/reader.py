@@ -18,6 +18,7 @@ from cloze import fields
 from cloze.batch import Batch
 from cloze.decoding.languages import language_id, require_language, speaking
 from cloze.decoding.layout import Framed, Ids, Layout, Marks
+from cloze.decoding.lengths import CPU_TOKENS, GPU_TOKENS, by_length
 from cloze.decoding.marks import padded_characters, padded_marks, spelled
 from cloze.errors import CheckpointError, UserError
 from cloze.exercises.knowledge.inject import SentenceTree
@@ -209,6 +210,12 @@ class Reader:
     def device(self) -> torch.device:
         """Where the network's parameters are."""
         return next(self.network.parameters()).device
+
+    def batches(self, lengths: Sequence[int], *, rows: int | None = None) -> Iterator[NDArray[np.int64]]:
+        """Indices of rows of these lengths in batches of like length, the longest first, as large as suits the device and with at
+        most `rows` rows; see `by_length`."""
+        tokens = CPU_TOKENS if self.device.type == "cpu" else GPU_TOKENS
+        return by_length(lengths, rows=rows or max(1, len(lengths)), tokens=tokens)
 
     def encode(
         self, texts: Sequence[str], second_texts: Sequence[str] | None = None, *, max_length: int | None = None

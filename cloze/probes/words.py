@@ -10,7 +10,6 @@ import torch
 from numpy.typing import NDArray
 
 from cloze.decoding.layout import Framed
-from cloze.decoding.lengths import by_length
 from cloze.decoding.reader import Reader
 from cloze.text.characters import IDEOGRAPHS, word_pattern
 
@@ -63,7 +62,7 @@ def word_rows(reader: Reader, texts: Sequence[str], spans: Sequence[Places], *, 
 
 def row_states(reader: Reader, rows: Sequence[Framed], *, size: int = 32) -> Iterator[tuple[int, Vectors]]:
     """The number of each row and the states (N + 1, L, D) of its tokens, short rows first."""
-    for index in by_length([len(row) for row in rows], rows=size):
+    for index in reader.batches([len(row) for row in rows], rows=size):
         with torch.inference_mode():
             layers: Any = reader.states(reader.batch([rows[i] for i in index]), {"layers"})["layers"].float().cpu()
         for position, number in enumerate(index):

@@ -111,9 +111,10 @@ def fit_heads(step: StepModule, data: Data, keys: Collection[str], *, device: to
         return
     began = time.perf_counter()
     rows = {entry: min(ROWS, data.rows_in_epoch(entry)) for entry in step.entries}
-    training = {entry: data.sweep(entry, count, max(1, min(PIECE, count // (2 * FOLDS)))) for entry, count in rows.items()}
-    seen = _read(step, training, keys, device)
     dev = _read(step, {entry: data.held_out(entry) for entry in step.entries}, keys, device)
+    folds = 1 if all(_count_targets(step.objectives[key], dev[key]) >= ENOUGH for key in keys) else 2 * FOLDS
+    training = {entry: data.sweep(entry, count, max(1, min(PIECE, count // folds))) for entry, count in rows.items()}
+    seen = _read(step, training, keys, device)
     for key in keys:
         objective = step.objectives[key]
         if not seen[key]:
@@ -121,7 +122,7 @@ def fit_heads(step: StepModule, data: Data, keys: Collection[str], *, device: to
         start_straight(objective.head, seen[key])
         penalty = fit_output(objective, _features(objective, seen[key]), _features(objective, dev[key]))
         seconds, began = time.perf_counter() - began, time.perf_counter()
-        targets = int(sum(float(objective.count(piece.batch)) for piece in seen[key]))
+        targets = int(_count_targets(objective, seen[key]))
         say(f"{key}: fitted to the frozen network ({targets:,} targets, penalty {penalty:g}, {seconds:.0f} s)")
 
 
@@ -144,6 +145,10 @@ def _read(
                 hook.remove()
         step.to("cpu").train(training)
     return {key: recorder.pieces for key, recorder in recorders.items()}
+
+
+def _count_targets(objective: Any, pieces: Sequence[ObjectiveReading]) -> float:
+    return sum(float(objective.count(piece.batch)) for piece in pieces)
 
 
 @torch.no_grad()
@@ -188,7 +193,7 @@ def fit_output(objective: Any, pieces: Sequence[ObjectiveReading], dev: Sequence
     The loss that chooses the penalty is that of the dev pieces, or of parts of the training pieces that are left out in turn.
     """
     fit = _Fit(objective, pieces)
-    if sum(float(objective.count(piece.batch)) for piece in dev) >= ENOUGH:
+    if _count_targets(objective, dev) >= ENOUGH:
         parts = [(pieces, dev)]
     else:
         folds = min(FOLDS, len(pieces))
@@ -259,8 +264,7 @@ class _Fit:
     def mean(self, pieces: Sequence[ObjectiveReading]) -> float:
         """The mean loss of some pieces."""
         with torch.no_grad():
-            count = sum(float(self.objective.count(piece.batch)) for piece in pieces)
-            return float(self.loss(pieces)) / max(count, 1.0)
+            return float(self.loss(pieces)) / max(_count_targets(self.objective, pieces), 1.0)
 
     def path(self, train: Sequence[ObjectiveReading], held: Sequence[ObjectiveReading]) -> list[Losses]:
         """The losses after each of `PENALTIES`, each fitted from the last, until those of the pieces `held` have risen twice."""

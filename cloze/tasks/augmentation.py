@@ -20,7 +20,6 @@ import torch
 
 from cloze.corpus.readers.labelled import OPTION, Format, ListCell, TextTable, place_of
 from cloze.decoding.layout import Framed, Ids, Marks
-from cloze.decoding.lengths import by_length
 from cloze.decoding.reader import Reader
 from cloze.decoding.vectors.neighbours import neighbours
 from cloze.errors import TaskError
@@ -112,7 +111,7 @@ class Augmenter:
         framed = [self._masked(ids[number], marks[number], token) for number, token in places]
         candidates: list[tuple[str, ...]] = [()] * len(framed)
         read = [n for n, (_, column) in enumerate(framed) if column is not None]
-        for index in by_length([len(framed[n][0]) for n in read], rows=self.rows):
+        for index in self.reader.batches([len(framed[n][0]) for n in read], rows=self.rows):
             batch = [read[i] for i in index.tolist()]
             for n, best in zip(batch, self._best([framed[n] for n in batch]), strict=True):
                 candidates[n] = tuple(word for word in map(self._word, best) if word is not None)

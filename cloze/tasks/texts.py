@@ -15,7 +15,6 @@ from torch import Tensor
 
 from cloze.corpus.readers.labelled import OPTION, UNTRAINED, Format, Quoting, TextTable, Trained, read_table
 from cloze.decoding.layout import Framed
-from cloze.decoding.lengths import by_length
 from cloze.decoding.reader import Checkpoint, evaluating
 from cloze.errors import Parameter, TaskError, propose
 from cloze.tasks.pictures import picture_numbers, with_picture
@@ -235,7 +234,7 @@ class SummaryLearner(Learner):
         """The scores of every row (N, C), in the order of the rows; runs in eval mode."""
         scores: NDArray[np.float32] | None = None
         with evaluating(self):
-            for index in by_length([len(row) for row in framed], rows=size):
+            for index in self.exact.batches([len(row) for row in framed], rows=size):
                 scored = self.scores([framed[i] for i in index]).cpu().numpy()
                 scores = np.empty((len(framed), scored.shape[1]), np.float32) if scores is None else scores
                 scores[index] = scored

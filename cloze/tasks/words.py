@@ -79,7 +79,7 @@ def read_words(
     begins = np.cumsum(counts) - counts
     windows = [(begin + w.words, w) for begin, parts in zip(begins, texts, strict=True) for w in parts if len(w.words)]
     scores, read = torch.zeros(sum(counts), width), np.zeros(sum(counts), bool)
-    for index in by_length([len(w.row) for _, w in windows], rows=size):
+    for index in reader.batches([len(w.row) for _, w in windows], rows=size):
         rows = [windows[i][1].row for i in index]
         batch = reader.batch(rows)
         states = reader.states(batch, head.reads)

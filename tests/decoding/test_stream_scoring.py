@@ -39,7 +39,7 @@ def trained(checkpoint: Make) -> tuple[Reader, Any]:
     """A Transformer-XL that remembered 8 tokens in training: at two positions of eight it could not see the first letter."""
     pieces = checkpoint("gpt2").tokenizer
     with torch.random.fork_rng():
-        torch.manual_seed(1)
+        torch.manual_seed(3)
         network = network_of("transformer_xl", layers=1, width=32, heads=2, dropout=0.0, vocab_size=pieces.size, clock=Clock(),
             **{"memory.size": SEGMENT})
         head = token_prediction(tie=True, width=32, vocab_size=pieces.size, table=network.token_tables["tokens"])

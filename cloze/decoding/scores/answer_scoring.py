@@ -11,7 +11,6 @@ import torch
 
 from cloze.decoding.generating.forms import form_of
 from cloze.decoding.layout import Framed, Ids
-from cloze.decoding.lengths import by_length
 from cloze.decoding.reader import Reader
 from cloze.decoding.scores.scoring import Score
 from cloze.errors import Parameter, Phrase, UserError
@@ -56,7 +55,7 @@ def score_answers(
         pairs.append(_Row(source, answer))
         lost.append(cut + source.cut)
     sums = [0.0] * len(pairs)
-    for index in by_length([len(row.source) for row in pairs], rows=rows):
+    for index in reader.batches([len(row.source) for row in pairs], rows=rows):
         for number, value in zip(index, form.log_probabilities(head, [pairs[i] for i in index]), strict=True):
             sums[number] = value
         report(len(index))

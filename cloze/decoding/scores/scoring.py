@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from cloze.batch import Batch
 from cloze.decoding.layout import Framed
-from cloze.decoding.lengths import by_length
+from cloze.decoding.lengths import CPU_TOKENS, by_length
 from cloze.decoding.reader import Checkpoint, Reader, head_for, head_names, orders_of, refuse_answering
 from cloze.decoding.scores.pointer_cache import Pointer, PointerCache
 from cloze.decoding.scores.windows import ScoredWindow, Windows
@@ -89,7 +89,7 @@ def score(
     *,
     method: Method,
     rows: int = 256,
-    tokens: int = 8192,
+    tokens: int | None = None,
     windows: Windows = Windows(),  # noqa: B008
     pointer: Pointer | None = None,
     whole_words: bool = False,
@@ -109,7 +109,8 @@ def score(
 
     With a `pointer` a left-to-right network remembers the last tokens of all texts, which are read in the order given.
     Texts with the same tokens are else computed once, so equal texts have equal scores to the last bit. `report` gets the
-    number of texts done, those that were repeated included.
+    number of texts done, those that were repeated included. A batch has at most `rows` rows and `tokens` tokens; by default as
+    many as suit a CPU's caches, and 8,192 on a GPU, whose scores over the vocabulary need memory.
     """
     if pointer is not None and method != "log_probability":
         raise UserError("a pointer to the words before needs a network that reads from left to right.")
@@ -126,6 +127,7 @@ def score(
     done = _Done(parts, np.bincount(same, minlength=len(framed)), report)
     for number in sorted(set(same) - {part.text for part in parts}):
         done.empty(number)
+    tokens = tokens or (CPU_TOKENS if reader.device.type == "cpu" else 8192)
     score_rows = {"log_probability": _left_to_right, "pseudo_log_likelihood": _masked, "originality": _original}[method]
     partial_scores = _remembering(reader, head, parts, pointer) if pointer else score_rows(reader, head, parts, rows, tokens)
     sums = np.zeros(len(framed))

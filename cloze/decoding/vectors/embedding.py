@@ -15,7 +15,6 @@ from cloze.array_files import save_array
 from cloze.atomic import whole_file
 from cloze.batch import Batch
 from cloze.decoding.layout import Framed
-from cloze.decoding.lengths import by_length
 from cloze.decoding.reader import Checkpoint, Reader, bound
 from cloze.decoding.unknown import known_words, leaves_out_unknown
 from cloze.errors import UserError, propose
@@ -23,7 +22,6 @@ from cloze.objectives.distances.embedding import Embedding
 
 Pooling = Literal["mean", "max", "first", "summary"]
 _HEAD = "embedding"
-TOGETHER, TOGETHER_ON_GPU = 1024, 32768  # tokens of a batch
 
 
 def embed(
@@ -45,8 +43,8 @@ def embed(
     `layer` counts from 0, the embeddings, to the number of layers; negative numbers count from the top. `pooling`: `mean`
     and `max` over every token that is not padding, [CLS] and [SEP] included (as sentence-transformers does), `first` the
     first token, `summary` the token that the system's reading names. `normalise` gives vectors of length 1. Texts are cut
-    to what the network can read, or to `length` tokens. `rows` are the texts of a batch; None: as many as have `TOGETHER` tokens
-    with their padding, on a GPU `TOGETHER_ON_GPU`. The vector of a text without tokens is zero; a table of word vectors leaves
+    to what the network can read, or to `length` tokens. `rows` are the most texts of a batch, which is as large as suits
+    the device (`Reader.batches`). The vector of a text without tokens is zero; a table of word vectors leaves
     unknown words out (`vector_remarks`).
     """
     vector_head = head if pooling is None and layer == -1 else None
@@ -57,8 +55,7 @@ def embed(
     if vector_head is None and leaves_out_unknown(reader):
         framed = known_words(reader, framed)
     vectors: NDArray[np.float32] | None = None
-    tokens = None if rows is not None else TOGETHER if reader.device.type == "cpu" else TOGETHER_ON_GPU
-    for index in by_length([len(row) for row in framed], rows=rows or len(framed), tokens=tokens):
+    for index in reader.batches([len(row) for row in framed], rows=rows):
         batch_vectors = _embed_batch(reader, [framed[i] for i in index], layer, pooling, vector_head).cpu().numpy()
         if vectors is None:
             vectors = np.empty((len(framed), batch_vectors.shape[1]), np.float32)

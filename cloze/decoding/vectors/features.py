@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from cloze.atomic import whole_file
 from cloze.decoding.layout import Framed
-from cloze.decoding.lengths import by_length
 from cloze.decoding.reader import Reader
 from cloze.errors import UserError
 
@@ -44,7 +43,7 @@ def token_features(
     """
     if "layers" not in reader.network.gives:
         raise UserError("this network gives only its top layer: it has no features by layer.")
-    for index in by_length([len(row) for row in framed], rows=rows):
+    for index in reader.batches([len(row) for row in framed], rows=rows):
         batch = [framed[number] for number in index]
         with torch.inference_mode():
             states: Any = reader.states(reader.batch(batch), {"layers"})["layers"]

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from cloze.corpus.readers.labelled import TextTable, read_table
 from cloze.decoding.layout import Framed
-from cloze.decoding.lengths import by_length
 from cloze.decoding.marks import marks_around
 from cloze.decoding.reader import Reader
 from cloze.errors import Parameter, TaskError
@@ -200,7 +199,7 @@ def evaluate(
     banned = np.asarray(reader.tokenizer.special_ids, np.int64)
     if vocabulary is not None:
         banned = np.setdiff1d(np.arange(reader.tokenizer.size), np.setdiff1d(vocabulary, banned))
-    for index in by_length([max(len(gap.row) for gap in versions) for versions in gaps], rows=rows):
+    for index in reader.batches([max(len(gap.row) for gap in versions) for versions in gaps], rows=rows):
         several = [gaps[i] for i in index]
         scores = [_scores(reader, head, version, banned) for version in zip(*several, strict=True)]
         ranks[index] = _ranks([versions[0].right for versions in several], _ensemble(scores, entities))

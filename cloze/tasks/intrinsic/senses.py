@@ -16,7 +16,6 @@ from torch import Tensor
 from cloze.batch import Batch
 from cloze.corpus.readers.labelled import read_table
 from cloze.decoding.layout import Framed
-from cloze.decoding.lengths import by_length
 from cloze.decoding.reader import Checkpoint, Reader
 from cloze.errors import CheckpointError, TaskError, propose
 from cloze.objectives.tokens.sense_prediction import SensePrediction
@@ -141,7 +140,7 @@ def evaluate(
         why = "; ".join(f"{number}: {reason}" for reason, number in left.items())
         raise TaskError(f"none of {len(occurrences)} words can be judged ({why}).")
     right: NDArray[np.float64] = np.zeros((len(cases), 3))
-    for index in by_length([len(row) for _, row, _, _ in cases], rows=rows):
+    for index in judge.reader.batches([len(row) for _, row, _, _ in cases], rows=rows):
         part = [cases[number] for number in index]
         right[index] = _judged(judge, part)
         report(len(index))

@@ -16,7 +16,6 @@ from cloze.batch import Batch
 from cloze.corpus.readers.questions import QuestionFields, QuestionRecord, Questions, read_questions
 from cloze.corpus.records.windows import windows
 from cloze.decoding.layout import Framed, Ids, Marks
-from cloze.decoding.lengths import by_length
 from cloze.decoding.reader import Checkpoint, Reader, evaluating
 from cloze.errors import TaskError
 from cloze.objectives import SpanExtraction
@@ -269,7 +268,7 @@ class Extractor(Learner):
         last = {number: position for position, (number, _) in enumerate(flat)}
         scored: list[list[tuple[ContextWindow, Any, Any, int]]] = [[] for _ in rows]
         with evaluating(self):
-            for index in by_length([len(window.framed) for _, window in flat], rows=size):
+            for index in self.exact.batches([len(window.framed) for _, window in flat], rows=size):
                 batch = self.batch([flat[i][1].framed for i in index])
                 scores = self._scores(batch)
                 summaries = (batch["summaries"].cpu().numpy() % batch["tokens"].shape[1]).tolist()

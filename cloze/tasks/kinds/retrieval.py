@@ -12,7 +12,6 @@ import torch
 from numpy.typing import NDArray
 
 from cloze.corpus.readers.labelled import TextTable
-from cloze.decoding.lengths import by_length
 from cloze.decoding.reader import Checkpoint, Reader, evaluating
 from cloze.decoding.vectors.embedding import length_of, sentence_head
 from cloze.errors import TaskError
@@ -153,7 +152,7 @@ class Retriever(Learner):
         framed = reader.encode(texts, max_length=self.length)
         vectors: NDArray[np.float32] | None = None
         with evaluating(self):
-            for index in by_length([len(row) for row in framed], rows=size):
+            for index in reader.batches([len(row) for row in framed], rows=size):
                 batch = reader.batch([framed[i] for i in index])
                 states = reader.states(batch, head.reads)
                 batch_vectors = head.scores({name: states[name] for name in head.reads}, batch).float().cpu().numpy()

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from cloze.corpus.readers.marked_texts import Marked, MarkedTexts, TextFields, read_marked
 from cloze.corpus.records.spans import tokens_of
 from cloze.decoding.layout import Framed
-from cloze.decoding.lengths import by_length
 from cloze.decoding.reader import Checkpoint, Reader, evaluating
 from cloze.errors import TaskError
 from cloze.registry import register
@@ -221,7 +220,7 @@ class SpanClassifier(Learner):
         probabilities = np.zeros((len(rows), len(self.label_names)), np.float32)
         probabilities[:, self.label_names.index(self.usual)] = 1.0
         with evaluating(self):
-            for index in by_length([len(row) for row in rows], rows=size):
+            for index in self.exact.batches([len(row) for row in rows], rows=size):
                 indices = [i for i in index if rows[i].read]
                 if indices:
                     batch = self.exact.batch([rows[i].framed for i in indices])

@@ -19,7 +19,6 @@ from cloze.decoding.generating.sampling import Sampling
 from cloze.decoding.generating.search import Beams
 from cloze.decoding.generating.sequence import Manner, end_role, has_decoder
 from cloze.decoding.layout import Framed, Ids
-from cloze.decoding.lengths import by_length
 from cloze.decoding.reader import Checkpoint, Reader, bound, evaluating, orders_of
 from cloze.decoding.ready import predicting_heads
 from cloze.errors import CheckpointError, TaskError
@@ -259,7 +258,7 @@ class Answerer(Learner):
         """The loss of every target, not smoothed; unless that is all that is wanted, also the figures of what is written."""
         losses = [0.0] * len(rows)
         with evaluating(self):
-            for index in by_length([len(row.source) for row in rows], rows=size):
+            for index in self.exact.batches([len(row.source) for row in rows], rows=size):
                 log_probabilities = self._form.log_probabilities(self.head, [rows[i] for i in index])
                 for i, value in zip(index, log_probabilities, strict=True):
                     losses[i] = -value

@@ -37,6 +37,7 @@ class Evaluations:
         self.held_out: float | None = (saved or {}).get("held_out")
         self.history: list[float] = []
         self.by_objective: dict[str, float] = {}
+        self._measured_step: int | None = None
         if saved is not None:
             self.history = list(saved["held_out_losses"])
             observe_losses(run.rate, self.history)
@@ -45,12 +46,14 @@ class Evaluations:
         """Write the events of an evaluation: `held_out` per entry with held-out examples, `samples`, and `dev`.
 
         Rates, optimizers and the choice of the best checkpoint learn of it only if it is `observed`; there is no `dev`
-        otherwise. A collective.
+        otherwise. A run that chooses by a metric of its dev rows would read them twice for the losses, so these are measured only
+        at its first evaluation, at its end and for the learning check. A collective.
         """
         model, optimizer = self.trainee.model, self.trainee.optimizer
         model.eval()
         with averages(optimizer):
-            self._measure_entries()
+            if self._needs_losses(observed):
+                self._measure_entries()
             self._write_samples()
             dev = self._measure_dev() if observed else None
         model.train()
@@ -59,6 +62,12 @@ class Evaluations:
             observe_loss(optimizer, loss)
             self.history.append(loss)
             observe_losses(self.run.rate, self.history)
+
+    def _needs_losses(self, observed: bool) -> bool:
+        selection, share = self.run.selection, self.run_progress.share
+        if selection is None or selection.measure is None or not observed or self.held_out is None:
+            return True
+        return share >= 1 or self.learning_check.due(share)
 
     def warn(self, share: float) -> None:
         """Say once, after a third of the budget, if nothing has been learned."""
@@ -69,9 +78,13 @@ class Evaluations:
             self.events.say(warning)
 
     def describe(self) -> tuple[str, str]:
-        """The held-out loss, to follow other words, and lines that compare it with baselines and with the best step."""
-        loss = "" if self.held_out is None else f", held-out loss {self.held_out:.4f}"
-        return loss, self.learning_check.compare(self.by_objective) + self.selection_state.describe(self.run_progress.step)
+        """The held-out loss of this step, to follow other words, and lines that compare it with baselines and with the best
+        step."""
+        step = self.run_progress.step
+        measured = self._measured_step == step
+        loss = f", held-out loss {self.held_out:.4f}" if measured and self.held_out is not None else ""
+        lines = self.learning_check.compare(self.by_objective) if measured else ""
+        return loss, lines + self.selection_state.describe(step)
 
     def to_json(self) -> dict[str, Any]:
         """What a checkpoint holds of this."""
@@ -80,6 +93,7 @@ class Evaluations:
     def _measure_entries(self) -> None:
         """Measure each entry and write its event; `held_out` is the loss of all of them together."""
         losses: dict[str, float] = {}
+        self._measured_step = self.run_progress.step
         for entry in self.trainee.model.entries:
             means = self._means(entry)
             if means is None:

@@ -28,9 +28,13 @@ class LearningCheck:
         """Add the baselines of objectives whose targets are made during the step."""
         self.baselines = with_measured(self.baselines, metrics)
 
+    def due(self, share: float) -> bool:
+        """Whether the next `warning` needs held-out losses."""
+        return not self._done and share >= 1 / 3
+
     def warning(self, held_out: Mapping[str, float], *, share: float, updates: int, learning_rate: float) -> str | None:
         """A message, once, if after a third of the budget nothing has been learned by these held-out losses."""
-        if self._done or share < 1 / 3:
+        if not self.due(share):
             return None
         self._done = True
         rising = learning_rate < self.run.rate(min(share + 0.02, 1.0), self.run.training.nominal_steps)
