@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from cloze import fields
 from cloze.batch import Batch
+from cloze.decoding.bound_head import bound
 from cloze.decoding.languages import language_id, require_language, speaking
 from cloze.decoding.layout import Framed, Ids, Layout, Marks
 from cloze.decoding.lengths import CPU_TOKENS, GPU_TOKENS, by_length
@@ -34,53 +35,6 @@ from cloze.text.roles import LANGUAGE_ROLES
 
 if TYPE_CHECKING:
     from cloze.decoding.pictures import Pictures
-
-
-@dataclass(frozen=True)
-class Bound:
-    """A head whose readings have other names than the states: `read` maps readings to states, with "" for the first reading."""
-
-    objective: Any
-    read: Mapping[str, str]
-
-    @property
-    def head(self) -> Any:
-        """The module between state and scores."""
-        return self.objective.head
-
-    @property
-    def set(self) -> str:
-        """The set of targets that it was trained on."""
-        return str(self.objective.set)
-
-    @property
-    def at(self) -> tuple[str, ...]:
-        """The fields with the positions it reads."""
-        return tuple(self.objective.at)
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        """The states that it reads."""
-        first, *rest = self.objective.reads
-        return (self.read.get("", self.read.get(first, first)), *(self.read.get(name, name) for name in rest))
-
-    def scores(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:
-        """The objective's scores from the network's states."""
-        scores: Tensor = self.objective.scores(self._readings(states), batch)
-        return scores
-
-    def predict(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:
-        """The predictions of the trained head from the network's states."""
-        predictions: Tensor = self.objective.predict(self._readings(states), batch)
-        return predictions
-
-    def _readings(self, states: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        return {name: states[state] for name, state in zip(self.objective.reads, self.reads, strict=True)}
-
-
-def bound(head: Any, read: Mapping[str, str] | None) -> Any:
-    """A head with its readings mapped to states; the head itself if the names agree."""
-    return Bound(head, read) if read else head
 
 
 class Checkpoint(Protocol):

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 
 from cloze.batch import Batch
-from cloze.decoding.reader import Bound, head_for, head_names
+from cloze.decoding.bound_head import Bound
+from cloze.decoding.reader import head_for, head_names
 from cloze.networks import Clock, TwoSidedLSTM, WordVectors
 from cloze.objectives import NegativeSampling, classify, token_labelling, token_prediction
 from cloze.objectives.objective import Loss, TargetsAtPositions

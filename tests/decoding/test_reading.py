@@ -12,11 +12,12 @@ import torch
 
 from cloze.batch import Batch
 from cloze.corpus.tables.lexicon import BoundLexicon
+from cloze.decoding.bound_head import Bound
 from cloze.decoding.filling import fill
 from cloze.decoding.generating.generation import generate
 from cloze.decoding.generating.sampling import Sampling
 from cloze.decoding.generating.search import Beams, Limits
-from cloze.decoding.reader import Bound, Reader, head_for, orders_of
+from cloze.decoding.reader import Reader, head_for, orders_of
 from cloze.decoding.scores.scoring import score
 from cloze.decoding.vectors.embedding import embed
 from cloze.errors import UserError

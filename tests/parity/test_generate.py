@@ -20,12 +20,13 @@ import torch
 from torch import Tensor
 
 from cloze.batch import Batch
+from cloze.decoding.bound_head import Bound
 from cloze.decoding.generating.drafting import Draft, RandomNumbers, assisted
 from cloze.decoding.generating.generation import generate
 from cloze.decoding.generating.sampling import Sampling
 from cloze.decoding.generating.search import Beams, Limits, beam_search, sample
 from cloze.decoding.generating.writing import Answering, Asking, Continuing
-from cloze.decoding.reader import Bound, Reader
+from cloze.decoding.reader import Reader
 from cloze.interop import Card, export_folder
 from cloze.reading import Reading
 

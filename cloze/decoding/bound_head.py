@@ -1,0 +1,58 @@
+"""A head whose readings are mapped to the states of a network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from cloze.batch import Batch
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A head whose readings have other names than the states: `read` maps readings to states, with "" for the first reading."""
+
+    objective: Any
+    read: Mapping[str, str]
+
+    @property
+    def head(self) -> Any:
+        """The module between state and scores."""
+        return self.objective.head
+
+    @property
+    def set(self) -> str:
+        """The set of targets that it was trained on."""
+        return str(self.objective.set)
+
+    @property
+    def at(self) -> tuple[str, ...]:
+        """The fields with the positions it reads."""
+        return tuple(self.objective.at)
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The states that it reads."""
+        first, *rest = self.objective.reads
+        return (self.read.get("", self.read.get(first, first)), *(self.read.get(name, name) for name in rest))
+
+    def scores(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:
+        """The objective's scores from the network's states."""
+        scores: Tensor = self.objective.scores(self._readings(states), batch)
+        return scores
+
+    def predict(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:
+        """The predictions of the trained head from the network's states."""
+        predictions: Tensor = self.objective.predict(self._readings(states), batch)
+        return predictions
+
+    def _readings(self, states: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {name: states[state] for name, state in zip(self.objective.reads, self.reads, strict=True)}
+
+
+def bound(head: Any, read: Mapping[str, str] | None) -> Any:
+    """A head with its readings mapped to states; the head itself if the names agree."""
+    return Bound(head, read) if read else head
