@@ -91,7 +91,9 @@ def _sentence(where: str, row: Mapping[str, Any]) -> tuple[tuple[str, ...], list
         raise TaskError(f'{where}: expected an object with a "text" and a list of "targets".')
     words, targets = tuple(row["text"].split()), []
     for target in row.get("targets", []):
-        spans = [target.get(name) for name in ("span1", "span2") if isinstance(target, dict) and target.get(name) is not None]
+        spans: list[Any] = [
+            target.get(name) for name in ("span1", "span2") if isinstance(target, dict) and target.get(name) is not None
+        ]
         labels = target.get("label") if spans else None
         labels = [labels] if isinstance(labels, str) else labels
         if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
@@ -238,8 +240,9 @@ def probe_edges(
     usual = max(sorted(set(targets[0])), key=targets[0].count)
     always = np.sum([_counts(set(usual), set(labels)) for labels in targets[1]], axis=0)
     lost = sum(part.lost for part in parts)
+    precision, recall = (float(counts[0] / max(counts[n], 1)) for n in (1, 2))
     return EdgeScores(
-        f1, controls or [float("nan")] * len(f1), *(float(counts[0] / max(counts[n], 1)) for n in (1, 2)), shares,
+        f1, controls or [float("nan")] * len(f1), precision, recall, shares,
         float("nan") if single else gravity(shares), float("nan") if single else expected_layer(f1), _f1(always), len(names),
         len(targets[0]), len(targets[1]),
         [f"{lost:,} targets were left out: the network did not read all of their words"] if lost else [],

@@ -111,12 +111,12 @@ class Answer(ABC):
     each record. `tabular`: files may be tables with further columns.
     """
 
-    columns: ClassVar[Mapping[str, Any]] = {}
+    columns: Mapping[str, Any] = {}
     coded: ClassVar[str | None] = None
-    encodes: ClassVar[type[RecordEncoder]] = RecordEncoder
+    encodes: type[RecordEncoder] = RecordEncoder
     ragged: ClassVar[bool] = False
     nested: ClassVar[Mapping[str, tuple[str, ...]]] = MappingProxyType({})
-    gives: ClassVar[frozenset[str]] = frozenset()
+    gives: frozenset[str] = frozenset()
     lists: ClassVar[bool] = False
     tabular: ClassVar[bool] = True
 

@@ -77,12 +77,12 @@ class ChainAnswers(Answer):
     or JSON lines (see `corpus/readers/coreference.py`).
     """
 
-    columns: ClassVar[Mapping[str, Any]] = {"word": np.int32, "first": np.int32, "last": np.int32}
+    columns: Mapping[str, Any] = {"word": np.int32, "first": np.int32, "last": np.int32}
     nested: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "word": ("words",), "first": ("chains", "mentions"), "last": ("chains", "mentions"),
     }  # fmt: skip
     encodes = _ChainEncoder
-    gives: ClassVar[frozenset[str]] = frozenset({"column/chain", "spans", "words"})
+    gives: frozenset[str] = frozenset({"column/chain", "spans", "words"})
     tabular: ClassVar[bool] = False
 
     def read(self, path: Path | str, columns: Columns, fault: Fault | None = None) -> Iterator[Record]:

@@ -34,9 +34,9 @@ class ChoiceAnswer(Answer):
     Lists may have different lengths. A class that `datasets` stored counts as its number there.
     """
 
-    columns: ClassVar[Mapping[str, Any]] = {"label": np.int32}
+    columns: Mapping[str, Any] = {"label": np.int32}
     encodes = _ChoiceEncoder
-    gives: ClassVar[frozenset[str]] = frozenset({"column/label"})
+    gives: frozenset[str] = frozenset({"column/label"})
     lists: ClassVar[bool] = True
 
     def read(self, path: Path | str, columns: Columns, fault: Fault | None = None) -> Iterator[Record]:

@@ -40,10 +40,10 @@ class ClassEncoder(RecordEncoder):
 class ClassAnswer(Answer):
     """One class for each record, from a column of a table or from the name of a folder per class."""
 
-    columns: ClassVar[Mapping[str, Any]] = {"label": np.int32}
+    columns: Mapping[str, Any] = {"label": np.int32}
     coded: ClassVar[str | None] = "label"
     encodes = ClassEncoder
-    gives: ClassVar[frozenset[str]] = frozenset({"column/label"})
+    gives: frozenset[str] = frozenset({"column/label"})
 
     def read(self, path: Path | str, columns: Columns, fault: Fault | None = None) -> Iterator[Record]:
         """The rows of a table or, if records have one text, the texts of a folder per class."""

@@ -61,11 +61,11 @@ class ClassOfSpans(Answer):
     (TACRED's `no_relation`).
     """
 
-    columns: ClassVar[Mapping[str, Any]] = {"label": np.int32, "first": np.int32, "last": np.int32}
+    columns: Mapping[str, Any] = {"label": np.int32, "first": np.int32, "last": np.int32}
     coded: ClassVar[str | None] = "label"
     ragged: ClassVar[bool] = True  # a value for each span
     encodes = _MarkedEncoder
-    gives: ClassVar[frozenset[str]] = frozenset({"column/label", "spans"})
+    gives: frozenset[str] = frozenset({"column/label", "spans"})
     tabular: ClassVar[bool] = False
 
     def __init__(self, *, spans: str = "spans", none: str | None = None) -> None:

@@ -48,10 +48,10 @@ class TripletAnswer(MatchAnswer):
     `length` cuts it to so many tokens.
     """
 
-    columns: ClassVar[Mapping[str, Any]] = {"token": np.int32}
+    columns: Mapping[str, Any] = {"token": np.int32}
     encodes = _TripletEncoder
     ragged: ClassVar[bool] = True
-    gives: ClassVar[frozenset[str]] = frozenset({"wrong.tokens", "wrong.length"})
+    gives: frozenset[str] = frozenset({"wrong.tokens", "wrong.length"})
 
     def __init__(self, *, wrong: str = "wrong", length: Count | None = None) -> None:
         self.wrong, self.length = wrong, length

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import isfinite
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,9 +24,9 @@ class _NumberEncoder(RecordEncoder):
 class NumberAnswer(CellAnswer):
     """One number for each record, from a column of a table."""
 
-    columns: ClassVar[Mapping[str, Any]] = {"label": np.float32}
+    columns: Mapping[str, Any] = {"label": np.float32}
     encodes = _NumberEncoder
-    gives: ClassVar[frozenset[str]] = frozenset({"numbers/label"})
+    gives: frozenset[str] = frozenset({"numbers/label"})
 
     def parse(self, cell: str) -> float:
         """A cell as a finite number."""

@@ -83,8 +83,8 @@ class CandidatesAnswer(RelevanceAnswer):
     """As `relevance`, but a record is a query with a relevant passage, which is the first, and at most `negatives` others of the
     query, drawn at random. A query without a relevant passage or without others has no record."""
 
-    columns: ClassVar[Mapping[str, Any]] = {"label": np.int32}
-    gives: ClassVar[frozenset[str]] = frozenset({"column/label"})
+    columns: Mapping[str, Any] = {"label": np.int32}
+    gives: frozenset[str] = frozenset({"column/label"})
     lists: ClassVar[bool] = True
 
     def encoder(self, tokenizer: Tokenizer, classes: Sequence[str] | None) -> _FirstEncoder:

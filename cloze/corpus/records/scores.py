@@ -30,9 +30,9 @@ class ScoresAnswer(CellAnswer):
     plain labels.
     """
 
-    columns: ClassVar[Mapping[str, Any]] = {"label": np.float32}
+    columns: Mapping[str, Any] = {"label": np.float32}
     ragged: ClassVar[bool] = True
-    gives: ClassVar[frozenset[str]] = frozenset({"numbers/label"})
+    gives: frozenset[str] = frozenset({"numbers/label"})
 
     def parse(self, cell: str) -> dict[str, float] | str:
         """A cell as the probability of each class, or as the name of one."""

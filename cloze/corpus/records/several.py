@@ -53,11 +53,11 @@ class ClassesAnswer(CellAnswer):
     in each cell, or a column of 0 and 1 for each class.
     """
 
-    columns: ClassVar[Mapping[str, Any]] = {"label": np.int32}
+    columns: Mapping[str, Any] = {"label": np.int32}
     coded: ClassVar[str | None] = "label"
     encodes = _ClassesEncoder
     ragged: ClassVar[bool] = True
-    gives: ClassVar[frozenset[str]] = frozenset({"numbers/label"})
+    gives: frozenset[str] = frozenset({"numbers/label"})
 
     def __init__(self, *, separator: str = ",", names: list[str] | None = None) -> None:
         if not separator.strip(" "):

@@ -44,10 +44,10 @@ class TextAnswer(Answer):
     `, is put before every input (Raffel et al., 2020, §2.4).
     """
 
-    columns: ClassVar[Mapping[str, Any]] = {"token": np.int32, "reference": np.int32}
+    columns: Mapping[str, Any] = {"token": np.int32, "reference": np.int32}
     ragged: ClassVar[bool] = True
     encodes = _TextEncoder
-    gives: ClassVar[frozenset[str]] = frozenset({"target.tokens", "target.length", "target.parts"})
+    gives: frozenset[str] = frozenset({"target.tokens", "target.length", "target.parts"})
 
     def __init__(self, *, prefix: str = "") -> None:
         self.prefix = prefix

@@ -41,11 +41,11 @@ class TreeAnswers(Answer):
     Only visible words are numbered: a word without a visible token is ignored, and a word whose head is not visible has no head.
     """
 
-    columns: ClassVar[Mapping[str, Any]] = {"label": np.int32, "head": np.int32, "first": np.int32}
+    columns: Mapping[str, Any] = {"label": np.int32, "head": np.int32, "first": np.int32}
     coded: ClassVar[str | None] = "label"
     ragged: ClassVar[bool] = True
     encodes = _TreeEncoder
-    gives: ClassVar[frozenset[str]] = frozenset({"column/relation", "column/head", "words"})
+    gives: frozenset[str] = frozenset({"column/relation", "column/head", "words"})
     tabular: ClassVar[bool] = False
 
     def read(self, path: Path | str, columns: Columns, fault: Fault | None = None) -> Iterator[Record]:

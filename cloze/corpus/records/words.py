@@ -64,11 +64,11 @@ class WordAnswers(Answer):
     A word without a visible token has no target: it did not fit, or the tokenizer drops it.
     """
 
-    columns: ClassVar[Mapping[str, Any]] = {"label": np.int32, "first": np.int32}
+    columns: Mapping[str, Any] = {"label": np.int32, "first": np.int32}
     coded: ClassVar[str | None] = "label"
     ragged: ClassVar[bool] = True
     encodes = _WordEncoder
-    gives: ClassVar[frozenset[str]] = frozenset({"column/label", "words"})
+    gives: frozenset[str] = frozenset({"column/label", "words"})
     tabular: ClassVar[bool] = False
 
     def read(self, path: Path | str, columns: Columns, fault: Fault | None = None) -> Iterator[Record]:
