@@ -15,6 +15,8 @@ FILES = ("train", "dev", "test")  # of labelled text
 #: Further parameters that take labelled text, alone or within `NAME=TRAIN,DEV`.
 LABELLED = (*FILES, "against", "file", "files", "first", "inputs", "task", "tasks", "unlabelled")
 CORPORA = ("corpus",)
+#: Parameters that take files, each of which must exist unless it is one of several, as in `NAME=FILE`.
+READ = (*FILES, "file", "files")
 
 
 class EarlyCommand(TyperCommand):
@@ -22,10 +24,14 @@ class EarlyCommand(TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command, with local folders and files in place of the names of models and of labelled data sets, unless a path
-        is missing: then a `UserError`, as the command itself would raise."""
+        is missing or a budget cannot be read: then a `UserError`, as the command itself would raise."""
         ctx.params |= {name: _fetched(ctx.params[name]) for name in MODELS if name in ctx.params}
         ctx.params |= {name: _with_tables(ctx.params[name]) for name in LABELLED if name in ctx.params}
         require_paths_of(ctx.params)
+        if isinstance(budget := ctx.params.get("budget"), str):
+            from cloze.training.schedule.budget import Budget
+
+            Budget.parse(budget)
         return super().invoke(ctx)
 
 
@@ -61,7 +67,7 @@ def require_paths_of(arguments: Mapping[str, Any]) -> None:
 
         if path.name not in OWN_TASKS:
             require_checkpoint(path)
-    for path in _missing(arguments, FILES):
+    for path in _missing(arguments, READ):
         from cloze.corpus.readers.text_files import require_files
 
         require_files([path])
@@ -72,8 +78,12 @@ def require_paths_of(arguments: Mapping[str, Any]) -> None:
 
 
 def _missing(arguments: Mapping[str, Any], names: tuple[str, ...]) -> Iterator[Path]:
+    from cloze.hub import is_name
+
     for name in names:
         value = arguments.get(name)
         for entry in value if isinstance(value, list | tuple) else [value]:
-            if entry is not None and str(entry) != "-" and ":/" not in str(entry) and not Path(entry).exists():
+            text = "-" if entry is None else str(entry)
+            elsewhere = text == "-" or any(mark in text for mark in (":/", "=", "*")) or is_name(text)
+            if not elsewhere and not Path(entry).exists():
                 yield Path(entry)

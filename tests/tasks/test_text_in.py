@@ -126,7 +126,7 @@ def test_evaluate_gives_intervals_and_compares_two_folders_on_the_same_draws(
     assert f"[{low:.4f}, {high:.4f}]" in shown and "95 % interval" in shown
 
     itself = cloze("evaluate", tuned(), tuned(), dev, "--bootstrap", 200)
-    assert itself.out.count("+0.0000   [+0.0000, +0.0000]  not significant") == 3
+    assert itself.out.count("+0.0000   [+0.0000, +0.0000]  not significant") == 4
     other = json.loads(cloze("evaluate", tuned(), tuned(seed=2), dev, "--bootstrap", 200, "--json").out)
     one, two = other[str(tuned())][str(dev)], other[str(tuned(seed=2))][str(dev)]
     difference = other["difference"][str(dev)]["accuracy"]
