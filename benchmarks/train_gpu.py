@@ -47,7 +47,7 @@ MASKED = 0.15  # of the tokens, for BERT's loss
 class LoopSide:
     """A loop beside ours: a module that gives the loss of one of `batches`, on a device."""
 
-    def __init__(self, model: Any, batches: list[dict[str, Tensor]], device: str, compiled: str | None, tokens: int) -> None:
+    def __init__(self, model: Any, batches: list[dict[str, Any]], device: str, compiled: str | None, tokens: int) -> None:
         self.model, self.batches, self.device, self.tokens = model.to(device).train(), batches, device, tokens
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4, fused=True)
         self.run = self.model if compiled is None else torch.compile(self.model, backend=compiled)

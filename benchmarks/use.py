@@ -60,7 +60,8 @@ def main() -> None:
         prepare(chosen.data, chosen.work)
         return
     if chosen.side:
-        serve(*chosen.side.split(":"), chosen.work)
+        verb, side, texts = chosen.side.split(":")
+        serve(verb, side, texts, chosen.work)
         return
     # in a process of its own: the peak memory of a child counts from what its parent had
     subprocess.run([sys.executable, __file__, "--data", str(chosen.data), "--work", str(chosen.work), "--side", "::"], check=True)

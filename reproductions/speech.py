@@ -68,8 +68,8 @@ def measured(said: Path, work: Path, seed: int) -> dict[str, float]:
     if not (work / "store").exists():  # the other commands go on where they were
         command("corpus", "build", work / "train.jsonl", *given, "--out", work / "store")
     tiny = ("--size", "tiny", "--seed", seed, "--device", "cpu")
-    text = work / "text.txt"
-    command("pretrain", "bert", *tiny, "--tokenizer", work / "store/tokenizer", "--corpus", text, "--budget", "100steps", "--out",
+    corpus = work / "text.txt"
+    command("pretrain", "bert", *tiny, "--tokenizer", work / "store/tokenizer", "--corpus", corpus, "--budget", "100steps", "--out",
             work / "bert")  # fmt: skip
     values = {
         "stages.sounds.training.batch": 16, "stages.sounds.training.steps": STEPS,

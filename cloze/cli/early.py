@@ -85,5 +85,5 @@ def _missing(arguments: Mapping[str, Any], names: tuple[str, ...]) -> Iterator[P
         for entry in value if isinstance(value, list | tuple) else [value]:
             text = "-" if entry is None else str(entry)
             elsewhere = text == "-" or any(mark in text for mark in (":/", "=", "*")) or is_name(text)
-            if not elsewhere and not Path(entry).exists():
-                yield Path(entry)
+            if not elsewhere and not Path(text).exists():
+                yield Path(text)
