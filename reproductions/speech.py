@@ -69,8 +69,8 @@ def measured(said: Path, work: Path, seed: int) -> dict[str, float]:
         command("corpus", "build", work / "train.jsonl", *given, "--out", work / "store")
     tiny = ("--size", "tiny", "--seed", seed, "--device", "cpu")
     corpus = work / "text.txt"
-    command("pretrain", "bert", *tiny, "--tokenizer", work / "store/tokenizer", "--corpus", corpus, "--budget", "100steps", "--out",
-            work / "bert")  # fmt: skip
+    command("pretrain", "bert", *tiny, "--tokenizer", work / "store/tokenizer", "--corpus", corpus, "--budget", "100steps",
+            "--out", work / "bert")  # fmt: skip
     values = {
         "stages.sounds.training.batch": 16, "stages.sounds.training.steps": STEPS,
         "stages.sounds.training.rate.linear.peak": 3e-3, "stages.sounds.objectives.reconstruct.weight": 0.1,

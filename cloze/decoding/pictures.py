@@ -19,7 +19,7 @@ from cloze.corpus.items import ItemSet, StoredItems, read_pictures
 from cloze.corpus.items.item_store import FEATURES
 from cloze.corpus.items.item_writer import checked, kind_of
 from cloze.corpus.items.picture import Picture
-from cloze.corpus.readers.clips import Clip, film_of
+from cloze.corpus.readers.pictured.clips import Clip, film_of
 from cloze.errors import CheckpointError, CorpusError, UserError, counted, propose
 
 Int64 = NDArray[np.int64]

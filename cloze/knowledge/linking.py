@@ -20,8 +20,8 @@ from cloze.errors import CorpusError
 from cloze.knowledge.entities import EntityRecord, read_entities
 from cloze.registry import register
 from cloze.text.annotation.annotator import Annotator, Unit
+from cloze.text.encodings import readable
 from cloze.text.matching import WordList, read_bytes
-from cloze.text.tokenizer import readable
 
 
 class LinkingCounts(NamedTuple):

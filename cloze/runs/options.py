@@ -99,7 +99,7 @@ Fit = Annotated[
     typer.Option("--fit/--as-published", help="Fit to the budget; default: built-in recipes only.", show_default=False),
 ]
 FitTask = Annotated[bool | None, typer.Option(
-    "--fit/--as-published", help="Fit to checkpoint and rows; default: built-in recipes only.", show_default=False
+    "--fit/--as-published", help="Fit the recipe; default: if built in.", show_default=False
 )]
 
 
@@ -264,7 +264,7 @@ class FinetuneOptions:
     )] = ()
     items: Annotated[Sequence[str], ITEMS] = ()
     picture: Annotated[str | None, typer.Option(
-        help="With --items: the column with the key of the picture; default: image."
+        help="With --items: the column of its key; default: image."
     )] = None
     extend: Annotated[bool, typer.Option(
         "--extend", help="Continue a finished run with more training.epochs. It needs --keep-checkpoints."

@@ -9,11 +9,12 @@ from cloze.tasks.kinds.coreference import CoreferenceResolution, coreference
 from cloze.tasks.kinds.dependency_parsing import DependencyParsing, dependency_parsing
 from cloze.tasks.kinds.multi_label import MultiLabel, multi_label
 from cloze.tasks.kinds.multiple_choice import MultipleChoice, multiple_choice
-from cloze.tasks.kinds.question_answering import QuestionAnswering, question_answering
+from cloze.tasks.kinds.question_answering import QuestionAnswering
 from cloze.tasks.kinds.regression import Regression, regression
 from cloze.tasks.kinds.reranking import Reranking, reranking
 from cloze.tasks.kinds.retrieval import Retrieval, retrieval
 from cloze.tasks.kinds.span_classification import SpanClassification, span_classification
+from cloze.tasks.kinds.spoken_questions import question_answering
 from cloze.tasks.kinds.text_to_text import TextToText, text_to_text
 from cloze.tasks.kinds.token_labelling import TokenLabelling, token_labelling
 from cloze.tasks.result import load_tuned

@@ -9,7 +9,7 @@ from __future__ import annotations
 import codecs
 import io
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -356,3 +356,14 @@ class _Recoded(io.RawIOBase):
         self._read += len(data)
         self._line += text.count("\n")
         return text.encode("utf-8", "replace")
+
+
+def readable(texts: Sequence[str]) -> Sequence[str]:
+    """The texts with lone surrogates (which no UTF-8 can hold) replaced by U+FFFD."""
+    try:
+        for text in texts:
+            if not text.isascii():
+                text.encode()
+    except UnicodeEncodeError:
+        return [text.encode("utf-16", "surrogatepass").decode("utf-16", "replace") for text in texts]
+    return texts

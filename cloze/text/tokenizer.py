@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from cloze.errors import CheckpointError, RecipeError, propose
 from cloze.text.apart import places_before, set_apart
+from cloze.text.encodings import readable
 from cloze.text.joins import Joins, PairTable, join_lines
 from cloze.text.layout import read_folder, write_folder
 from cloze.text.roles import HIDDEN, LANGUAGE_ROLES
@@ -77,7 +78,7 @@ class Tokenizer:
         self, description: str, literals: Mapping[str, str], segmenter: Segmenter | None = None, joins: Joins | None = None,
         targets: Tokenizer | None = None,
     ) -> None:
-        data = without_frame(json.loads(description))
+        data = {**json.loads(description), "post_processor": None, "padding": None, "truncation": None}
         for token in data.get("added_tokens", []):
             token["special"] = token["special"] or token["content"] in literals.values()
         _check_ids(data)
@@ -484,11 +485,6 @@ def _sentinels(data: Mapping[str, Any]) -> NDArray[np.int32]:
     return np.array([sentinels[number] for number in sorted(sentinels)], dtype=np.int32)
 
 
-def without_frame(data: dict[str, Any]) -> dict[str, Any]:
-    """A tokenizer.json without frame, padding and truncation: the part that decides the ids of plain text."""
-    return {**data, "post_processor": None, "padding": None, "truncation": None}
-
-
 def _check_ids(data: Mapping[str, Any]) -> None:
     """Raise `CheckpointError` if most ids up to the largest have no piece: tables of that size would fill the memory."""
     vocab = data["model"].get("vocab")
@@ -499,14 +495,3 @@ def _check_ids(data: Mapping[str, Any]) -> None:
         raise CheckpointError(f"tokenizer.json: {wrong!r} is not an id; expected a whole number of 0 or more.")
     if max(ids, default=0) > 10 * len(ids) + (len(vocab or ())) + 100_000:
         raise CheckpointError(f"tokenizer.json: an id is {max(ids):,}, but there are {len(ids):,} pieces: the file is damaged.")
-
-
-def readable(texts: Sequence[str]) -> Sequence[str]:
-    """The texts with lone surrogates (which no UTF-8 can hold) replaced by U+FFFD."""
-    try:
-        for text in texts:
-            if not text.isascii():
-                text.encode()
-    except UnicodeEncodeError:
-        return [text.encode("utf-16", "surrogatepass").decode("utf-16", "replace") for text in texts]
-    return texts

@@ -90,7 +90,7 @@ def test_as_much_is_masked_as_the_recipe_says(name: str, system: Callable[..., A
 #: By how many units a row may be off on average, for each rounding; no row here is longer than a window of a mask.
 ROUNDED = {
     "independent": (0.0, 0.0), "at_least_one": (0.0, 1.0), "stochastic": (0.0, 0.0), "nearest": (-0.5, 0.5), "up": (0.0, 1.0),
-    "down": (-1.0, 0.0),
+    "down": (-1.0, 0.0), "replacement": (-6.0, 0.5),
 }  # fmt: skip
 
 

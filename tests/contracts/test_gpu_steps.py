@@ -39,7 +39,7 @@ def test_a_step_on_a_gpu_waits_no_more_often_than_is_stored(name: str, system: C
         steps.update()  # makes tables that later steps have
         gpu.waits.clear()
         steps.update()
-    assert all(p.device.type == "cuda" for p in steps.trainee.model.parameters())
+        assert all(p.device.type == "cuda" for p in steps.trainee.model.parameters())
     where = {f"{operation}, {place.partition(':')[0]}": 0 for operation, place in sorted(gpu.waits)}
     for (operation, place), count in gpu.waits.items():
         where[f"{operation}, {place.partition(':')[0]}"] += count

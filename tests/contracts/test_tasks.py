@@ -60,6 +60,10 @@ REFUSED: tuple[tuple[str, str, str, str | None], ...] = (
     ),
     ("text_to_text", "skip-thought", r"needs a head that predicts tokens, which .* does not have\.\n  Use a checkpoint", None),
     (
+        "speechbert_question_answering", " ".join(sorted(set(SYSTEMS) - {"speechbert"})),
+        r"this network reads texts without items, so it sees no pictures\.\n  Train one that does", None,
+    ),
+    (
         "ulmfit_classification siatl_classification", " ".join(sorted(set(SYSTEMS) - set(LSTMS.split()))),
         r"\w+ has no \w[\w., ]*, which this change sets\.\n  Use a checkpoint whose network is lstm, or",
         None,
@@ -72,10 +76,6 @@ REFUSED: tuple[tuple[str, str, str, str | None], ...] = (
         "gpt_classification gpt_pair_classification gpt_multiple_choice",
         " ".join(sorted(set(SYSTEMS) - set(f"{LSTMS} gpt2 nnlm transformer-xl mamba".split()))),
         r"language_model: needs a head that predicts the next token; this checkpoint reads .*\n  Use a checkpoint", None,
-    ),
-    (
-        "speechbert_question_answering", " ".join(sorted(set(SYSTEMS) - {"speechbert"})),
-        r"this network reads texts without items, so it sees no pictures\.\n  Train one that does", None,
     ),
     (
         "k-adapter k-adapter-linguistic", " ".join(sorted(set(SYSTEMS) - set(f"{TRANSFORMERS} {OF_ITEMS}".split()))),

@@ -13,8 +13,8 @@ import pytest
 from cloze.cli.main import main
 from cloze.corpus.items import read_pictures
 from cloze.corpus.items.film_clips import FilmClips
-from cloze.corpus.readers.clips import Caption, Clip, joined
 from cloze.corpus.readers.labelled import read_table
+from cloze.corpus.readers.pictured.clips import Caption, Clip, joined
 from cloze.corpus.records import Records
 from cloze.corpus.stores.store import Store
 from cloze.decoding.pictures import Pictures

@@ -15,7 +15,7 @@ import pytest
 from cloze.cli.main import main
 from cloze.corpus.items import Picture, read_pictures
 from cloze.corpus.readers.objects import fields_of, objects
-from cloze.corpus.readers.plain_pickle import read_plain
+from cloze.corpus.readers.pictured.plain_pickle import read_plain
 from cloze.errors import CorpusError, MissingExtra, TaskError
 
 FEATURES = np.arange(12, dtype=np.float32).reshape(4, 3)

@@ -300,7 +300,7 @@ def test_a_finding_prints_the_control_beside_the_accuracy() -> None:
     (["edges", "X", "--task", "a=b,c"], "expected --task TRAIN,TEST, got 'a=b,c'."),
     (["attachments", "X"], "expected --task TRAIN,TEST, got nothing."),
     (["distance", "X", "--text", "a"], "cloze probe: distance does not use --text. Omit it. distance uses --task, --rank."),
-    (["geometry", "X", "--no-control"], "geometry does not use --no-control. Omit it. geometry uses --text, --least."),
+    (["geometry", "X", "--no-control"], "geometry does not use --no-control. Omit it. geometry uses --text, --least, "),
     (["heads", "X", "--text", "a", "--task", "b"], "plain text (--text) or labelled text (--task). Give one of them."),
     (["geometry", "X"], "needs --text FILE, a file with a sentence per line."),
     (["heads", "X"], "a file with a sentence per line, or, for a fine-tuned folder, --task FILE with labelled text."),

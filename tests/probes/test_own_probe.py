@@ -75,7 +75,7 @@ def test_a_probe_of_a_users_file_has_its_help_and_its_options(files: Path, capsy
     assert "spread how far parameters spread" in said and "--power <float> spread: exponent of the distances." in said
     assert "heads, spread, static: a file with a sentence per line." in said and "default: 200 to 70,000." in said
     assert main(["probe", "geometry", ".", "--power", "3", "--with=spread.py"]) == 2
-    assert "geometry does not use --power. Omit it. geometry uses --text, --least." in capsys.readouterr().err
+    assert "geometry does not use --power. Omit it. geometry uses --text, --least, " in capsys.readouterr().err
 
 
 def test_a_probe_of_a_users_file_measures(

@@ -271,7 +271,11 @@ def test_a_size_of_gpt3_is_that_of_the_papers_table_where_the_table_agrees_with_
     assert rate["peak"] == pytest.approx(peak * 1e-4) and rate["floor"] == pytest.approx(0.1 * rate["peak"])
     row = training.batch * 2048
     assert row == pytest.approx(1e6 * tokens, rel=0.05)
-    assert training.steps * row == pytest.approx(300e9, rel=1e-3) and rate["warmup_steps"] * row == pytest.approx(375e6, rel=5e-3)
+    growth = training.batch_warmup.arguments
+    grown, start = growth["until"] * training.steps, growth["start"]
+    before = [row * steps * (start + (1 - start) * steps / grown / 2) for steps in (grown, rate["warmup_steps"])]
+    assert before[0] + row * (training.steps - grown) == pytest.approx(300e9, rel=1e-3)
+    assert growth["end"] == 1.0 and before[1] == pytest.approx(375e6, rel=5e-3)
 
 
 def test_the_bytes_of_enwik8_are_their_own_vocabulary() -> None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from cloze.corpus.items.item_store import FEATURES
 from cloze.corpus.items.picture import HEIGHTS, OTHER_NAMES, WIDTHS, ItemFile, Picture, picture_of
-from cloze.corpus.readers.plain_pickle import read_plain
+from cloze.corpus.readers.pictured.plain_pickle import read_plain
 from cloze.errors import CorpusError, MissingExtra
 from cloze.untrusted import require_ordinary
 

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.corpus.items.pieces import WIDE, RowFile
-from cloze.corpus.readers.clips import film_of
+from cloze.corpus.readers.pictured.clips import film_of
 from cloze.corpus.stores.store import mapped
 from cloze.errors import CorpusError, propose
 
@@ -134,8 +134,8 @@ class StoredItems:
 
     @cached_property
     def groups(self) -> Int64:
-        """What each picture belongs to (P,): clips of a film (`readers/clips.py`), and pictures whose keys have the same text
-        before the last slash, such as `cooking/03` and `cooking/04`, have one number; every other picture has its own."""
+        """What each picture belongs to (P,): clips of a film (`readers/pictured/clips.py`), and pictures whose keys have the same
+        text before the last slash, such as `cooking/03` and `cooking/04`, have one number; every other picture has its own."""
         films = [(key, film_of(key)) for key in self.keys]
         parents = [f"#{film}" if film != key else key.rpartition("/")[0] or f"/{key}" for key, film in films]
         number = {parent: group for group, parent in enumerate(dict.fromkeys(parents))}

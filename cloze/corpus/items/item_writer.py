@@ -13,8 +13,8 @@ from cloze.corpus.items.item_store import BOXES, CLASS, FOLDER, KEYS, PICTURES, 
 from cloze.corpus.items.links import RecordLinks
 from cloze.corpus.items.picture import Picture
 from cloze.corpus.items.readers import keys_in, read_pictures
-from cloze.corpus.readers.clips import Caption, Clip, film_of, joined
 from cloze.corpus.readers.labelled import Format, Quoting, read_rows
+from cloze.corpus.readers.pictured.clips import Caption, Clip, film_of, joined
 from cloze.corpus.stores.writer import HashedFile
 from cloze.errors import CorpusError, Parameter, Say, counted, propose
 

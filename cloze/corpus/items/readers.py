@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from cloze.corpus.items.databases import HDF5, is_lmdb, read_hdf5, read_lmdb
 from cloze.corpus.items.item_store import FEATURES
 from cloze.corpus.items.picture import OTHER_NAMES, ItemFile, Picture, picture_of
-from cloze.corpus.readers.films import is_pickle
-from cloze.corpus.readers.plain_pickle import read_plain
+from cloze.corpus.readers.pictured.films import is_pickle
+from cloze.corpus.readers.pictured.plain_pickle import read_plain
 from cloze.corpus.readers.text_files import open_text
 from cloze.errors import CorpusError
 

@@ -13,11 +13,11 @@ from typing import Any, Literal, cast, get_args
 from cloze.corpus.readers.columnar import is_columnar
 from cloze.corpus.readers.fasttext import COLUMNS as FASTTEXT
 from cloze.corpus.readers.fasttext import fasttext_rows, is_fasttext
-from cloze.corpus.readers.films import is_pickle
 from cloze.corpus.readers.formats import Separator, separator_of
 from cloze.corpus.readers.judgments import COLUMNS as JUDGED
 from cloze.corpus.readers.judgments import is_qrels, relevant_rows
 from cloze.corpus.readers.objects import OBJECTS, fields_of, objects
+from cloze.corpus.readers.pictured.films import is_pickle
 from cloze.corpus.readers.text_files import is_json_lines, lines, open_text
 from cloze.corpus.readers.unusable import Fault, FaultCounter, unusable
 from cloze.errors import Parameter, Phrase, TaskError, counted, did_you_mean, nearest, propose

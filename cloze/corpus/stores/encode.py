@@ -15,7 +15,7 @@ from cloze.errors import CorpusError
 from cloze.text import Annotations, Segmenter, Tokenizer
 from cloze.text.apart import set_apart
 from cloze.text.encoding.word_encoder import encoder_for
-from cloze.text.tokenizer import readable
+from cloze.text.encodings import readable
 
 
 @dataclass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -19,7 +20,6 @@ from cloze.decoding.layout import Framed, Ids, Marks
 from cloze.decoding.reader import Checkpoint, Reader, evaluating
 from cloze.errors import TaskError
 from cloze.objectives import SpanExtraction
-from cloze.registry import register
 from cloze.tasks.kinds.extraction import best_positions, best_span, best_threshold
 from cloze.tasks.measures.answers import QuestionScores, answer_scores, means, question_scores, real_answers, scoring_of
 from cloze.tasks.pictures import keys_of, picture_numbers, with_picture
@@ -94,17 +94,6 @@ class QuestionAnswering(ObjectTask):
     def description(self) -> dict[str, Any]:
         """The names of the fields."""
         return {"columns": with_picture({"text": self.text, "text_b": self.text_b, "label": self.label}, self.picture)}
-
-
-@register("task", "question_answering")
-def question_answering(
-    text: str = "question", text_b: str = "context", label: str = "answers", picture: str | None = None, spoken: bool = False
-) -> QuestionAnswering:
-    """The span of a text that answers a question, or none if the text has no answer (SQuAD). The arguments name fields; of
-    `spoken` contexts the network hears the recordings that `picture` names."""
-    from cloze.tasks.kinds.spoken_questions import SpokenQuestions  # which extends what is above
-
-    return (SpokenQuestions if spoken else QuestionAnswering)(text, text_b, label, picture=picture)
 
 
 class ContextWindow(NamedTuple):
@@ -365,9 +354,9 @@ def best_remark(per_example: Sequence[JudgedQuestion]) -> str:
     2's script)."""
     margins = [question.margin for question in per_example]
     figures = []
-    for name in ("exact_match", "f1"):
+    for name, score_of in (("exact_match", attrgetter("exact")), ("f1", attrgetter("f1"))):
         silent, answered = (
-            [getattr(scores, name.removesuffix("_match")) for scores in column]
+            [score_of(scores) for scores in column]
             for column in zip(*((question.silent, question.answered) for question in per_example), strict=True)
         )
         threshold = best_threshold(margins, silent, answered)

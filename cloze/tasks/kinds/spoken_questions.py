@@ -19,6 +19,7 @@ from cloze.decoding.layout import Framed, Marks
 from cloze.decoding.links import with_links
 from cloze.errors import CorpusError, TaskError
 from cloze.exercises.items.link_items import LinkItems
+from cloze.registry import register
 from cloze.tasks.kinds.question_answering import ExtractedAnswer, Extractor, PredictedAnswer, QuestionAnswering, QuestionRow
 from cloze.tasks.task import Report, silent
 from cloze.text.tokenizer import Spelled
@@ -45,6 +46,15 @@ class SpokenQuestions(QuestionAnswering):
     def description(self) -> dict[str, Any]:
         """Also that contexts are spoken."""
         return {**super().description(), "spoken": True}
+
+
+@register("task", "question_answering")
+def question_answering(
+    text: str = "question", text_b: str = "context", label: str = "answers", picture: str | None = None, spoken: bool = False
+) -> QuestionAnswering:
+    """The span of a text that answers a question, or none if the text has no answer (SQuAD). The arguments name fields; of
+    `spoken` contexts the network hears the recordings that `picture` names."""
+    return (SpokenQuestions if spoken else QuestionAnswering)(text, text_b, label, picture=picture)
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 from cloze.errors import RecipeError
 from cloze.registry import lookup, register
 from cloze.text.annotation.annotator import Annotator, Unit
+from cloze.text.encodings import readable
 from cloze.text.matching import Span, WordList, read_list
 from cloze.text.segment import Segmenter, segmenter_of
-from cloze.text.tokenizer import Spelled, Tokenizer, readable
+from cloze.text.tokenizer import Spelled, Tokenizer
 
 Int64 = NDArray[np.int64]
 

@@ -18,9 +18,9 @@ from cloze.registry import register
 from cloze.text.annotation.annotator import Annotator, Unit
 from cloze.text.annotation.annotators import Labels, Naming
 from cloze.text.characters import extends, inside_run
+from cloze.text.encodings import readable
 from cloze.text.matching import read_bytes, read_text
 from cloze.text.sentences import split_sentences
-from cloze.text.tokenizer import readable
 from cloze.untrusted import parse_json
 
 _SHOWN = 5  # faults named in one message

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from cloze.text.encoding.cuts import LINE_END, NEVER_IN_UTF8, cutter_for
 from cloze.text.encoding.pieces import ChunkMatcher
 from cloze.text.encoding.table import BYTES_PER_SLOT, LONGEST, KeyTable, keys_of
-from cloze.text.tokenizer import Tokenizer, readable
+from cloze.text.encodings import readable
+from cloze.text.tokenizer import Tokenizer
 
 Int64 = NDArray[np.int64]
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from cloze import kernels
 from cloze.text.encoding import numbering
 from cloze.text.encoding.cuts import LINE_END
-from cloze.text.tokenizer import readable
+from cloze.text.encodings import readable
 
 _PLAIN_BYTES = 4 << 20  # below, importing the compiler costs more than it saves
 _SLICE = 1 << 16  # chunks turned into Python objects at a time

@@ -17,6 +17,7 @@ from cloze.bounds import Count, Natural, Share
 from cloze.errors import CorpusError, RecipeError
 from cloze.registry import lookup, names, register
 from cloze.text.apart import set_apart
+from cloze.text.encodings import readable
 from cloze.text.normalise import Normalise
 from cloze.text.roles import (
     BERT_LITERALS,
@@ -28,7 +29,7 @@ from cloze.text.roles import (
     sentinel_literals,
 )
 from cloze.text.segment import Segmenter, segmenter_of
-from cloze.text.tokenizer import Tokenizer, readable
+from cloze.text.tokenizer import Tokenizer
 from cloze.text.visual import with_visual_words
 from cloze.text.vocabularies.sample import Alphabet, sample_texts
 

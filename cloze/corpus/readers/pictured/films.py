@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from cloze.corpus.readers.clips import Clip
-from cloze.corpus.readers.plain_pickle import read_plain
+from cloze.corpus.readers.pictured.clips import Clip
+from cloze.corpus.readers.pictured.plain_pickle import read_plain
 from cloze.errors import TaskError
 
 _LISTS = ("start", "end", "text")
