@@ -45,7 +45,7 @@ MASKED = 0.15  # of the tokens, for BERT's loss
 
 
 class LoopSide:
-    """A loop beside ours: a module that gives the loss of one of `batches`, on a device."""
+    """A loop to compare with: a module that gives the loss of one of `batches`, on a device."""
 
     def __init__(self, model: Any, batches: list[dict[str, Any]], device: str, compiled: str | None, tokens: int) -> None:
         self.model, self.batches, self.device, self.tokens = model.to(device).train(), batches, device, tokens

@@ -1,4 +1,4 @@
-"""Using a fine-tuned MiniLM: vectors, predictions, measuring and a whole fine-tuning, beside the usual tools.
+"""Using a fine-tuned MiniLM: vectors, predictions, evaluation and a whole fine-tuning, compared with the usual tools.
 
     python benchmarks/use.py --data DATA --work runs/use [--rounds 5] [--threads 1,2] [--verbs embed,predict]
 

@@ -165,10 +165,12 @@ class Reader:
         """Where the network's parameters are."""
         return next(self.network.parameters()).device
 
-    def batches(self, lengths: Sequence[int], *, rows: int | None = None) -> Iterator[NDArray[np.int64]]:
-        """Indices of rows of these lengths in batches of like length, the longest first, as large as suits the device and with at
-        most `rows` rows; see `by_length`."""
-        tokens = CPU_TOKENS if self.device.type == "cpu" else GPU_TOKENS
+    def batches(
+        self, lengths: Sequence[int], *, rows: int | None = None, gpu_tokens: int = GPU_TOKENS
+    ) -> Iterator[NDArray[np.int64]]:
+        """Indices of rows of these lengths in batches of similar length, the longest first: at most `rows` rows, and as many
+        tokens as suit the caches of a CPU, or `gpu_tokens` on a GPU; see `by_length`."""
+        tokens = CPU_TOKENS if self.device.type == "cpu" else gpu_tokens
         return by_length(lengths, rows=rows or max(1, len(lengths)), tokens=tokens)
 
     def encode(

@@ -126,7 +126,7 @@ class EdgeSentences:
     lost: int
 
     def batch(self, numbers: Sequence[int], binary: Sequence[Tensor], layers: slice) -> EdgeBatch:
-        """Some sentences, one behind the other, with their `binary` labels."""
+        """Some sentences in a row, with their `binary` labels."""
         shifts = np.cumsum([0, *(self.states[n].shape[1] for n in numbers)])
         spans = [torch.from_numpy(self.spans[n] + shift) for n, shift in zip(numbers, shifts, strict=False)]
         return EdgeBatch(
@@ -280,7 +280,7 @@ def _scored(
     binary = [[_binary(sentence, number) for sentence in sentences] for sentences in labels]
     generator = torch.Generator().manual_seed(seed)
     count = len(train.states) - len(train.states) // 10
-    kept = list(range(count % len(train.states), len(train.states)))
+    batched = list(range(count % len(train.states), len(train.states)))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = EdgeClassifier(len(train.states[0][layers]), train.states[0].shape[-1], train.spans[0].shape[1], len(names))
@@ -291,8 +291,8 @@ def _scored(
         def judge() -> float:
             model.eval()
             total, answers = 0.0, 0
-            for at in range(0, len(kept), _BATCH):
-                batch = train.batch(kept[at : at + _BATCH], binary[0], layers)
+            for at in range(0, len(batched), _BATCH):
+                batch = train.batch(batched[at : at + _BATCH], binary[0], layers)
                 scores = model(batch.states, batch.spans)
                 total += float(functional.binary_cross_entropy_with_logits(scores, batch.labels, reduction="sum"))
                 answers += batch.labels.numel()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from itertools import groupby
 
 import torch
@@ -90,9 +89,7 @@ class Loop:
         factors = {name: weights[name] * session.ranks.world / max(divisors[name], 1.0) for name in divisors}
 
         for _, group in groupby(pieces, key=lambda piece: piece.entry):
-            entry_pieces = list(group)
-            alone = session.run.training.group is not None  # each piece is compared by itself
-            with nullcontext() if alone else together(session.trainee, entry_pieces, step=run_progress.step, share=share):
+            with together(session.trainee, entry_pieces := list(group), step=run_progress.step, share=share):
                 for piece in entry_pieces:
                     _backward(session, piece, share, factors, last=piece is pieces[-1])
         norm = _update(session, share)

@@ -71,13 +71,15 @@ class GradientReplay:
 def together(trainee: Trainee, pieces: Sequence[StepPiece], *, step: int, share: float) -> Iterator[None]:
     """A context in which the objectives that compare the rows of a step have the loss of the whole step.
 
-    `pieces` are all micro-batches of one entry that this process has of the step. A step in one piece needs no change.
+    `pieces` are all micro-batches of one entry that this process has of the step. A step in one piece needs no change, nor one
+    whose pieces are groups of rows that are compared with each other only (`training.group`).
 
     Entering the context is the first pass, without graphs. Its body is the second pass: it runs the same
     pieces in the same order, because `GradientReplay` takes their gradients one after another.
     """
     objectives = trainee.model.step_scope_objectives(pieces[0].entry)
-    if not objectives or (len(pieces) == 1 and trainee.ranks.world == 1):
+    undivided = len(pieces) == 1 and trainee.ranks.world == 1
+    if not objectives or undivided or trainee.run.training.group is not None:
         yield
         return
     collected = [Collecting() for _ in objectives]

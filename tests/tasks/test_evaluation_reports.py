@@ -109,7 +109,8 @@ def test_predictions_show_as_a_table_and_as_an_array(tuned: Tuned) -> None:
     model = package.load(tuned())
     made = model.predict([text for text, _ in ROWS])
     assert isinstance(made, list) and len(made) == 4
-    assert made.probabilities.shape == (4, 2) and made.probabilities.sum(1).tolist() == pytest.approx([1.0] * 4, abs=3e-6)
+    assert made.probabilities.shape == (4, 2)
+    assert made.probabilities.sum(1).tolist() == pytest.approx([1.0] * 4, abs=1.5e-6)  # of numbers with six digits
     assert [model.labels[number] for number in made.probabilities.argmax(1)] == [one.label for one in made]
     html = made._repr_html_()
     assert html.count("<tr>") == 5 and "<td>rain on the garden</td>" in html and "<th>probabilities.animal</th>" in html

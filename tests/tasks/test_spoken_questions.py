@@ -131,7 +131,7 @@ def test_without_recordings_the_ways_out_are_named(folder: Path, capsys: pytest.
     files = ["--train", str(folder / "train.jsonl"), "--dev", str(folder / "dev.jsonl"), "--out", str(folder / "silent")]
     assert main(["finetune", str(folder / "run"), "--task", "question_answering", *files, "--device", "cpu"]) == 2
     shown = capsys.readouterr().err
-    assert 'link_items takes "item_length/sounds", which nothing before it gives.\n  Rows get it with their items' in shown
+    assert "the recipe reads items (sounds) with the texts, and this store has none.\n  Add --items sounds=FILE to" in shown
 
 
 def test_a_spoken_text_has_a_token_for_each_word_that_is_said() -> None:

@@ -51,9 +51,9 @@ class ItemsWriter:
 
     def of_known_films(self, keyed: Iterator[tuple[Any, str]]) -> Iterator[tuple[Any, str]]:
         """The records whose films all files have: many of the films that were listed once cannot be downloaded any more."""
-        known = frozenset.intersection(*map(keys_in, self.item_files.files.values()))
+        film_keys = frozenset.intersection(*map(keys_in, self.item_files.files.values()))
         for record, film in keyed:
-            if film in known:
+            if film in film_keys:
                 yield record, film
             else:
                 self.unknown.add(film)
@@ -84,11 +84,11 @@ class ItemsWriter:
     def _set(self, name: str, path: str, report: Say, linked: RecordLinks | None) -> dict[str, Any]:
         (self.folder / FOLDER / name).mkdir()
         spans = np.full((len(self.numbers), 2), -1, np.int64)
-        read, shown = read_pictures(path), self._shown()
+        read, clips_by_film = read_pictures(path), self._clips_by_film()
         kinds: dict[str, ItemArray] = {}
         size = unused_count = 0
         for picture in read.pictures:
-            numbers = shown.get(picture.key, [])
+            numbers = clips_by_film.get(picture.key, [])
             if not numbers:
                 unused_count += 1
                 continue
@@ -128,12 +128,12 @@ class ItemsWriter:
             for array, kind in kinds.items()
         }}  # fmt: skip
 
-    def _shown(self) -> dict[str, list[tuple[int, Clip | None]]]:
+    def _clips_by_film(self) -> dict[str, list[tuple[int, Clip | None]]]:
         """By the key of a picture or film in the files, what the records show of it: the number, and the clip, None for all."""
-        shown: dict[str, list[tuple[int, Clip | None]]] = {}
+        clips: dict[str, list[tuple[int, Clip | None]]] = {}
         for key, number in self.numbers.items():
-            shown.setdefault(film_of(key), []).append((number, Clip.of_key(key)))
-        return shown
+            clips.setdefault(film_of(key), []).append((number, Clip.of_key(key)))
+        return clips
 
     def _require_all(self, name: str, path: str, spans: NDArray[np.int64]) -> None:
         missing = np.flatnonzero(spans[:, 0] < 0)

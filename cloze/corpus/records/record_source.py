@@ -181,9 +181,10 @@ class Records(Source):
         store.require_annotations(self.annotations, whose="the source")
         if self.items:
             if store.items is None:
+                option = f"--items {next(iter(self.items))}=FILE"
                 raise CorpusError(
                     f"{store.path}: the recipe reads items ({', '.join(self.items)}) with the texts, and this store has none.\n"
-                    f"  Build one with them: cloze corpus build CAPTIONS.jsonl --items {next(iter(self.items))}=FILE --out STORE"
+                    f"  Add {option} to cloze finetune, or build a store: cloze corpus build TEXTS.jsonl {option} --out STORE"
                 )
             store.items.require(self.items)
             self.answer.require_items(store)
@@ -293,8 +294,8 @@ class BoundRecords(BoundSource[RowPlan[RecordCuts]]):
         arrays |= self.source.answer.fields(self.store.answers(records), parts, len(self.store.classes))
         if self.source.clips is not None:
             assert self.store.items is not None
-            place = plan_rows % self.source.clips - self.source.clips // 2
-            arrays["film"] = np.stack([self.store.items.groups[self.store.items.pictures[records]], place], axis=1)
+            offset = plan_rows % self.source.clips - self.source.clips // 2
+            arrays["film"] = np.stack([self.store.items.groups[self.store.items.pictures[records]], offset], axis=1)
         return arrays | self._items(records)
 
     def _items(self, records: Int64) -> Arrays:

@@ -18,11 +18,12 @@ from torch.nn import functional as F
 
 from cloze.batch import Batch
 from cloze.decoding.layout import Framed
-from cloze.decoding.lengths import CPU_TOKENS, by_length
 from cloze.decoding.reader import Checkpoint, Reader, head_for, head_names, orders_of, refuse_answering
 from cloze.decoding.scores.pointer_cache import Pointer, PointerCache
 from cloze.decoding.scores.windows import ScoredWindow, Windows
 from cloze.errors import CheckpointError, UserError
+
+GPU_TOKENS = 8192  # of a batch on a GPU, where scores over the vocabulary need memory
 
 Method = Literal["log_probability", "pseudo_log_likelihood", "originality"]
 
@@ -88,8 +89,7 @@ def score(
     texts: Sequence[str],
     *,
     method: Method,
-    rows: int = 256,
-    tokens: int | None = None,
+    rows: int | None = None,
     windows: Windows = Windows(),  # noqa: B008
     pointer: Pointer | None = None,
     whole_words: bool = False,
@@ -109,8 +109,7 @@ def score(
 
     With a `pointer` a left-to-right network remembers the last tokens of all texts, which are read in the order given.
     Texts with the same tokens are else computed once, so equal texts have equal scores to the last bit. `report` gets the
-    number of texts done, those that were repeated included. A batch has at most `rows` rows and `tokens` tokens; by default as
-    many as suit a CPU's caches, and 8,192 on a GPU, whose scores over the vocabulary need memory.
+    number of texts done, those that were repeated included. `rows` are the most rows of a batch.
     """
     if pointer is not None and method != "log_probability":
         raise UserError("a pointer to the words before needs a network that reads from left to right.")
@@ -127,9 +126,8 @@ def score(
     done = _Done(parts, np.bincount(same, minlength=len(framed)), report)
     for number in sorted(set(same) - {part.text for part in parts}):
         done.empty(number)
-    tokens = tokens or (CPU_TOKENS if reader.device.type == "cpu" else 8192)
     score_rows = {"log_probability": _left_to_right, "pseudo_log_likelihood": _masked, "originality": _original}[method]
-    partial_scores = _remembering(reader, head, parts, pointer) if pointer else score_rows(reader, head, parts, rows, tokens)
+    partial_scores = _remembering(reader, head, parts, pointer) if pointer else score_rows(reader, head, parts, rows)
     sums = np.zeros(len(framed))
     for number, value, left in partial_scores:
         sums[parts[number].text] += value
@@ -197,8 +195,8 @@ Sums = Iterator[tuple[int, float, int]]  # the number of a window, what is added
 
 
 @torch.inference_mode()
-def _left_to_right(reader: Reader, head: Any, parts: Sequence[ScoredWindow], rows: int, tokens: int) -> Sums:
-    for index in by_length([len(part.row) for part in parts], rows=rows, tokens=tokens):
+def _left_to_right(reader: Reader, head: Any, parts: Sequence[ScoredWindow], rows: int | None) -> Sums:
+    for index in reader.batches([len(part.row) for part in parts], rows=rows, gpu_tokens=GPU_TOKENS):
         batch = reader.batch([parts[i].row for i in index])
         width = batch["tokens"].shape[1]
         positions = _positions([parts[i].asked for i in index], width, reader.device) - 1
@@ -229,12 +227,12 @@ def _remembering(reader: Reader, head: Any, parts: Sequence[ScoredWindow], point
 
 
 @torch.inference_mode()
-def _masked(reader: Reader, head: Any, parts: Sequence[ScoredWindow], rows: int, tokens: int) -> Sums:
+def _masked(reader: Reader, head: Any, parts: Sequence[ScoredWindow], rows: int | None) -> Sums:
     owner = np.repeat(np.arange(len(parts)), [int(part.asked.sum()) for part in parts])
     columns = np.concatenate([np.flatnonzero(part.asked) for part in parts] or [np.zeros(0, np.int64)])
     left = np.bincount(owner, minlength=len(parts))
     lengths = np.array([len(part.row) for part in parts], np.int64)
-    for index in by_length(lengths[owner].tolist(), rows=rows, tokens=tokens):
+    for index in reader.batches(lengths[owner].tolist(), rows=rows, gpu_tokens=GPU_TOKENS):
         read, at, targets = masked_each(reader, head, [parts[i].row for i in owner[index]], columns[index])
         log_probs = _log_probabilities(reader, head, read, at, targets)
         for i, value in zip(owner[index].tolist(), log_probs.tolist(), strict=True):
@@ -243,8 +241,8 @@ def _masked(reader: Reader, head: Any, parts: Sequence[ScoredWindow], rows: int,
 
 
 @torch.inference_mode()
-def _original(reader: Reader, head: Any, parts: Sequence[ScoredWindow], rows: int, tokens: int) -> Sums:
-    for index in by_length([len(part.row) for part in parts], rows=rows, tokens=tokens):
+def _original(reader: Reader, head: Any, parts: Sequence[ScoredWindow], rows: int | None) -> Sums:
+    for index in reader.batches([len(part.row) for part in parts], rows=rows, gpu_tokens=GPU_TOKENS):
         batch = reader.batch([parts[i].row for i in index])
         width = batch["tokens"].shape[1]
         positions = _positions([parts[i].asked for i in index], width, reader.device)

@@ -57,8 +57,8 @@ class AttachmentProbe(TrainTestProbe["ProbedTrees", "HeadScores"]):
 
     def plots(self, subjects: Sequence[Subject], results: Mapping[str, HeadScores]) -> list[Plot]:
         dashed = {f"{name}, control": figures.control for name, figures in results.items()}
-        found = {name: figures.accuracy for name, figures in results.items()}
-        plots = by_layer_and_step("heads that are found", found, subjects, dashed=dashed)
+        accuracies = {name: figures.accuracy for name, figures in results.items()}
+        plots = by_layer_and_step("heads that are found", accuracies, subjects, dashed=dashed)
         return plots + by_layer_and_step(
             "selectivity", {name: figures.selectivity for name, figures in results.items()}, subjects
         )

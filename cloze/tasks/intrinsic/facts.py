@@ -144,9 +144,9 @@ def readings(facts: Sequence[FactPrompt], reader: Reader, reading: EntityReading
     pairs = list[tuple[FactPrompt, ...]]()
     for fact in facts:
         token = f"[{PREFIX}{fact.entity}]"
-        known = bool(fact.template and fact.entity) and reader.tokenizer.id(token) is not None
-        named = fact.naming(f"{token} / {fact.subject}" if reading == "concat" else token) if known else fact
-        pairs.append((named,) if reading in ("replace", "concat") else (fact, named))
+        has_token = bool(fact.template and fact.entity) and reader.tokenizer.id(token) is not None
+        fact_of_entity = fact.naming(f"{token} / {fact.subject}" if reading == "concat" else token) if has_token else fact
+        pairs.append((fact_of_entity,) if reading in ("replace", "concat") else (fact, fact_of_entity))
     return pairs
 
 
@@ -186,12 +186,12 @@ def evaluate(
     tested_facts = without_leaks(facts) if no_leaks else facts
     left, gaps = Counter({LEAK: len(facts) - len(tested_facts)}), list[tuple[_Gap, ...]]()
     for versions in readings(tested_facts, reader, entities):
-        asked = [_gap(reader, fact, vocabulary) for fact in versions]
-        reasons = [gap for gap in asked if not isinstance(gap, _Gap)]
+        prompts = [_gap(reader, fact, vocabulary) for fact in versions]
+        reasons = [gap for gap in prompts if not isinstance(gap, _Gap)]
         if reasons:
             left[reasons[0]] += 1
         else:
-            gaps.append(tuple(gap for gap in asked if isinstance(gap, _Gap)))
+            gaps.append(tuple(gap for gap in prompts if isinstance(gap, _Gap)))
     if not gaps:
         why = "; ".join(f"{number}: {reason}" for reason, number in left.items() if number)
         raise TaskError(f"none of {len(facts)} facts can be asked ({why}).\n  Give facts whose objects are single common words.")
@@ -257,10 +257,10 @@ def _ensemble(scores: Sequence[torch.Tensor], entities: EntityReading | None) ->
     """The scores of one reading, or the probabilities that two readings make."""
     if len(scores) == 1:
         return scores[0]
-    plain, named = (reading.float().softmax(-1) for reading in scores)
+    by_name, by_entity = (reading.float().softmax(-1) for reading in scores)
     if entities == "ens_avg":
-        return (plain + named) / 2
-    return torch.where(plain.amax(-1, keepdim=True) > named.amax(-1, keepdim=True), plain, named)
+        return (by_name + by_entity) / 2
+    return torch.where(by_name.amax(-1, keepdim=True) > by_entity.amax(-1, keepdim=True), by_name, by_entity)
 
 
 def _ranks(right_ids: Sequence[tuple[int, ...]], scores: torch.Tensor) -> NDArray[np.float64]:

@@ -54,9 +54,9 @@ def plausibilities(scorer: LinkScorer, triples: Int64, report: Report = silent) 
     step = min(scorer.at_once, 1024)
     parts = []
     for low in range(0, len(triples), step):
-        some = triples[low : low + step]
-        parts.append(scorer.scores(some, 2, some[:, 2:]).double().cpu().numpy()[:, 0])
-        report(len(some))
+        batch = triples[low : low + step]
+        parts.append(scorer.scores(batch, 2, batch[:, 2:]).double().cpu().numpy()[:, 0])
+        report(len(batch))
     return np.concatenate(parts)
 
 
@@ -80,12 +80,12 @@ def best_threshold(scores: Floats, facts: NDArray[np.bool_]) -> float:
 def classify_triples(
     scorer: LinkScorer, labelled: LabelledTriples, dev: LabelledTriples | None, *, report: Report = silent
 ) -> Evaluation:
-    """The share of triples that are told rightly, of all and by relation. A scorer that `decides` takes a score above 0 for a
-    fact, any other one of the threshold of its relation in `dev`; a relation that `dev` lacks has the threshold of all of it."""
+    """The share of triples that are classified correctly, of all and by relation. A scorer that `decides` takes a score above 0
+    for a fact, any other one of the threshold of its relation in `dev`; a relation that `dev` lacks has the threshold of all of it."""
     scores = plausibilities(scorer, labelled.triples, report)
     relations, remarks = labelled.triples[:, 1], labelled.remarks
     if scorer.decides:
-        told = scores > 0
+        predicted = scores > 0
     else:
         assert dev is not None
         dev_scores, remarks = plausibilities(scorer, dev.triples), (*remarks, *dev.remarks)
@@ -93,8 +93,8 @@ def classify_triples(
         for relation in np.unique(dev.triples[:, 1]):
             of_relation = dev.triples[:, 1] == relation
             thresholds[relation] = best_threshold(dev_scores[of_relation], dev.facts[of_relation])
-        told = scores >= thresholds[relations]
-    right = told == labelled.facts
+        predicted = scores >= thresholds[relations]
+    right = predicted == labelled.facts
     rows: list[Mapping[str, Any]] = [
         {"relation": scorer.relations[relation], "accuracy": float(right[relations == relation].mean()),
          "examples": int((relations == relation).sum())}

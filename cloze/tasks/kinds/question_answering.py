@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from operator import attrgetter
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -28,6 +27,10 @@ from cloze.tasks.texts import ObjectTask
 from cloze.text.tokenizer import Spelled
 
 Int64 = NDArray[np.int64]
+#: The scores of an answer by the names of their metrics.
+_SCORES: Mapping[str, Callable[[QuestionScores], float]] = {
+    "exact_match": lambda scores: scores.exact, "f1": lambda scores: scores.f1,
+}
 
 
 @dataclass(frozen=True)
@@ -354,7 +357,7 @@ def best_remark(per_example: Sequence[JudgedQuestion]) -> str:
     2's script)."""
     margins = [question.margin for question in per_example]
     figures = []
-    for name, score_of in (("exact_match", attrgetter("exact")), ("f1", attrgetter("f1"))):
+    for name, score_of in _SCORES.items():
         silent, answered = (
             [score_of(scores) for scores in column]
             for column in zip(*((question.silent, question.answered) for question in per_example), strict=True)

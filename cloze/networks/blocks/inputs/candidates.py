@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from cloze.errors import RecipeError, require_table
-from cloze.networks.blocks.inputs.beside import beside
+from cloze.networks.blocks.inputs.constant_tables import on_device_of
 from cloze.networks.blocks.inputs.known_vectors import STAND_IN, matrix_of
 
 
@@ -46,6 +46,6 @@ class Candidates(nn.Module):
     def forward(self, items: Tensor) -> EntityCandidates:
         """Of items (E, R)."""
         surfaces = items.flatten().long()
-        ids = beside(items, self.ids)[surfaces]
+        ids = on_device_of(items, self.ids)[surfaces]
         item, slot = (ids > 0).nonzero().unbind(1)
-        return EntityCandidates(item, ids[item, slot], beside(items, self.priors)[surfaces[item], slot])
+        return EntityCandidates(item, ids[item, slot], on_device_of(items, self.priors)[surfaces[item], slot])

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from cloze.bounds import Count, OptionalDepth, Width
 from cloze.errors import RecipeError
-from cloze.networks.blocks.inputs.beside import beside
+from cloze.networks.blocks.inputs.constant_tables import on_device_of
 from cloze.networks.cost import Operations, SequenceSize
 from cloze.networks.spelling import MASKED, NOTHING, PADDING, spell_vocabulary, trigrams
 from cloze.registry import Given, register
@@ -90,7 +90,7 @@ class Characters(nn.Module, ABC):
     def _distinct(self, tokens: Tensor, characters: Tensor | None) -> tuple[Tensor, Tensor]:
         """The characters of all distinct words (N, C), and which of them each token is (B, L)."""
         distinct, index = torch.unique(tokens, return_inverse=True)
-        spelled = beside(tokens, self.spelled)[distinct]
+        spelled = on_device_of(tokens, self.spelled)[distinct]
         if characters is None:
             return spelled, index
         has_characters = (characters != NOTHING).any(-1)

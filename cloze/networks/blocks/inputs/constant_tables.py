@@ -8,7 +8,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 _COPIES = WeakTensorKeyDictionary()
 
 
-def beside(x: Tensor, table: Tensor) -> Tensor:
+def on_device_of(x: Tensor, table: Tensor) -> Tensor:
     """A table that never changes, on the device of x. Its copy for another device is made once."""
     if table.device == x.device:
         return table
