@@ -178,7 +178,7 @@ FEW_TARGETS = {
     ("lxmert", "answer"): 0.2, ("visualbert", "token_prediction"): 0.2, ("visualbert-one-caption", "token_prediction"): 0.2,
     ("smollm2-135m", "token_prediction"): 0.2,
     ("deberta-base", "token_prediction"): 0.15,  # runs of one word
-    ("speechbert", "token_prediction"): 0.2,
+    ("speechbert", "token_prediction"): 0.2,  # 4.03 to 4.22 with other initial weights
 }  # fmt: skip
 
 #: Random facts are as far as wrong triples on the average only.

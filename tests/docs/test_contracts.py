@@ -59,7 +59,7 @@ def test_a_verb_has_help_of_one_screen_and_is_in_the_documents(verb: str, capsys
     assert frame.main([verb, "--help"]) == 0
     shown = capsys.readouterr().out
     assert "Usage: cloze " + verb in shown
-    assert len(shown.splitlines()) <= (90 if verb == "probe" else 60)  # the options of all probes
+    assert len(shown.splitlines()) <= 60
     assert "install-completion" not in shown
     assert any(f"cloze {verb}" in document.read_text() for document in DOCUMENTS), (
         f"no document mentions `cloze {verb}`"

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
+from typer.core import TyperOption
 
 from cloze import registry
 from cloze.cli.early import EarlyCommand
@@ -58,7 +59,16 @@ class ProbeCommand(EarlyCommand):
             app.command(cls=ProbeCommand)(with_probes(probe))
             fresh = get_command(app)
             self.params, self.callback, self.help = fresh.params, fresh.callback, fresh.help
+        self._hide_options_of_others(next((word for word in args if word in _probes()), None))
         return super().parse_args(ctx, args)
+
+    def _hide_options_of_others(self, kind: str | None) -> None:
+        """Leave out of the help what the probe `kind` does not use, or without one what not all probes use."""
+        used = annotations_of(Probe if kind is None else class_of("probe", kind))
+        every = {name for probe in _probes().values() for name in annotations_of(probe)}
+        for parameter in self.params:
+            if isinstance(parameter, TyperOption):
+                parameter.hidden = parameter.name in every and parameter.name not in used
 
 
 def with_probes(function: Command) -> Command:
@@ -127,6 +137,8 @@ def probe(
 
     \b
     PROBES
+
+    `cloze probe geometry --help` lists the options of a probe.
 
     Examples: cloze probe geometry BERT GPT2 --text sentences.txt --out DIR; cloze probe heads TUNED --task test.tsv --out DIR;
     cloze probe layers RUN --task upos=train.conllu,test.conllu --steps all --out DIR

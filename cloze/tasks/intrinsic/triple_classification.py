@@ -81,7 +81,7 @@ def classify_triples(
     scorer: LinkScorer, labelled: LabelledTriples, dev: LabelledTriples | None, *, report: Report = silent
 ) -> Evaluation:
     """The share of triples that are classified correctly, of all and by relation. A scorer that `decides` takes a score above 0
-    for a fact, any other one of the threshold of its relation in `dev`; a relation that `dev` lacks has the threshold of all of it."""
+    for a fact, any other one the threshold of its relation in `dev`, or that of all of `dev` for a relation that it lacks."""
     scores = plausibilities(scorer, labelled.triples, report)
     relations, remarks = labelled.triples[:, 1], labelled.remarks
     if scorer.decides:
