@@ -475,12 +475,15 @@ def item_files(items: ItemFiles) -> list[str]:
 
 
 @checked
-def load(folder: str | Path, *, device: str = "auto", with_files: Sequence[str | Path] = ()) -> Model:
+def load(
+    folder: str | Path, *, device: str = "auto", precision: str = "fp32", with_files: Sequence[str | Path] = ()
+) -> Model:
     """Open a run folder, a fine-tuned folder, or a Hugging Face folder of a kind that `cloze import` reads.
 
     Args:
         folder: The folder, or a model's name on the Hugging Face Hub, `ORG/NAME` or `ORG/NAME@REVISION`.
         device: auto, cpu, cuda or cuda:N.
+        precision: fp32, bf16 (faster where the hardware multiplies it; answers have about three digits) or auto.
         with_files: Python files that register parts of your own.
 
     Raises:
@@ -488,7 +491,7 @@ def load(folder: str | Path, *, device: str = "auto", with_files: Sequence[str |
             part came from a file of yours, `cloze/code` holds a copy; it only runs if you name it in `with_files`.
     """
     import_files(with_files)
-    return Model(load_checkpoint(local_folder(folder), device))
+    return Model(load_checkpoint(local_folder(folder), device, precision=precision))
 
 
 def _works(need: Callable[[], Any]) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import nn
 
 from cloze.decoding.pictures import Pictures
@@ -22,8 +23,9 @@ class Loaded:
     `heads` are the objectives that the network was trained with, by name; `reads` maps the readings of each head to states of
     the network where the names differ. `input_edits` compute further inputs from the tokens (ZEN's n-grams) or from labelled
     layers (ERNIE's entities), which `annotations` make; `tables` are the look-up tables that they use. `others` opens another
-    network of the same run. `pictures` are those that texts may name. `imported` is the folder as `cloze.interop.import_folder`
-    read it, `recipe` the recipe of the run (None if cloze did not train it).
+    network of the same run. `pictures` are those that texts may name. `precision` is what products are cast to in use, None for
+    fp32. `imported` is the folder as `cloze.interop.import_folder` read it, `recipe` the recipe of the run (None if cloze did not
+    train it).
     """
 
     recipe: Mapping[str, Any] | None
@@ -43,6 +45,7 @@ class Loaded:
     others: Callable[[str], Loaded] | None = None
     annotations: Annotations = Annotations()
     pictures: Pictures | None = None
+    precision: torch.dtype | None = None
 
     def other(self, name: str) -> Loaded:
         """Another network of the same run, by name; a `CheckpointError` if there is none."""

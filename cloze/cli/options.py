@@ -35,6 +35,7 @@ Annotate = Annotated[list[str] | None, typer.Option(help="Annotators, such as en
 Batch = Annotated[int, typer.Option(min=1, help="Texts per batch.")]
 Length = Annotated[int | None, typer.Option(min=2, help="Read this many tokens of a text; default: as in training.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")]
+Precision = Annotated[str, typer.Option(help="fp32, bf16 (faster where the hardware has it, three digits) or auto.")]
 Columns = Annotated[str | None, typer.Option(help="For files without a header: column names, a,b,c.")]
 FileFormat = Annotated[str | None, typer.Option("--format", help="tsv, csv, jsonl, parquet; default: by file name.")]
 Quoting = Annotated[str, typer.Option(help="Quotes in tables: auto, none, standard.")]

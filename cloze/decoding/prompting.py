@@ -248,9 +248,9 @@ class DecoderPrompting(Prompting):
         return sums
 
 
-def prompting_of(loaded: Checkpoint, *, precision: torch.dtype | None = None) -> Prompting:
+def prompting_of(loaded: Checkpoint) -> Prompting:
     """How a checkpoint scores answers; an error if it predicts no tokens, or reads in both directions without a [MASK]."""
-    reader = Reader.of(loaded, precision=precision)
+    reader = Reader.of(loaded)
     if has_decoder(reader):
         head = head_for(loaded, "token_prediction")
         if head is None:

@@ -56,6 +56,9 @@ class Checkpoint(Protocol):
     def order(self) -> str: ...
 
     @property
+    def precision(self) -> torch.dtype | None: ...
+
+    @property
     def folder(self) -> Any: ...
 
     @property
@@ -103,8 +106,7 @@ class Reader:
 
     @classmethod
     def of(
-        cls, loaded: Checkpoint, *, order: str | None = None, language: str | None = None, to: str | None = None,
-        precision: torch.dtype | None = None,
+        cls, loaded: Checkpoint, *, order: str | None = None, language: str | None = None, to: str | None = None
     ) -> Reader:
         """The reader of a loaded checkpoint, in its usual order or in `order`. `language` is the name or the number of the
         language of the texts, for networks with several, and `to` the language that is written; the defaults are the folder's.
@@ -112,9 +114,9 @@ class Reader:
         tokenizer = speaking(loaded, language, to)
         by_input = language is not None and tokenizer is loaded.tokenizer
         return cls(
-            loaded.network, tokenizer, loaded.reading, order or loaded.order, precision,
+            loaded.network, tokenizer, loaded.reading, order or loaded.order, loaded.precision,
             loaded.input_edits, {"language": language_id(loaded, str(language))} if by_input else {}, loaded.pictures,
-            {hook.view: cls.of(loaded.other(hook.reads), precision=precision) for hook in loaded.network.outside if hook.reads},
+            {hook.view: cls.of(loaded.other(hook.reads)) for hook in loaded.network.outside if hook.reads},
             loaded.annotations,
         )
 

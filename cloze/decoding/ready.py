@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import torch
-
 from cloze.decoding.generating.sequence import answers, has_decoder
 from cloze.decoding.generating.writing import asks
 from cloze.decoding.reader import Checkpoint, Reader, head_for, prediction_head, require_order
@@ -50,12 +48,11 @@ def to_generate(loaded: Checkpoint, *, language: str | None = None, to: str | No
 
 
 def to_score(
-    loaded: Checkpoint, *, order: str | None = None, language: str | None = None, to: str | None = None,
-    precision: torch.dtype | None = None,
+    loaded: Checkpoint, *, order: str | None = None, language: str | None = None, to: str | None = None
 ) -> Ready:
     """What scores texts, or answers to texts; a `ClozeError` for a network that does neither."""
     check_order(loaded, order)
-    reader = Reader.of(loaded, order=order, language=language, to=to, precision=precision)
+    reader = Reader.of(loaded, order=order, language=language, to=to)
     if answers(reader):
         return Ready(reader, prediction_head(loaded, verb="score"))
     method, head = method_of(loaded, order)

@@ -6,7 +6,7 @@ of the metrics of all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -232,8 +232,8 @@ def selection_of(
     """
     assert recipe.task is not None
     tasks = task_heads(recipe)
-    best, patience = recipe.task.keep == "best", recipe.task.patience
-    measures: dict[str, Callable[[], dict[str, float]]] = {}
+    options: dict[str, Any] = {"best": recipe.task.keep == "best", "patience": recipe.task.patience}
+    measures: dict[str, _DevSet] = {}
     counts: dict[str, tuple[str, bool]] = {}
     for name, head in tasks.items():
         task = task_of_head(recipe, head, stores[head.source])
@@ -246,12 +246,16 @@ def selection_of(
             and recipe.sources[head.source].arguments.get("items")
         ):
             loaded = replace(loaded, pictures=Pictures.of_store(dev_store.items))
-        measures[name] = _measure(task, loaded, of_task(description, name), dev_store, recipe.training.batch, metric)
+        measures[name] = _DevSet(task, loaded, of_task(description, name), dev_store, recipe.training.batch, metric)
     name_dropouts(step)  # the learners have renamed the dropouts of their parts
+
+    def outputs() -> dict[str, Any]:
+        return {name: dev_set.learner.last_outputs for name, dev_set in measures.items()}
+
     if "" in tasks:
         metric, more = counts[""]
         usual = description.get("baseline", {}).get(metric)
-        return Selection(measures[""], metric, higher_is_better=more, best=best, patience=patience, constant_metric=usual)
+        return Selection(measures[""], metric, higher_is_better=more, constant_metric=usual, outputs=outputs, **options)
 
     def mean(metrics: Mapping[str, Mapping[str, float]]) -> float:
         return sum(metrics[name][metric] * (1 if more else -1) for name, (metric, more) in counts.items()) / len(counts)
@@ -263,25 +267,26 @@ def selection_of(
 
     baselines = {name: of_task(description, name).get("baseline", {}) for name in counts}
     usual = mean(baselines) if all(metric in baselines[name] for name, (metric, _) in counts.items()) else None
-    return Selection(measure, MEAN, best=best, patience=patience, constant_metric=usual)
+    return Selection(measure, MEAN, constant_metric=usual, outputs=outputs, **options)
 
 
-def _measure(
-    task: Task, loaded: Loaded, description: Mapping[str, Any], dev: Store, batch: int, metric: str
-) -> Callable[[], dict[str, float]]:
-    """A function that measures the current parameters on all examples of a dev set, which is read once: the selecting metric, and
-    all metrics that cost no more."""
-    assert isinstance(dev, RecordStore)
-    learner = task.load(loaded, description, None)
-    files, rows = dev.about["files"], []  # type: ignore[var-annotated]
+class _DevSet:
+    """The dev set of a task: measures the current parameters on all its examples, which are read once. The metrics are the
+    selecting `metric`, and all that cost no more."""
 
-    def measure() -> dict[str, float]:
-        if not rows:
-            for file in files:
-                rows.extend(learner.encode_labelled(task.read(file)))
-        return learner.measure(rows, metric, size=2 * batch)
+    def __init__(
+        self, task: Task, loaded: Loaded, description: Mapping[str, Any], dev: Store, batch: int, metric: str
+    ) -> None:
+        assert isinstance(dev, RecordStore)
+        self.learner = task.load(loaded, description)
+        self.task, self.files, self.size, self.metric = task, dev.about["files"], 2 * batch, metric
+        self.rows: list[Any] = []
 
-    return measure
+    def __call__(self) -> dict[str, float]:
+        if not self.rows:
+            for file in self.files:
+                self.rows.extend(self.learner.encode_labelled(self.task.read(file)))
+        return self.learner.measure(self.rows, self.metric, size=self.size)
 
 
 def as_loaded(

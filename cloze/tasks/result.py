@@ -166,7 +166,7 @@ def head_name(loaded: Checkpoint, task_json: Mapping[str, Any]) -> str | None:
 
 
 def load_tuned(
-    loaded: Checkpoint, task: Task | None = None, *, precision: Any = None, name: str | None = None, length: int | None = None,
+    loaded: Checkpoint, task: Task | None = None, *, name: str | None = None, length: int | None = None,
 ) -> tuple[Learner, dict[str, Any]]:
     """The `Learner` of a fine-tuned checkpoint, and the contents of its task.json. `task` defaults to the one recorded there;
     `name` selects one of several. `length` is how many tokens of a row are read, None as many as in training. Raises a
@@ -177,7 +177,7 @@ def load_tuned(
     if length is not None:
         _require_length(loaded, length)
         task_json = {**task_json, "length": length}
-    learner = (task or task_in_folder(folder, name)).load(loaded, task_json, precision)
+    learner = (task or task_in_folder(folder, name)).load(loaded, task_json)
     learner.origin, learner.annotated = (folder, name or ""), tuple(task_json.get("annotated") or ())
     if (record := task_json.get(ENTRY)) is not None:
         linear = load_linear(folder / "cloze", learner.task, name or "", labels=learner.labels or ())

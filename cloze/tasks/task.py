@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-import torch
 from numpy.typing import NDArray
 from torch import nn
 
@@ -188,7 +187,7 @@ class Task(ABC):
         """The examples of a file; with `labelled=False`, answers are optional."""
 
     @abstractmethod
-    def load(self, loaded: Checkpoint, task_json: Mapping[str, Any], precision: torch.dtype | None) -> Learner:
+    def load(self, loaded: Checkpoint, task_json: Mapping[str, Any]) -> Learner:
         """The learner for an opened checkpoint; `task_json` is the contents of its task.json."""
 
     @abstractmethod
@@ -251,12 +250,12 @@ class Learner(nn.Module, ABC):
     | `texts_of` | examples | the texts that they are about | none |
 
     Everything runs in eval mode. A learner is an `nn.Module`, so that network and head change device and mode together.
-    `exact` is the reader in fp32: metrics do not depend on the precision of training. `labels` are the classes, None if answers
-    are free; `numbered`: files may give them by their numbers.
+    `labels` are the classes, None if answers are free; `numbered`: files may give them by their numbers.
     """
 
     origin: tuple[Path, str] | None = None  # the folder that it is from, and its name there if it is one of several tasks
     mixture: Mixture | None = None  # with the linear model in that folder
+    last_outputs: Any = None  # the `row_outputs` of the rows of the last `per_example`; None if it needed others
     annotated: tuple[str, ...] = ()  # the labelled layers that the training text had
 
     def __init__(
@@ -269,7 +268,6 @@ class Learner(nn.Module, ABC):
         self.reader, self.task, self.length, self.numbered = reader, task, length, numbered
         self.labels = None if labels is None else tuple(labels)
         self.label_names = self.labels or ()
-        self.exact = replace(reader, precision=None)
         name_dropouts(self)
 
     @abstractmethod
@@ -297,9 +295,11 @@ class Learner(nn.Module, ABC):
         self, rows: Sequence[Any], metric: str | None = None, *, size: int = 64, report: Report = silent
     ) -> PerExample:
         """What the metrics need, an item per row; with `metric`, only what that metric needs. See `Task.per_example`."""
-        return self._per_example(rows, self.row_outputs([row.inputs for row in rows], size, report))
+        self.last_outputs = self.row_outputs([row.inputs for row in rows], size, report)
+        return self.judged(rows, self.last_outputs)
 
-    def _per_example(self, rows: Sequence[LabelledRow], outputs: Any) -> PerExample:
+    def judged(self, rows: Sequence[LabelledRow], outputs: Any) -> PerExample:
+        """The items of `per_example` for rows with answers, of which the network says `outputs`."""
         per_example: PerExample = self.task.per_example([row.truth for row in rows], outputs, self.label_names)
         return per_example
 
@@ -332,12 +332,14 @@ class Learner(nn.Module, ABC):
         return None
 
     def evaluate(
-        self, examples: Any, constant_answer: str | None = None, *, size: int = 64, report: Report = silent
+        self, examples: Any, constant_answer: str | None = None, *, size: int = 64, report: Report = silent, outputs: Any = None
     ) -> Evaluation:
-        """All metrics on examples with answers, and as a baseline those of the constant answer `constant_answer`."""
+        """All metrics on examples with answers, and as a baseline those of the constant answer `constant_answer`. `outputs` are
+        those of the examples' rows, if they are known."""
         rows = self.encode_labelled(examples)
-        outputs = self.mixed_outputs(examples, [row.inputs for row in rows], size, report)
-        return self.evaluation(examples, rows, outputs, self._per_example(rows, outputs), constant_answer)
+        if outputs is None:
+            outputs = self.mixed_outputs(examples, [row.inputs for row in rows], size, report)
+        return self.evaluation(examples, rows, outputs, self.judged(rows, outputs), constant_answer)
 
     def evaluation(
         self, examples: Any, rows: Sequence[LabelledRow], outputs: Any, per_example: PerExample, constant_answer: str | None

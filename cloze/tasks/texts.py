@@ -223,10 +223,10 @@ class SummaryLearner(Learner):
 
     def scores(self, rows: Sequence[Framed]) -> Tensor:
         """Scores (B, C) of framed rows in fp32."""
-        batch = self.exact.batch(rows)
-        states = self.exact.states(batch, self.head.reads)
+        batch = self.reader.batch(rows)
+        states = self.reader.states(batch, self.head.reads)
         positions = text_ends(rows, batch["tokens"].shape[1]) if self.head.of_texts else torch.arange(len(rows))
-        scores = self.exact.scores(self.head, states, batch, positions.to(self.exact.device))
+        scores = self.reader.scores(self.head, states, batch, positions.to(self.reader.device))
         return scores if scores.dim() > 1 else scores[:, None]
 
     @torch.inference_mode()
@@ -234,7 +234,7 @@ class SummaryLearner(Learner):
         """The scores of every row (N, C), in the order of the rows; runs in eval mode."""
         scores: NDArray[np.float32] | None = None
         with evaluating(self):
-            for index in self.exact.batches([len(row) for row in framed], rows=size):
+            for index in self.reader.batches([len(row) for row in framed], rows=size):
                 scored = self.scores([framed[i] for i in index]).cpu().numpy()
                 scores = np.empty((len(framed), scored.shape[1]), np.float32) if scores is None else scores
                 scores[index] = scored

@@ -142,7 +142,7 @@ class WordsLearner(Learner):
         for index in by_length(counts, rows=size):
             part = [counts[i] for i in index]
             yield index, part, *read_words(
-                self.exact, self.head, [rows[i].windows for i in index], part, width=width, size=size
+                self.reader, self.head, [rows[i].windows for i in index], part, width=width, size=size
             )
 
     def texts_of(self, examples: Any) -> Sequence[str]:

@@ -149,12 +149,26 @@ def _read(folder: Path, make: Callable[[str, Mapping[str, str], Segmenter | None
         data = _for_jieba(folder / ("tokenizer.json" if (folder / "tokenizer.json").is_file() else "vocab.txt"), data)
     try:
         literals = _literals(data, settings)
-        tokenizer = make(json.dumps(data), literals, read_segmenter(folder), read_joins(folder))
+        tokenizer = _make_or_share(make, json.dumps(data), literals, read_segmenter(folder), read_joins(folder))
         return tokenizer.with_targets(make(json.dumps(targets), literals, None, None)) if targets else tokenizer
     except ClozeError:
         raise
     except Exception as problem:  # `tokenizers` raises bare Exception for a damaged file
         raise unreadable(folder / "tokenizer.json", problem) from None
+
+
+def _make_or_share(
+    make: Callable[[str, Mapping[str, str], Segmenter | None, Joins | None], T], data: str, literals: Mapping[str, str],
+    segmenter: Segmenter | None, joins: Joins | None,
+) -> T:
+    """A tokenizer; one of the same contents that is in use, such as that of another checkpoint of the run, is shared."""
+    if segmenter is not None or joins is not None:
+        return make(data, literals, segmenter, joins)
+    key = (make, data, *sorted(literals.items()))
+    tokenizer: T | None = _in_use.get(key)
+    if tokenizer is None:
+        tokenizer = _in_use[key] = make(data, literals, None, None)
+    return tokenizer
 
 
 def _whole(folder: Path, settings: Mapping[str, Any]) -> dict[str, Any]:

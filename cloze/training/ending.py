@@ -25,6 +25,7 @@ def end(session: Session, interrupt: Interrupt, *, compiled: bool) -> Outcome:
     return Outcome(
         session.run.folder, run_progress.step, finished=not session.stopping and not paused, reason=reason,
         held_out=session.evaluations.held_out, compiled=compiled, standing=selection_state.standing,
+        outputs=selection_state.outputs,
     )
 
 

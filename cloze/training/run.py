@@ -204,6 +204,8 @@ class Outcome:
         held_out: The last held-out loss; of a mixture, that of its entries together (`combined`).
         compiled: A compiled engine trained, so steps are not updates.
         standing: The best evaluation of a run that chooses among its checkpoints.
+        outputs: What the network said of the dev rows at the evaluation of the resulting checkpoint, by task; empty if another
+            process measured it.
     """
 
     folder: Path
@@ -213,6 +215,7 @@ class Outcome:
     held_out: float | None
     compiled: bool = False
     standing: BestEvaluation | None = None
+    outputs: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def exit_code(self) -> int:

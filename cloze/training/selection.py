@@ -52,7 +52,7 @@ class Selection:
     else the last. `patience`: the run ends after this many evaluations without improvement; 0: never. `constant_metric` is the
     metric of a constant answer. Until the best is better than that, `patience` does not count: a tagger of rare names gives one
     label to all words for some epochs. With `from_start` the parameters are measured before the first step, too, and may stay
-    the best.
+    the best. `outputs()` is what the network said of the dev rows at the last `measure()`, by task; None where it is not known.
     """
 
     measure: Callable[[], Metrics] | None
@@ -62,6 +62,7 @@ class Selection:
     patience: int = 0
     constant_metric: float | None = None
     from_start: bool = False
+    outputs: Callable[[], Mapping[str, Any]] = dict
 
     def after(self, standing: BestEvaluation | None, step: int, metrics: Metrics) -> BestEvaluation:
         """The standing after another evaluation; the first of equals is the best."""
@@ -80,10 +81,14 @@ class Selection:
         loss = -value if self.higher_is_better else value
         return math.inf if math.isnan(loss) else loss
 
+    def above_constant(self, metrics: Metrics) -> bool:
+        """Whether metrics are known to be better than those of a constant answer."""
+        return self.constant_metric is not None and self.loss(metrics) < self._as_loss(self.constant_metric)
+
     def ends(self, standing: BestEvaluation | None) -> bool:
         """Whether the run has waited long enough."""
         if standing is None:
             return False
-        if self.constant_metric is not None and self.loss(standing.metrics) >= self._as_loss(self.constant_metric):
+        if self.constant_metric is not None and not self.above_constant(standing.metrics):
             return False
         return 0 < self.patience <= standing.evaluations - standing.evaluation

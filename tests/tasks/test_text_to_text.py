@@ -165,7 +165,7 @@ def test_what_is_trained_is_laid_out_as_what_is_measured(start: Folder, tmp_path
     step = build_step(recipe, vocab_size=loaded.tokenizer.size)
     feed = build_feed(recipe, recipe.entries["main"], store, step, TokenFacts.of(loaded.tokenizer), length=14, seed=1)
     made, _ = feed.examples(0, np.argsort(feed.source.plan(0, feed.exercise.max_tokens).order))
-    learner = task("text_to_text").load(loaded, {"length": 14, "target_length": 6}, None)
+    learner = task("text_to_text").load(loaded, {"length": 14, "target_length": 6})
     for row, pair in enumerate(learner.encode_labelled(learner.task.read(rows))):
         length = int(made["length"][row])
         shown, view = made["tokens"][row, :length].copy(), "decoder." if "decoder.tokens" in made else ""
@@ -196,10 +196,10 @@ def test_the_decoder_begins_as_its_architecture_does(writer: Folder) -> None:
 def test_a_padded_batch_of_targets_has_the_sum_of_their_losses(writer: Folder, tmp_path: Path) -> None:
     rows = tmp_path / "rows.csv"
     rows.write_text("text,target\ncat,dog\ncat dog,night\ndog,cat dog night\n")
-    learner = task("text_to_text").load(load_checkpoint(writer("t5")), {}, None)
+    learner = task("text_to_text").load(load_checkpoint(writer("t5")), {})
     some = learner.encode_labelled(learner.task.read(rows))
     assert len({len(row.target) for row in some}) > 1
-    form, head = form_of(learner.exact), learner.head
+    form, head = form_of(learner.reader), learner.head
     with torch.inference_mode():
         alone = [value for row in some for value in form.log_probabilities(head, [row])]
         assert form.log_probabilities(head, some) == pytest.approx(alone, rel=1e-5)
@@ -210,7 +210,7 @@ def test_a_padded_batch_of_targets_has_the_sum_of_their_losses(writer: Folder, t
 def test_what_is_written_has_no_special_tokens_as_transformers_decodes_it(
     writer: Folder, rows: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    learner = task("text_to_text").load(load_checkpoint(writer("t5-sentinels")), {}, None)
+    learner = task("text_to_text").load(load_checkpoint(writer("t5-sentinels")), {})
     tokenizer = learner.reader.tokenizer
     first, second = tokenizer.sentinels[:2].tolist()
     ids = [first, *tokenizer.encode("the cat").ids.tolist(), second, tokenizer.role("[UNK]")]
@@ -240,7 +240,7 @@ def test_what_does_not_fit_is_cut_counted_and_keeps_its_end(writer: Folder, tmp_
     path = tmp_path / "long.jsonl"
     texts = [("cat dog rain night mice", "cat dog rain night mice"), ("cat", "dog")]
     path.write_text("".join(json.dumps({"text": a, "target": b}) + "\n" for a, b in texts))
-    learner = task("text_to_text").load(load_checkpoint(writer("t5")), {"length": 6, "target_length": 5}, None)
+    learner = task("text_to_text").load(load_checkpoint(writer("t5")), {"length": 6, "target_length": 5})
     first, second = learner.encode_labelled(learner.task.read(path))
     end = learner.reader.tokenizer.role("[EOS]")
     assert first.cut == {"text": first.source.cut, "target": first.lost} and first.lost > 0 and first.source.cut > 0
@@ -252,7 +252,7 @@ def test_what_does_not_fit_is_cut_counted_and_keeps_its_end(writer: Folder, tmp_
 def test_targets_are_compared_as_the_vocabulary_spells_them(writer: Folder, tmp_path: Path) -> None:
     path = tmp_path / "foreign.csv"
     path.write_text("text,target\ncat,ж\ndog,the cat\n", encoding="utf-8")
-    learner = task("text_to_text").load(load_checkpoint(writer("mass")), {}, None)
+    learner = task("text_to_text").load(load_checkpoint(writer("mass")), {})
     assert [row.references for row in learner.encode_labelled(learner.task.read(path))] == [("[UNK]",), ("the cat",)]
     named, remark = (
         line for line in evaluate(learner, learner.task.read(path)).remarks if line.startswith(("ROUGE", "1 of 2 targets are c"))
@@ -410,7 +410,7 @@ def test_bleu_without_its_package_is_refused_in_words(monkeypatch: pytest.Monkey
 
 def test_bleu_is_told_with_its_signature(writer: Folder, rows: Path) -> None:
     pytest.importorskip("sacrebleu")
-    learner = task("text_to_text", bleu="char").load(load_checkpoint(writer("t5")), {"target_length": 4}, None)
+    learner = task("text_to_text", bleu="char").load(load_checkpoint(writer("t5")), {"target_length": 4})
     found = evaluate(learner, learner.task.read(rows), constant_answer=ROWS[0][1])
     assert found.metrics.keys() == learner.task.metrics.keys() and "bleu" in found.metrics
     assert 0 < found.baseline["bleu"] < 100 and "tok:char" in found.remarks[1]
@@ -437,7 +437,7 @@ def test_a_beam_search_is_for_tasks_that_write() -> None:
 def test_a_body_without_a_head_cannot_write(writer: Folder) -> None:
     headless = SimpleNamespace(**{**vars(load_checkpoint(writer("t5"))), "heads": {}})
     with pytest.raises(CheckpointError, match="needs a head that predicts tokens; this checkpoint has: none"):
-        task("text_to_text").load(headless, {}, None)
+        task("text_to_text").load(headless, {})
 
 
 def test_the_way_of_a_checkpoint_is_asked_of_a_companion() -> None:

@@ -246,6 +246,29 @@ def test_what_a_folder_says_of_dev_is_measured_on_the_last_checkpoint_where_that
     assert told["examples"]["dev"] == count + 3 and told["baseline"]["accuracy"] == pytest.approx(usual / (count + 3))
 
 
+def test_dev_rows_are_read_once_per_evaluation_and_never_again_for_the_result(
+    folder: Callable[[str], Path], tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from cloze.tasks.kinds.classification import Classifier
+
+    counts: list[int] = []
+    row_outputs = Classifier.row_outputs
+
+    def counting(self: Classifier, rows: Any, *more: Any) -> Any:
+        counts.append(len(rows))
+        return row_outputs(self, rows, *more)
+
+    monkeypatch.setattr(Classifier, "row_outputs", counting)
+    out = tmp_path / "out"
+    values = [*QUICK, "training.epochs=2", "training.rate.peak=1e-5"]  # stays above a constant answer, so nothing needs losses
+    told = tune(folder("bert"), tables, out, *values, baselines=False).task_json
+    assert counts == [16, 16, 16]  # the start, whose head is fitted, and two epochs
+    assert len(events(out, "held_out")) == 1  # another pass, at the end
+    learner, _ = load_tuned(load_checkpoint(out))
+    evaluation = evaluate(learner, learner.task.read(tables / "dev.tsv"))
+    assert told["dev_report"] == evaluation.details() and told["dev"] == pytest.approx(evaluation.metrics)
+
+
 def test_a_run_that_was_stopped_resumes_bit_for_bit(
     folder: Callable[[str], Path], tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,6 +22,7 @@ from cloze.cli.options import (
     FileFormat,
     Items,
     Length,
+    Precision,
     Quoting,
     Seed,
     Task,
@@ -60,6 +61,7 @@ class LabelledMode(Mode):
     seed: Seed = None
     batch: Batch = 64
     device: Device = "auto"
+    precision: Precision = "fp32"
     page: Annotated[Path | None, typer.Option(help="Also write the report as an HTML page.")] = None
     as_json: AsJson = False
 
@@ -143,7 +145,9 @@ class LabelledMode(Mode):
         from cloze.runs.finetuning.measure_result import with_pictures
         from cloze.tasks.evaluation import evaluate
 
-        loaded = load_checkpoint(folder, self.device, annotate=parse_annotators(self.annotate or []))
+        loaded = load_checkpoint(
+            folder, self.device, annotate=parse_annotators(self.annotate or []), precision=self.precision
+        )
         note_unfinished(folder)
         loaded = with_pictures(loaded, self.items or [], list(examples.values()))
         learner, task_json = self.learner(loaded, task)

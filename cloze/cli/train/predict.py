@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cloze.cli.hints import note_unfinished
-from cloze.cli.options import Annotate, Batch, Columns, Device, Encoding, FileFormat, Items, Length, Quoting, WithFiles
+from cloze.cli.options import Annotate, Batch, Columns, Device, Encoding, FileFormat, Items, Length, Precision, Quoting, WithFiles
 from cloze.cli.prompts import Demonstrations, Normalise, Shots, Template, Verbalise, prompt_of
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ def command(
     length: Length = None,
     batch: Batch = 64,
     device: Device = "auto",
+    precision: Precision = "fp32",
     encoding: Encoding = None,
     with_files: WithFiles = None,
 ) -> None:
@@ -88,7 +89,7 @@ def command(
         from cloze.tasks.kinds.prompted import prompted
         from cloze.tasks.result import load_tuned
 
-        loaded = load_checkpoint(checkpoint, device, annotate=parse_annotators(annotate or []))
+        loaded = load_checkpoint(checkpoint, device, annotate=parse_annotators(annotate or []), precision=precision)
         note_unfinished(checkpoint)
         loaded = with_pictures(loaded, items or [], [examples])
         learner = prompted(loaded, *prompt) if prompt else load_tuned(loaded, chosen, name=task, length=length)[0]

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cloze.cli.options import Encoding, Overwrite, WithFiles
+from cloze.cli.options import Encoding, Overwrite, Precision, WithFiles
 
 
 def command(
@@ -32,7 +32,7 @@ def command(
     ] = None,
     language: Annotated[str | None, typer.Option(help="The language, if the network knows several; default: the first.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")] = "cpu",
-    precision: Annotated[str, typer.Option(help="fp32, bf16 (faster, three digits) or auto.")] = "fp32",
+    precision: Precision = "fp32",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per text.")] = False,
     encoding: Encoding = None,
     overwrite: Overwrite = False,
@@ -61,10 +61,9 @@ def command(
     from cloze.decoding.vectors.embedding import embed, length_of, save_vectors, sentence_head
     from cloze.decoding.vectors.features import save_features, token_features
     from cloze.decoding.vectors.prompted import prompt_remark, prompted
-    from cloze.training.precision import as_dtype
 
-    loaded = load_checkpoint(checkpoint, device)
-    reader = Reader.of(loaded, language=language, precision=as_dtype(precision, loaded.clock.seed.device))
+    loaded = load_checkpoint(checkpoint, device, precision=precision)
+    reader = Reader.of(loaded, language=language)
     as_trained = pooling is None and layer == -1 and layers is None
     read_texts = prompted(loaded, inputs, prompt, usual=as_trained)
     framed = reader.encode(read_texts, max_length=length or (length_of(loaded) if pooling is None else None))

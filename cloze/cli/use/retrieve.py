@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from cloze.cli.options import Encoding, Overwrite, WithFiles
+from cloze.cli.options import Encoding, Overwrite, Precision, WithFiles
 
 
 def command(
@@ -27,6 +27,7 @@ def command(
     passage_column: Annotated[str, typer.Option("--text-b", help="In tables, the column with the passage.")] = "passage",
     batch: Annotated[int, typer.Option(min=1, help="Texts per batch.")] = 64,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")] = "auto",
+    precision: Precision = "fp32",
     encoding: Encoding = None,
     overwrite: Overwrite = False,
     with_files: WithFiles = None,
@@ -62,8 +63,8 @@ def command(
     from cloze.tasks.search import rerank as ranked_again
 
     shown, depth = depth_of(top, rerank_top, again=rerank is not None)
-    learner = retriever_of(load_checkpoint(checkpoint, device), task)
-    second = None if rerank is None else reranker_of(load_checkpoint(rerank, device))
+    learner = retriever_of(load_checkpoint(checkpoint, device, precision=precision), task)
+    second = None if rerank is None else reranker_of(load_checkpoint(rerank, device, precision=precision))
     read = partial(_texts, passages, passage_column, "text_b")
     with DecodingProgress(sum(1 for _ in read()), "passages") as progress:
         rankings = search(learner, query_texts, read, top=depth, size=batch, report=progress)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cloze.cli.options import Encoding, WithFiles, with_options
+from cloze.cli.options import Encoding, Precision, WithFiles, with_options
 
 if TYPE_CHECKING:
     from cloze.decoding.ready import Ready
@@ -60,7 +60,7 @@ class ScoreOptions:
     segment: Annotated[int | None, typer.Option(min=1, help="For streams: tokens per step.")] = None
     ends: Annotated[bool, typer.Option("--ends", help="For streams: score every text's [EOS], too.")] = False
     perplexity: Annotated[bool, typer.Option("--perplexity", help="Print perplexity: per token, word and byte.")] = False
-    precision: Annotated[str, typer.Option(help="fp32, bf16 (faster, three digits) or auto.")] = "fp32"
+    precision: Precision = "fp32"
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
     encoding: Encoding = None
     with_files: WithFiles = None
@@ -87,16 +87,14 @@ def command(options: ScoreOptions) -> None:
     from cloze.decoding.scores.minimal_pairs import read_pairs
     from cloze.decoding.scores.pointer_cache import Pointer
     from cloze.decoding.scores.windows import Windows
-    from cloze.training.precision import as_dtype
 
     sizes = {"scale": options.pointer_scale, "share": options.pointer_share}
     cache = None
     if options.pointer is not None:
         cache = Pointer(options.pointer, **{name: value for name, value in sizes.items() if value is not None})
     pairs = None if options.pairs is None else read_pairs(options.pairs, limit=options.limit)
-    loaded = load_checkpoint(options.checkpoint, options.device)
-    cast = as_dtype(options.precision, loaded.clock.seed.device)
-    ready = to_score(loaded, order=options.order, language=options.language, to=options.to, precision=cast)
+    loaded = load_checkpoint(options.checkpoint, options.device, precision=options.precision)
+    ready = to_score(loaded, order=options.order, language=options.language, to=options.to)
     windows = Windows(options.max_length, options.stride)
     if pairs is not None:
         _score_pairs(loaded, ready, pairs, windows, options.as_json)
@@ -128,7 +126,7 @@ def _score_corpora(options: ScoreOptions, paths: Sequence[str]) -> None:
         path: first_bytes((doc.sentences for doc in read_documents([path], format=options.text_format)), options.most)
         for path in paths
     }
-    loaded = load_checkpoint(options.checkpoint, options.device)
+    loaded = load_checkpoint(options.checkpoint, options.device, precision=options.precision)
     rows = {}
     for path, documents in texts.items():
         with DecodingProgress(sum(map(len, documents)), "sentences") as progress:

@@ -48,9 +48,9 @@ class FinetuningResult:
 def measure_on_dev(
     result: FinetuningResult, recipe: Recipe, files: Mapping[str, LabelledFiles], options: FinetuneOptions, say: Say
 ) -> FinetuningResult:
-    """Add what one more pass of the result over its dev sets shows: the costly metrics, which were not needed to select a
-    checkpoint, the figures by class where answers are labels, those of a linear model on n-grams, and remarks for each task of
-    which nothing was learned, or less than by n-grams."""
+    """Add what the answers of the result to its dev sets show: the costly metrics, which were not needed to select a checkpoint,
+    the figures by class where answers are labels, those of a linear model on n-grams, and remarks for each task of which nothing
+    was learned, or less than by n-grams. The dev sets are read once more unless the answers are known."""
     if not result.task_json:
         return result
     task_json = deepcopy(dict(result.task_json))
@@ -59,12 +59,14 @@ def measure_on_dev(
         prefix, section = (f"{name}/", task_json["tasks"][name]) if name else ("", task_json)
         every = [task_in_folder(result.folder, name or None).read(file) for file in text_files_of(files[head.source].dev)]
         learner, of_task = load_tuned(with_pictures(loaded, options.items, every), name=name or None)
+        outputs = result.outcomes[task_json["seed"]].outputs.get(name)
         if of_task.get("labels"):
-            evaluation = evaluate(learner, join_examples(every))
+            evaluation = learner.evaluate(join_examples(every), outputs=outputs)
             per_example, figures, details = evaluation.per_example, evaluation.metrics, evaluation.details()
             section.update({"dev_report": details} if details else {})
         else:
-            per_example = learner.per_example([row for examples in every for row in learner.encode_labelled(examples)])
+            rows = [row for examples in every for row in learner.encode_labelled(examples)]
+            per_example = learner.per_example(rows) if outputs is None else learner.judged(rows, outputs)
             figures = learner.compute_metrics(per_example)
         task_json["dev"] = {**{prefix + metric: value for metric, value in figures.items()}, **task_json["dev"]}
         remark = remark_on(learner, per_example, figures, of_task.get("baseline"))

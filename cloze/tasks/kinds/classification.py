@@ -63,13 +63,13 @@ class Classification(TextTask):
         """The labels. Raises a `TaskError` with file and line if a cell does not hold exactly one."""
         return parsed(table, table.column(self.label, LABEL), lambda cell: single_class(cell, self.label))
 
-    def load(self, loaded: Checkpoint, task_json: Mapping[str, Any], precision: torch.dtype | None) -> Classifier:
+    def load(self, loaded: Checkpoint, task_json: Mapping[str, Any]) -> Classifier:
         """The classifier of a fine-tuned checkpoint; a sequence-classification folder that transformers wrote works too.
 
         `relation_prediction` is the head that such a folder has: named after BERT's next-sentence relation, it is also the
         classifier of one text.
         """
-        reader, head = Reader.of(loaded, precision=precision), head_named(loaded, task_json, "relation_prediction")
+        reader, head = Reader.of(loaded), head_named(loaded, task_json, "relation_prediction")
         labels = task_json["labels"]
         if self.threshold is not None and len(labels) != 2:
             raise TaskError(f"--threshold {self.threshold:g}: is for two classes; this model has {len(labels)}. Leave it out.")

@@ -60,10 +60,10 @@ class CoreferenceResolution(Task):
         """The documents of a file."""
         return read_documents(path, text=self.text, label=self.label, format=self.format, labelled=labelled)
 
-    def load(self, loaded: Checkpoint, task_json: Mapping[str, Any], precision: torch.dtype | None) -> Resolver:
+    def load(self, loaded: Checkpoint, task_json: Mapping[str, Any]) -> Resolver:
         """What finds chains, of a fine-tuned folder."""
         return Resolver(
-            Reader.of(loaded, precision=precision), head_called(loaded, task_json["head"]), self, labels=(),
+            Reader.of(loaded), head_called(loaded, task_json["head"]), self, labels=(),
             length=task_json.get("length"), ideographs=task_json.get("ideographs"),
         )
 
@@ -150,7 +150,7 @@ class Resolver(WordsLearner):
                 ends = np.cumsum(counts)
                 for i, begin, end in zip(index, ends - counts, ends, strict=True):
                     words = np.flatnonzero(read[begin:end])
-                    chains = head.resolve(views[begin + torch.from_numpy(words)].to(self.exact.device))
+                    chains = head.resolve(views[begin + torch.from_numpy(words)].to(self.reader.device))
                     outputs[i] = tuple(
                         tuple((int(words[first]), int(words[last])) for first, last in chain) for chain in chains
                     )

@@ -65,10 +65,10 @@ class DependencyParsing(Task):
         """The sentences of a file."""
         return read_trees(path, text=self.text, relation=self.label, format=self.format, labelled=labelled)
 
-    def load(self, loaded: Checkpoint, task_json: Mapping[str, Any], precision: torch.dtype | None) -> Parser:
+    def load(self, loaded: Checkpoint, task_json: Mapping[str, Any]) -> Parser:
         """What parses, of a fine-tuned folder."""
         return Parser(
-            Reader.of(loaded, precision=precision), head_called(loaded, task_json["head"]), self, labels=task_json["labels"],
+            Reader.of(loaded), head_called(loaded, task_json["head"]), self, labels=task_json["labels"],
             length=task_json.get("length"), ideographs=task_json.get("ideographs"),
         )
 
@@ -178,7 +178,7 @@ class Parser(WordsLearner):
 
     def _trees(self, views: torch.Tensor, sizes: torch.Tensor) -> list[PredictedTree]:
         chains = chains_of(torch.repeat_interleave(sizes))
-        laid = chains.laid(views.to(self.exact.device))
+        laid = chains.laid(views.to(self.reader.device))
         sizes = chains.sizes.to(laid.device)
         scores = self.head.head.arcs(laid, sizes).double()
         shares, arcs = scores.softmax(2).cpu().numpy(), scores.cpu().numpy()

@@ -65,10 +65,10 @@ class MultiLabel(TextTask):
         """A cell as classes."""
         return classes_of(cell, self.separator, self.names)
 
-    def load(self, loaded: Checkpoint, task_json: Mapping[str, Any], precision: torch.dtype | None) -> MultiLabeller:
+    def load(self, loaded: Checkpoint, task_json: Mapping[str, Any]) -> MultiLabeller:
         """The labeller of a fine-tuned folder."""
         return MultiLabeller(
-            Reader.of(loaded, precision=precision), head_named(loaded, task_json), self, length=task_json.get("length"),
+            Reader.of(loaded), head_named(loaded, task_json), self, length=task_json.get("length"),
             labels=task_json["labels"], numbered=bool(task_json.get("numbered")),
         )
 

@@ -46,9 +46,9 @@ class MultipleChoice(TextTask):
         cells = zip(table.column(self.label, LABEL), second_texts or (), strict=True)
         return parsed(table, cells, lambda cell: number_among(cell[0], len(cell[1]), self.label))
 
-    def load(self, loaded: Checkpoint, task_json: Mapping[str, Any], precision: torch.dtype | None) -> Chooser:
+    def load(self, loaded: Checkpoint, task_json: Mapping[str, Any]) -> Chooser:
         """The chooser of a fine-tuned folder, or of one that transformers wrote."""
-        reader = Reader.of(loaded, precision=precision)
+        reader = Reader.of(loaded)
         return Chooser(reader, head_named(loaded, task_json), self, length=task_json.get("length"))
 
     def truth(self, examples: LabelledTexts[int], labels: Sequence[str], *, numbered: bool = False) -> list[int]:
@@ -158,9 +158,9 @@ class Chooser(SummaryLearner):
 
     def scores(self, rows: Sequence[Framed]) -> torch.Tensor:
         """Scores (R, 1) of framed rows in fp32."""
-        batch = self.exact.batch(rows)
-        states = self.exact.states(batch, self.head.reads)
-        with self.exact.autocast():
+        batch = self.reader.batch(rows)
+        states = self.reader.states(batch, self.head.reads)
+        with self.reader.autocast():
             scores: torch.Tensor = self.head.scores({name: states[name] for name in self.head.reads}, batch).float()
         return scores.reshape(len(rows), 1)
 

@@ -164,6 +164,6 @@ class _PerExample:
             self.report(self.done // self.each - before)
 
 
-def prompted(loaded: Checkpoint, prompt: Prompt, task: Classification, *, precision: torch.dtype | None = None) -> Prompted:
+def prompted(loaded: Checkpoint, prompt: Prompt, task: Classification) -> Prompted:
     """A checkpoint that answers a prompt."""
-    return Prompted(prompting_of(loaded, precision=precision), prompt, task).eval()
+    return Prompted(prompting_of(loaded), prompt, task).eval()

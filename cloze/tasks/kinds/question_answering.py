@@ -57,12 +57,12 @@ class QuestionAnswering(ObjectTask):
         questions = read_questions(path, QuestionFields(self.text, self.text_b, self.label), labelled=labelled)
         return replace(questions, pictures=keys_of(path, [record.line for record in questions.each], self.picture))
 
-    def load(self, loaded: Checkpoint, task_json: Mapping[str, Any], precision: torch.dtype | None) -> Extractor:
+    def load(self, loaded: Checkpoint, task_json: Mapping[str, Any]) -> Extractor:
         """What answers questions, from a fine-tuned folder."""
         heads = [name for name, head in loaded.heads.items() if isinstance(head, SpanExtraction)]
         name = task_json["head"] or (heads or ["span_extraction"])[0]
         return self.learner(
-            Reader.of(loaded, precision=precision), head_called(loaded, name), self, length=task_json.get("length"),
+            Reader.of(loaded), head_called(loaded, name), self, length=task_json.get("length"),
             stride=task_json.get("stride") or 128, max_answer_length=task_json.get("longest") or 30,
             threshold=(task_json.get("dev") or {}).get("threshold"),
         )
@@ -222,7 +222,7 @@ class Extractor(Learner):
 
     def batch(self, framed: Sequence[Framed]) -> Batch:
         """Framed windows as a batch."""
-        return self.exact.batch(framed)
+        return self.reader.batch(framed)
 
     @property
     def _bounds(self) -> list[int]:
@@ -260,7 +260,7 @@ class Extractor(Learner):
         last = {number: position for position, (number, _) in enumerate(flat)}
         scored: list[list[tuple[ContextWindow, Any, Any, int]]] = [[] for _ in rows]
         with evaluating(self):
-            for index in self.exact.batches([len(window.framed) for _, window in flat], rows=size):
+            for index in self.reader.batches([len(window.framed) for _, window in flat], rows=size):
                 batch = self.batch([flat[i][1].framed for i in index])
                 scores = self._scores(batch)
                 summaries = (batch["summaries"].cpu().numpy() % batch["tokens"].shape[1]).tolist()
@@ -273,9 +273,9 @@ class Extractor(Learner):
 
     def _scores(self, batch: Batch) -> NDArray[np.float32]:
         """(2, B, L) for each token as the first and as the last of the answer of its row."""
-        states = self.exact.states(batch, self.head.reads)
+        states = self.reader.states(batch, self.head.reads)
         positions = batch["summaries"][:, None].expand(-1, 2)
-        scores: NDArray[np.float32] = self.exact.scores(self.head, states, batch, positions).cpu().numpy()
+        scores: NDArray[np.float32] = self.reader.scores(self.head, states, batch, positions).cpu().numpy()
         return scores
 
     def _best(self, row: QuestionRow, scored: Sequence[tuple[ContextWindow, Any, Any, int]]) -> PredictedAnswer:

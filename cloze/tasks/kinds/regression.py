@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from cloze.corpus.records.number import number_of
@@ -35,9 +34,9 @@ class Regression(TextTask):
         """A cell as a number."""
         return number_of(cell)
 
-    def load(self, loaded: Checkpoint, task_json: Mapping[str, Any], precision: torch.dtype | None) -> Regressor:
+    def load(self, loaded: Checkpoint, task_json: Mapping[str, Any]) -> Regressor:
         """The regressor of a fine-tuned folder."""
-        reader, orders = Reader.of(loaded, precision=precision), task_json.get("over") == "orders"
+        reader, orders = Reader.of(loaded), task_json.get("over") == "orders"
         return Regressor(reader, head_named(loaded, task_json), self, length=task_json.get("length"), orders=orders)
 
     def truth(self, examples: LabelledTexts[float], labels: Sequence[str], *, numbered: bool = False) -> list[float]:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from cloze import rng
@@ -121,9 +120,9 @@ class Reranking(TextTask):
         """The rows of a table; None for judgments."""
         return None if is_qrels(path) else self.table(path)
 
-    def load(self, loaded: Checkpoint, task_json: Mapping[str, Any], precision: torch.dtype | None) -> Reranker:
+    def load(self, loaded: Checkpoint, task_json: Mapping[str, Any]) -> Reranker:
         """The reranker of a fine-tuned folder."""
-        reader = Reader.of(loaded, precision=precision)
+        reader = Reader.of(loaded)
         return Reranker(reader, head_named(loaded, task_json), self, length=task_json.get("length"))
 
     def truth(self, examples: JudgedPassages, labels: Sequence[str], *, numbered: bool = False) -> list[Judgment]:

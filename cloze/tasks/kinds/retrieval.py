@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any, ClassVar, NamedTuple
 
@@ -49,10 +49,10 @@ class Retrieval(TextTask):
         """None: the texts are all that there is."""
         return [None] * len(table)
 
-    def load(self, loaded: Checkpoint, task_json: Mapping[str, Any], precision: torch.dtype | None) -> Retriever:
+    def load(self, loaded: Checkpoint, task_json: Mapping[str, Any]) -> Retriever:
         """What makes queries and passages into vectors, of a fine-tuned folder; either may have a network of its own."""
         towers = task_json.get("towers") or {}
-        query, passage = (_tower(loaded, {**task_json, **towers.get(side, {})}, precision) for side in ("query", "key"))
+        query, passage = (_tower(loaded, {**task_json, **towers.get(side, {})}) for side in ("query", "key"))
         return Retriever(*query, self, length=task_json.get("length"), passages=passage if towers else None)
 
     def truth(self, examples: LabelledTexts[Any], labels: Sequence[str], *, numbered: bool = False) -> list[Any]:
@@ -114,11 +114,11 @@ class Ranked(NamedTuple):
     passages: list[str]
 
 
-def _tower(loaded: Checkpoint, task_json: Mapping[str, Any], precision: torch.dtype | None) -> tuple[Reader, Any]:
+def _tower(loaded: Checkpoint, task_json: Mapping[str, Any]) -> tuple[Reader, Any]:
     """The network that reads one kind of texts, and the head that makes them into vectors."""
     name = task_json.get("network")
     checkpoint = loaded if name is None else loaded.other(name)
-    return Reader.of(checkpoint, precision=precision), head_named(checkpoint, task_json)
+    return Reader.of(checkpoint), head_named(checkpoint, task_json)
 
 
 class Retriever(Learner):
@@ -134,13 +134,13 @@ class Retriever(Learner):
         super().__init__(reader, head, task, length=length)
         other, self.passage_head = passages or (reader, head)
         self.passage_network: Any = other.network
-        self.passage_reader = replace(other, precision=None)
+        self.passage_reader = other
         self.prompts = prompts
         name_dropouts(self)
 
     def vectors(self, texts: Sequence[str], *, size: int = 64, report: Report = silent) -> Vectors:
         """One vector for each query (N, D) in fp32; runs in eval mode."""
-        return self._vectors(self.exact, self.head, [self.prompts.of_queries + text for text in texts], size, report)
+        return self._vectors(self.reader, self.head, [self.prompts.of_queries + text for text in texts], size, report)
 
     def passage_vectors(self, texts: Sequence[str], *, size: int = 64, report: Report = silent) -> Vectors:
         """One vector for each passage (N, D), as `vectors`."""
@@ -204,7 +204,7 @@ class Retriever(Learner):
 
     def remarks(self, examples: Any, rows: Sequence[LabelledRow], outputs: Any, per_example: Any) -> list[str]:
         """How many queries and passages were cut."""
-        framed = self.exact.encode([row.inputs.query for row in rows], max_length=self.length)
+        framed = self.reader.encode([row.inputs.query for row in rows], max_length=self.length)
         framed += self.passage_reader.encode([row.inputs.passage for row in rows], max_length=self.length)
         remark = cut_remark([row.cut for row in framed], self.length)
         return [] if remark is None else [remark]

@@ -48,10 +48,10 @@ class SpanClassification(ObjectTask):
         marked = read_marked(path, TextFields(self.text, self.spans, self.label), labelled=labelled)
         return replace(marked, pictures=keys_of(path, [text.line for text in marked.each], self.picture))
 
-    def load(self, loaded: Checkpoint, task_json: Mapping[str, Any], precision: torch.dtype | None) -> SpanClassifier:
+    def load(self, loaded: Checkpoint, task_json: Mapping[str, Any]) -> SpanClassifier:
         """What classifies spans, from a fine-tuned folder."""
         return SpanClassifier(
-            Reader.of(loaded, precision=precision), head_called(loaded, str(task_json["head"])), self,
+            Reader.of(loaded), head_called(loaded, str(task_json["head"])), self,
             length=task_json.get("length"), labels=task_json["labels"], usual=task_json["usual"],
         )
 
@@ -220,14 +220,14 @@ class SpanClassifier(Learner):
         probabilities = np.zeros((len(rows), len(self.label_names)), np.float32)
         probabilities[:, self.label_names.index(self.usual)] = 1.0
         with evaluating(self):
-            for index in self.exact.batches([len(row) for row in rows], rows=size):
+            for index in self.reader.batches([len(row) for row in rows], rows=size):
                 indices = [i for i in index if rows[i].read]
                 if indices:
-                    batch = self.exact.batch([rows[i].framed for i in indices])
-                    states = self.exact.states(batch, self.head.reads)
+                    batch = self.reader.batch([rows[i].framed for i in indices])
+                    states = self.reader.states(batch, self.head.reads)
                     width = batch["tokens"].shape[1]
                     positions = np.stack([rows[i].columns + number * width for number, i in enumerate(indices)])
-                    scores = self.exact.scores(self.head, states, batch, torch.from_numpy(positions).to(self.exact.device))
+                    scores = self.reader.scores(self.head, states, batch, torch.from_numpy(positions).to(self.reader.device))
                     probabilities[indices] = scores.softmax(-1).cpu().numpy()
                 report(len(index))
         return probabilities

@@ -93,7 +93,7 @@ class TextToText(TableTask):
             raise ValueError(missing(self.label))
         return targets
 
-    def load(self, loaded: Checkpoint, task_json: Mapping[str, Any], precision: torch.dtype | None) -> Answerer:
+    def load(self, loaded: Checkpoint, task_json: Mapping[str, Any]) -> Answerer:
         """What learned to write, of a fine-tuned folder."""
         names = predicting_heads(loaded)
         name = task_json["head"] if task_json.get("head") in names else next(iter(names), None)
@@ -102,7 +102,7 @@ class TextToText(TableTask):
                 f"{loaded.folder}: to write a text needs a head that predicts tokens; this checkpoint has: "
                 f"{', '.join(loaded.heads) or 'none'}.\n  Use a checkpoint that was trained with token_prediction."
             )
-        reader = answering(loaded, Reader.of(loaded, precision=precision))
+        reader = answering(loaded, Reader.of(loaded))
         head = bound(loaded.heads[name], None if has_decoder(reader) else loaded.reads.get(name))
         target_length = int(task_json.get("target_length") or USUAL_LENGTH)
         return Answerer(reader, head, self, length=task_json.get("length"), target_length=target_length)
@@ -229,7 +229,7 @@ class Answerer(Learner):
     def __init__(self, reader: Reader, head: Any, task: Any, *, length: int | None, target_length: int) -> None:
         super().__init__(reader, head, task, length=length)
         self.target_length = target_length
-        self._form = form_of(self.exact)
+        self._form = form_of(self.reader)
 
     def encode(self, examples: LabelledTexts[References]) -> list[Framed]:
         """The texts as the network reads them, with the prefix of the task."""
@@ -258,7 +258,7 @@ class Answerer(Learner):
         """The loss of every target, not smoothed; unless that is all that is wanted, also the figures of what is written."""
         losses = [0.0] * len(rows)
         with evaluating(self):
-            for index in self.exact.batches([len(row.source) for row in rows], rows=size):
+            for index in self.reader.batches([len(row.source) for row in rows], rows=size):
                 log_probabilities = self._form.log_probabilities(self.head, [rows[i] for i in index])
                 for i, value in zip(index, log_probabilities, strict=True):
                     losses[i] = -value
@@ -282,9 +282,10 @@ class Answerer(Learner):
         return [(self.reader.tokenizer.decode(self._form.text(text.ids)), text.ended) for text in continuations]
 
     def evaluate(
-        self, examples: LabelledTexts[References], constant_answer: str | None = None, *, size: int = 64, report: Report = silent
+        self, examples: LabelledTexts[References], constant_answer: str | None = None, *, size: int = 64, report: Report = silent,
+        outputs: Any = None,
     ) -> Evaluation:
-        """All metrics on examples with targets."""
+        """All metrics on examples with targets. `outputs` are not used: the losses of the targets are needed, too."""
         rows = self.encode_labelled(examples)
         return self.evaluation(examples, rows, None, self.per_example(rows, size=size, report=report), constant_answer)
 

@@ -73,11 +73,11 @@ class TokenLabelling(Task):
         )
         return replace(tagged, pictures=keys_of(path, tagged.lines, self.picture, self.format))
 
-    def load(self, loaded: Checkpoint, task_json: Mapping[str, Any], precision: torch.dtype | None) -> WordLabeller:
+    def load(self, loaded: Checkpoint, task_json: Mapping[str, Any]) -> WordLabeller:
         """What labels words, of a fine-tuned folder."""
         name = task_json["head"] or "sequence_labelling"  # of a folder that transformers wrote: the part
         return WordLabeller(
-            Reader.of(loaded, precision=precision), head_called(loaded, name), self, usual=task_json["usual"],
+            Reader.of(loaded), head_called(loaded, name), self, usual=task_json["usual"],
             labels=task_json["labels"], length=task_json.get("length"), numbered=bool(task_json.get("numbered")),
             ideographs=task_json.get("ideographs"),
         )
@@ -260,8 +260,8 @@ class WordLabeller(WordsLearner):
                 report(len(index))
         return shares
 
-    def _per_example(self, rows: Sequence[LabelledRow], outputs: Sequence[PredictedLabels]) -> PerExample:
-        return super()._per_example(rows, [predicted.labels for predicted in outputs])
+    def judged(self, rows: Sequence[LabelledRow], outputs: Sequence[PredictedLabels]) -> PerExample:
+        return super().judged(rows, [predicted.labels for predicted in outputs])
 
     def truth_and_predictions(self, per_example: Sequence[JudgedText]) -> tuple[Sequence[Any], Sequence[Any]] | None:
         """The labels of all words and the predicted ones."""

@@ -17,6 +17,7 @@ from cloze.training.optimizers.averaged import averages, observe_loss
 from cloze.training.run import Run
 from cloze.training.run_progress import RunProgress
 from cloze.training.schedule.rates import observe_losses
+from cloze.training.selection import Metrics
 from cloze.training.trainee import Trainee
 
 
@@ -47,15 +48,16 @@ class Evaluations:
 
         Rates, optimizers and the choice of the best checkpoint learn of it only if it is `observed`; there is no `dev`
         otherwise. A run that chooses by a metric of its dev rows would read them twice for the losses, so these are measured only
-        at its first evaluation, at its end and for the learning check. A collective.
+        at its end, and for the learning check if the metric is no better than that of a constant answer. A collective.
         """
-        model, optimizer = self.trainee.model, self.trainee.optimizer
+        model, optimizer, selection = self.trainee.model, self.trainee.optimizer, self.run.selection
         model.eval()
         with averages(optimizer):
-            if self._needs_losses(observed):
+            metrics = selection.measure() if observed and selection is not None and selection.measure is not None else None
+            if metrics is None or self._needs_losses(metrics):
                 self._measure_entries()
             self._write_samples()
-            dev = self._measure_dev() if observed else None
+            dev = self._record_dev(metrics) if observed else None
         model.train()
         loss = dev if dev is not None else self.held_out
         if observed and loss is not None:
@@ -63,11 +65,9 @@ class Evaluations:
             self.history.append(loss)
             observe_losses(self.run.rate, self.history)
 
-    def _needs_losses(self, observed: bool) -> bool:
-        selection, share = self.run.selection, self.run_progress.share
-        if selection is None or selection.measure is None or not observed or self.held_out is None:
-            return True
-        return share >= 1 or self.learning_check.due(share)
+    def _needs_losses(self, metrics: Metrics) -> bool:
+        share, selection = self.run_progress.share, self.run.selection
+        return share >= 1 or (self.learning_check.due(share) and selection is not None and not selection.above_constant(metrics))
 
     def warn(self, share: float) -> None:
         """Say once, after a third of the budget, if nothing has been learned."""
@@ -134,20 +134,19 @@ class Evaluations:
         if samples:
             self.events.write("samples", self.run_progress.step, **samples)
 
-    def _measure_dev(self) -> float | None:
-        """Measure a run that chooses among its checkpoints: a `dev` event, and the metric as a loss.
+    def _record_dev(self, metrics: Metrics | None) -> float | None:
+        """Record the `metrics` of a run that chooses among its checkpoints: a `dev` event, and the deciding metric as a loss.
 
         None if the run does not choose, or chooses by the held-out losses that are measured already.
         """
         selection, step = self.run.selection, self.run_progress.step
         if selection is None:
             return None
-        if selection.measure is None:
+        if metrics is None:
             self.selection_state.add(step, {selection.metric: self.by_objective.get(selection.metric, math.nan)})
             return None
-        metrics = dict(selection.measure())
         self.selection_state.add(step, metrics)
-        record = self.events.write("dev", step, **self.run_progress.spent_now(), metrics=metrics)
+        record = self.events.write("dev", step, **self.run_progress.spent_now(), metrics=dict(metrics))
         if record is not None:
             self.events.line.show_dev(record, self.events.say)
         return selection.loss(metrics)

@@ -12,7 +12,8 @@ from cloze.training.selection import BestEvaluation, Metrics, Selection
 class SelectionState:
     """The standing of a run that chooses among its checkpoints by `selection`; None: it does not choose.
 
-    `saved` is the state of the checkpoint that the run continues from.
+    `saved` is the state of the checkpoint that the run continues from. `outputs` are those of the dev rows at the evaluation of
+    the resulting checkpoint; empty if an earlier process measured it.
     """
 
     def __init__(
@@ -20,6 +21,7 @@ class SelectionState:
     ) -> None:
         self.selection, self.checkpoints = selection, checkpoints
         self.standing: BestEvaluation | None = None
+        self.outputs: Mapping[str, Any] = {}
         self._set(BestEvaluation.from_json((saved or {}).get("standing")))
 
     @property
@@ -31,6 +33,8 @@ class SelectionState:
         """Record the metrics of an evaluation. The run must have a selection."""
         if self.selection is not None:
             self._set(self.selection.after(self.standing, step, metrics))
+            if self.is_best(step) or not self._keeps_best:
+                self.outputs = self.selection.outputs()
 
     def is_best(self, step: int) -> bool:
         """Whether this step is the best so far of a run that keeps its best checkpoint."""
