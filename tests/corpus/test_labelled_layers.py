@@ -31,6 +31,7 @@ from cloze.text import (
     WordPiece,
     train,
 )
+from cloze.text.annotation.annotators import Repeats
 
 CURIE = "Marie Curie was born in Warsaw. She moved to Paris with Pierre Curie."
 CAPITALS = "Paris is the capital of France, and Warsaw is not."
@@ -182,6 +183,12 @@ def test_a_column_of_conllu_labels_every_word(tokenizer: Tokenizer, tmp_path: Pa
     layer = Conllu(file=str(tmp_path / "a.conllu"))
     made = build_store_from_texts(TEXTS, tokenizer, tmp_path / "s", annotations=Annotations(None, {"pos": layer}))
     assert units(made, "pos") == [("nobody", "PRON"), ("is", "AUX"), ("named", "VERB"), ("here", "ADV")]
+
+
+def test_an_ideograph_is_a_word_that_may_occur_elsewhere() -> None:
+    first, other = Repeats().annotate_documents(["北京人口2026年。", "北人2026"], [2])
+    assert first == [(0, 1, 1), (1, 2, 0), (2, 3, 1), (3, 4, 0), (4, 8, 1), (8, 9, 0)]
+    assert other == [(0, 1, 1), (1, 2, 1), (2, 6, 1)]
 
 
 def test_words_are_labelled_by_a_lexicon_by_their_case_and_by_whether_they_occur_elsewhere(

@@ -58,6 +58,15 @@ def test_sentences_stay_whole_and_short_passages_have_fewer_segments() -> None:
     assert set(Reorder()(passages(2), draw())["targets/order"].tolist()) == {0, 1, 2}
 
 
+def test_segments_apart_are_the_parts_of_the_row_in_their_new_order_and_missing_ones_are_empty() -> None:
+    made = Reorder(most=3, apart=True)(passages(3, 200), draw(200))
+    for tokens, target, parts in zip(made["tokens"], made["targets/order"], made["parts"], strict=True):
+        texts = [[int(t) for t in tokens[start:stop]] for start, stop in parts]
+        assert [t for text in texts for t in text] == [int(t) for t in tokens[:6]]
+        assert [len(text) > 0 for text in texts] == [True, target > 0, target > 2]
+        assert all(text == sorted(text) for text in texts)  # sentences of a segment keep their order
+
+
 def test_a_number_of_segments_without_an_order_to_tell_is_refused() -> None:
     with pytest.raises(RecipeError, match="most is 1; expected 2 to 6 segments"):
         Reorder(most=1)
@@ -88,8 +97,9 @@ def test_a_short_passage_has_the_distances_that_it_can_have(sentences: int, kind
     assert {kind for kind, _, _ in texts(made)} == kinds
 
 
-def test_every_task_of_ernie_2_has_fifty_thousand_steps() -> None:
-    told = load_recipe("ernie-2.0").canonical()
+@pytest.mark.parametrize("name", ["ernie-2.0", "ernie-2.0-large", "ernie-2.0-zh", "ernie-2.0-large-zh"])
+def test_every_task_of_ernie_2_has_fifty_thousand_steps(name: str) -> None:
+    told = load_recipe(name).canonical()
     steps = dict.fromkeys(told["mixture"], 0.0)
     for place, phase in enumerate(told["schedule"]):
         odds = {name: phase["set"][f"odds.{name}"] for name in steps}
