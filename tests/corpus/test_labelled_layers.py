@@ -31,7 +31,6 @@ from cloze.text import (
     WordPiece,
     train,
 )
-from cloze.text.annotation.annotators import Repeats
 
 CURIE = "Marie Curie was born in Warsaw. She moved to Paris with Pierre Curie."
 CAPITALS = "Paris is the capital of France, and Warsaw is not."

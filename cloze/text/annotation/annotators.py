@@ -130,8 +130,8 @@ class Case(Annotator):
 class Repeats(Annotator):
     """Every word: `elsewhere` if it also occurs in another segment of its document, else `here` (ERNIE 2.0, Sun et al., 2020).
 
-    A segment is a sentence, and an ideograph is a word. Differs: a document that is longer than a block of two megabytes counts as
-    several.
+    A segment is a sentence, and an ideograph is a word. Differs: a document that is longer than a block of two megabytes counts
+    as several.
     """
 
     labelled = True
