@@ -1,4 +1,4 @@
-"""The tasks of ERNIE 2.0 that ask for the order of segments and the distance of sentences."""
+"""The tasks of ERNIE that ask for the order of segments, the distance of sentences, and whether a dialogue is real."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from cloze.errors import RecipeError
+from cloze.exercises.companions.dialogue import Dialogue
 from cloze.exercises.companions.distance import Distance
 from cloze.exercises.targets.reorder import Reorder
 from cloze.recipe.load import load_recipe
@@ -95,6 +96,19 @@ def test_distances_are_adjacent_of_one_document_or_of_two() -> None:
 def test_a_short_passage_has_the_distances_that_it_can_have(sentences: int, kinds: set[int]) -> None:
     made = Distance()(passages(sentences), draw())
     assert {kind for kind, _, _ in texts(made)} == kinds
+
+
+@pytest.mark.parametrize("turns", [2, 4])
+def test_a_fake_dialogue_has_one_turn_of_another_one_and_each_turn_is_replaced_equally_often(turns: int) -> None:
+    made = Dialogue(turns=3)(passages(turns), draw())
+    real = [tuple(10 + 10 * s + k for k in range(SIZES[s])) if s < turns else () for s in range(3)]
+    others = [tuple((900, 901) if s == place else text for s, text in enumerate(real)) for place in range(min(turns, 3))]
+    seen: dict[int, list[tuple[tuple[int, ...], ...]]] = {0: [], 1: []}
+    for label, tokens, parts in zip(made["targets/dialogue"], made["tokens"], made["parts"], strict=True):
+        seen[int(label)].append(tuple(tuple(int(t) for t in tokens[start:stop]) for start, stop in parts))
+    assert set(seen[1]) == {tuple(real)} and len(seen[1]) == pytest.approx(1500, abs=90)
+    assert [seen[0].count(fake) for fake in others] == pytest.approx([len(seen[0]) / len(others)] * len(others), abs=90)
+    assert sum(map(seen[0].count, others)) == len(seen[0])
 
 
 @pytest.mark.parametrize("name", ["ernie-2.0", "ernie-2.0-large", "ernie-2.0-zh", "ernie-2.0-large-zh"])
