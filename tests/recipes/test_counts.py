@@ -106,6 +106,7 @@ Counted = Callable[[Checked], int]
         ("unilm", None, with_pooler, 108_310_272 + 4 * 768),  # BERT, cased, with six segments
         ("unilm-large", None, with_pooler, 335_141_888 - 1526 * 1024 + 4 * 1024),
         ("structbert", None, with_pooler, 109_482_240),  # BERT-base; its head has a third class
+        ("structbert", "large", with_pooler, 335_141_888),  # README.md of alibaba/AliceMind: 340M
         ("roberta", None, fairseq, 124_697_433),
         ("roberta", None, fairseq_with_pooler, 124_645_632),
         ("roberta", "large", fairseq, 355_412_057),
