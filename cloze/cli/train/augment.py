@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cloze.cli.options import Batch, Columns, Device, Encoding, FileFormat, Overwrite, Quoting
+
+if TYPE_CHECKING:
+    from cloze.tasks.augmentation import Augmenter
 
 
 def command(
@@ -55,48 +58,29 @@ def command(
     from cloze.atomic import require_output
     from cloze.corpus.readers.labelled import as_format, as_quoting, read_table
     from cloze.corpus.readers.text_files import require_files
-    from cloze.errors import TaskError, UserError
-    from cloze.tasks.augmentation import (
-        FUNCTION_WORDS,
-        Augmenter,
-        FindsSlots,
-        TagAugmenter,
-        augmented_rows,
-        format_of,
-        line_of,
-        texts_of,
-    )
+    from cloze.errors import TaskError
+    from cloze.tasks.augmentation import FindsSlots, TagAugmenter, augmented_rows, format_of, line_of, texts_of
     from cloze.text.annotation.annotators import LexiconAnnotator
 
     kind = format_of(out)
     require_output(out, overwrite=overwrite)
     if ".conll" in "".join(Path(file).suffixes):
         raise TaskError(f"{file}: labelled words. A replaced word may not have the label of the old one; expected whole texts.")
-    if bool(with_files) == (tags is not None):
-        raise UserError("expected --with CHECKPOINT, which predicts words, or --tags FILE, with their parts of speech.")
-    if tags is not None and (vectors is not None or keep is not None):
-        raise UserError("--vectors and --keep are of --with CHECKPOINT. Leave them out, or --tags.")
-    checkpoint = _checkpoint(with_files) if with_files else None
+    _require_one_way(with_files, tags, vectors, keep)
     names = columns.split(",") if columns else None
     table = read_table(file, format=as_format(file_format), columns=names, quoting=as_quoting(quoting))
     second = text_b or ("text_b" if "text_b" in table.columns else None)
     require_files([path for path in (keep, tags) if path is not None])
-    function_words = FUNCTION_WORDS if keep is None else frozenset(keep.read_text(encoding="utf-8").lower().split())
 
     from cloze.atomic import whole_file
     from cloze.decoding.progress import DecodingProgress
 
     text_columns = [text] if second is None else [text, second]
     augmenter: FindsSlots
-    if checkpoint is None:
-        augmenter = TagAugmenter(LexiconAnnotator(file=str(tags)), texts_of(table, text_columns))
+    if with_files:
+        augmenter = _predicting(_checkpoint(with_files), device, vectors, keep, candidates, batch)
     else:
-        from cloze.checkpoint.build import load_checkpoint
-        from cloze.decoding.ready import to_augment
-        from cloze.interop.vectors import open_vectors
-
-        reader, head, _ = to_augment(load_checkpoint(checkpoint, device))
-        augmenter = Augmenter(reader, head, None if vectors is None else open_vectors(vectors), function_words, candidates, batch)
+        augmenter = TagAugmenter(LexiconAnnotator(file=str(tags)), texts_of(table, text_columns))
     count = 0
     progress = DecodingProgress(len(table), "rows")
     with progress, whole_file(out) as fresh, open(fresh, "w", encoding="utf-8", newline="") as stream:
@@ -109,6 +93,30 @@ def command(
             stream.write(line_of(row, table.columns, kind))
             count += 1
     typer.echo(f"{out}: {count:,} rows of {len(table):,}")
+
+
+def _require_one_way(with_files: list[Path] | None, tags: Path | None, vectors: Path | None, keep: Path | None) -> None:
+    """A `UserError` unless words are predicted or have tags, and for options of the other way."""
+    from cloze.errors import UserError
+
+    if bool(with_files) == (tags is not None):
+        raise UserError("expected --with CHECKPOINT, which predicts words, or --tags FILE, with their parts of speech.")
+    if tags is not None and (vectors is not None or keep is not None):
+        raise UserError("--vectors and --keep are of --with CHECKPOINT. Leave them out, or --tags.")
+
+
+def _predicting(
+    checkpoint: Path, device: str, vectors: Path | None, keep: Path | None, candidates: int, batch: int
+) -> Augmenter:
+    """What a masked language model predicts."""
+    from cloze.checkpoint.build import load_checkpoint
+    from cloze.decoding.ready import to_augment
+    from cloze.interop.vectors import open_vectors
+    from cloze.tasks.augmentation import FUNCTION_WORDS, Augmenter
+
+    kept_words = FUNCTION_WORDS if keep is None else frozenset(keep.read_text(encoding="utf-8").lower().split())
+    reader, head, _ = to_augment(load_checkpoint(checkpoint, device))
+    return Augmenter(reader, head, None if vectors is None else open_vectors(vectors), kept_words, candidates, batch)
 
 
 def _checkpoint(with_files: list[Path]) -> Path:
