@@ -165,7 +165,7 @@ class Bag:
         return bucket_rows
 
     def _unseen(self, spelling: str) -> tuple[int, int, NDArray[np.int64]]:
-        """The hash of a word without an id, how many terms it is, and its rows; remembered, since dev rows are read every epoch."""
+        """The hash of a word without an id, how many terms it is, and its rows: remembered, for dev rows are read every epoch."""
         if spelling not in self._unseen_words:
             if len(self._unseen_words) >= _REMEMBERED:
                 self._unseen_words.clear()
