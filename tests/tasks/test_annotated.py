@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from cloze.checkpoint.build import load_checkpoint
+from cloze.checkpoint.new_heads import start_head
 from cloze.cli.main import main
 from cloze.corpus import RecordStore, Store
 from cloze.decoding.generating.forms import form_of
@@ -19,6 +20,8 @@ from cloze.decoding.prompts import Template
 from cloze.decoding.reader import Reader
 from cloze.errors import TaskError, UserError
 from cloze.knowledge.linking import link_text, linker_of
+from cloze.networks import Clock
+from cloze.objectives import ClassifySpan
 from cloze.runs.finetuning.finetune import finetune
 from cloze.runs.finetuning.measure_result import FinetuningResult, measure_on_files
 from cloze.tasks.result import load_tuned
@@ -131,6 +134,13 @@ def test_marks_stand_around_names_in_training_and_use_and_move_their_entities(
         tuned(town, "run", "two", recipe=None, values=["corpus.answer.class_of_spans.marks=['.', 'a']"])
     with pytest.raises(TaskError, match="class_of_spans: the mark '#' is not one token of this vocabulary"):
         tuned(town, "run", "none", recipe=None)
+
+
+def test_the_classifier_on_cls_starts_from_the_pooler_of_next_sentences(town: Path) -> None:
+    loaded = load_checkpoint(town / "run")
+    head = ClassifySpan(width=32, pool="cls", clock=Clock())
+    assert start_head(head, loaded) and head.head.pool is not None
+    assert head.head.pool.weight.equal(loaded.heads["relation_prediction"].head.pool.weight)
 
 
 def test_the_twin_without_an_annotator_learns_nothing(town: Path) -> None:
