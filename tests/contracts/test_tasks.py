@@ -41,7 +41,7 @@ NARROW = ("network.change.0.knowledge_adapter.width=24",)
 SMALLER = {"k-adapter": NARROW, "k-adapter-linguistic": NARROW}
 #: A table next to a network, one that reads triples and no text, one that a task of its own trains, and one whose vectors of
 #: texts are features.
-HELPERS = {"pair_attention", "graph_vectors", "bag_of_ngrams", "paragraph_vectors"}
+HELPERS = {"pair_attention", "graph_vectors", "bag_of_ngrams", "dssm", "paragraph_vectors"}
 BAGS = "word2vec-cbow fasttext glove"
 READERS = f"bert quick modern electra-small character-bert ib-bert xlnet-base zen ernie-thu knowbert elmo context2vec {BAGS}"
 LSTMS = "lstm siatl lstm-char"
