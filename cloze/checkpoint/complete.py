@@ -79,7 +79,7 @@ class Origin:
             heads={table.role: table.made() for table in tables if table.role in ("classifier", "chooser")},
             plain=None if plain is None else (plain.transform, plain.norm.eps),
             sums_up=any("summary" in head.reads for head in heads),
-            pooled=network.pooled, given=_layers(loaded), predicts=_predicts(loaded),
+            pooled=network.pooled, given=_layers(loaded), predicts=_predicts(loaded), embedding=_embedding(loaded),
         )
         model = loaded.imported.model
         return cls(
@@ -149,6 +149,12 @@ def _predicts(loaded: Loaded) -> Predicts | None:
         record = loaded.imported.model.heads[name]
         return Predicts(name, record.part, record.arguments, network.writes or next(iter(record.read.values()), None))
     return None
+
+
+def _embedding(loaded: Loaded) -> Mapping[str, Any] | None:
+    """The arguments of the head that gives vectors of texts; None if there is none."""
+    head = loaded.imported.model.heads.get("embedding")
+    return None if head is None or head.part != "embedding" else head.arguments
 
 
 def put_onto(root: Node, origins: Mapping[str, Origin], faults: Faults) -> None:

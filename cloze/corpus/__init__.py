@@ -26,6 +26,7 @@ from cloze.corpus.stores.triple_store import TripleStore
 from cloze.corpus.tables.hashed_ngrams import HashedNGrams
 from cloze.corpus.tables.lexicon import BoundLexicon, Lexicon
 from cloze.corpus.tables.look_up import LookUp
+from cloze.corpus.tables.evidence import BoundEvidence, Evidence
 from cloze.corpus.tables.text_vectors import BoundTextVectors, TextVectors
 from cloze.corpus.tables.vector_table import BoundVectors, PretrainedVectors
 
