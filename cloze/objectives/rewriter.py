@@ -15,8 +15,8 @@ class Rewriter(nn.Module, ABC):
     """A module between two passes.
 
     `takes` are the batch fields it needs, `optional` those it uses if they are present, `reads` the names of the states it reads,
-    and `gives` the fields that it makes. `replaces`: it replaces tokens, and the later pass learns to detect them. `keeps`: it gives
-    rows of its own, next to which the later pass has only these fields of the view; None: it has all.
+    and `gives` the fields that it makes. `replaces`: it replaces tokens, and the later pass learns to detect them. `keeps`: it
+    gives rows of its own, next to which the later pass has only these fields of the view; None: it has all.
     """
 
     takes: frozenset[str]

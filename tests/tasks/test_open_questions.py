@@ -12,10 +12,12 @@ import torch
 
 from cloze.checkpoint.build import load_checkpoint
 from cloze.cli.main import main
+from cloze.corpus.tables.evidence import Evidence
 from cloze.errors import CorpusError
 from cloze.runs.finetuning.finetune import finetune
 from cloze.runs.run import pretrain
 from cloze.tasks.evaluation import evaluate, predict
+from cloze.tasks.kinds.retrieval import untuned
 from cloze.tasks.measures.bm25 import bm25
 from cloze.tasks.result import load_tuned
 from cloze.tasks.task import task
@@ -35,8 +37,8 @@ SMALL = [
     "training.batch=12", "training.steps=20", "training.rate.peak=1e-3", "training.rate.warmup_steps=2",
 ]  # fmt: skip
 VALUES = [
-    "training.epochs=9", "training.batch=8", "training.rate.peak=5e-4", "training.evaluate_every=0.5", "tables.evidence.read=3", "networks.query.dropout=0",
-    "networks.reader.dropout=0",
+    "training.epochs=9", "training.batch=8", "training.rate.peak=5e-4", "training.evaluate_every=0.5",
+    "tables.evidence.read=3", "networks.query.dropout=0", "networks.reader.dropout=0",
 ]  # fmt: skip
 
 
@@ -93,12 +95,9 @@ def test_it_answers_better_than_any_one_place_in_the_best_block_of_bm25(tuned: A
 
 
 def test_the_encoder_of_blocks_stays_and_that_of_questions_learns(tuned: Any, retriever: Path) -> None:
-    learner, _ = load_tuned(load_checkpoint(tuned.folder))
-    before = load_checkpoint(retriever)
-    from cloze.tasks.kinds.retrieval import untuned
-
-    vectors = untuned(before).passage_vectors(BLOCKS)
-    assert learner.head.evidence.vectors == pytest.approx(vectors, abs=1e-5)
+    learner: Any = load_tuned(load_checkpoint(tuned.folder))[0]
+    before: Any = load_checkpoint(retriever)
+    assert learner.head.evidence.vectors == pytest.approx(untuned(before).passage_vectors(BLOCKS), abs=1e-5)
     weights = before.network.state_dict()
     assert any(not torch.equal(tensor, weights[name]) for name, tensor in learner.question_network.state_dict().items())
 
@@ -122,7 +121,9 @@ def test_a_run_that_was_stopped_resumes_bit_for_bit(
     assert all(torch.equal(tensor, resumed[name]) for name, tensor in whole.items())
 
 
-def test_the_verbs_answer_and_say_what_is_wrong(tuned: Any, files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_verbs_answer_and_say_what_is_wrong(
+    tuned: Any, files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["predict", str(tuned.folder), "is dog"]) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[0])["answer"] == "blue"
     bad = tmp_path / "bad.jsonl"
@@ -144,7 +145,5 @@ def test_answers_of_a_row_are_one_text_or_several(files: Path) -> None:
 
 
 def test_a_damaged_table_is_told() -> None:
-    from cloze.corpus.tables.evidence import Evidence
-
     with pytest.raises(CorpusError, match="evidence: expected the arrays tokens, "):
         Evidence.restored({"tokens": np.zeros(3)})

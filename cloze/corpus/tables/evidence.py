@@ -21,10 +21,10 @@ Encode = Callable[[Sequence[str]], NDArray[np.float32]]
 
 @register("table", "evidence")
 class Evidence(LookUp):
-    """Blocks of text, one per line of `file`, with their vectors (ORQA: Lee et al., 2019, §3).
+    """Blocks of text, one per line of `file`, with their vectors (ORQA: Lee et al., 2019; orqa/predict/encode_blocks.py).
 
     The checkpoint that the recipe's network `network` starts from makes the vectors, once: its encoder of blocks is not trained
-    further, as in the paper (§6). A question is compared with the `top` nearest blocks, of which it is read together with
+    further, as in the authors' code. A question is compared with the `top` nearest blocks, of which it is read together with
     the `read` nearest; a row of both has at most `length` tokens.
 
     Differs: the nearest blocks are found by comparing all, not by an index that leaves some out (the authors' ScaNN).

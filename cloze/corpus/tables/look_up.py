@@ -38,8 +38,8 @@ class LookUp:
 
     @property
     def encoded_by(self) -> str | None:
-        """The network of the recipe by whose checkpoint texts become vectors: `bind` is then given a function that makes them, after
-        the store; None: it needs no vectors of texts."""
+        """The network of the recipe by whose checkpoint texts become vectors: `bind` is then given a function that makes them,
+        after the store; None: it needs no vectors of texts."""
         return None
 
     @property

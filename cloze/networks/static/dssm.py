@@ -39,8 +39,8 @@ class DSSM(Network):
     `inner` wide, and y = tanh(W₄ l₃ + b₄), `width` numbers. The paper's W₁, from words to trigrams, is fixed and has no weights
     here either. `trigrams` and `per_word` are `size` and `per_word` of `letter_trigrams`.
 
-    **States.** `summary` (E, D): y of each example, of b₂ alone for one without words; `hidden` (B, L, D): y of each word as a
-    text of its own; `layers` (1, B, L, D) has nothing else.
+    **States.** `summary` (E, D): y of each example, for one without words that of b₂ alone; `hidden` (B, L, D): y of each word
+    as a text of its own; `layers` (1, B, L, D) has nothing else.
 
     **Start.** Weights are uniform in ±√(6 / (inputs + outputs)) (§3.4), biases zero.
 

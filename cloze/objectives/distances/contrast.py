@@ -30,9 +30,9 @@ class Contrast(StepObjective):
     the step are the negatives, except those with the same tokens as its own (`tokens` of the pass's view). The
     score is the dot product divided by `temperature`; `normalise` makes it a cosine. `project` first maps queries and keys, each
     by its own matrix, to that width. With `wrong` each example also has a text that is wrong for it, of summaries `wrong` (E, D),
-    and the wrong ones of all examples are further negatives (supervised SimCSE: Gao et al., 2021, eq. 5). With `negatives` only so
-    many keys of other examples are negatives of a query, drawn anew for it in every step without repetition (DSSM: Huang et al.,
-    2013, §3.3). Metrics: `correct`. Parameters: `head.query.*`, `head.key.*` with `project`.
+    and the wrong ones of all examples are further negatives (supervised SimCSE: Gao et al., 2021, eq. 5). With `negatives`
+    only so many keys of other examples are negatives of a query, drawn anew for it in every step without repetition (DSSM: Huang
+    et al., 2013, §3.3). Metrics: `correct`. Parameters: `head.query.*`, `head.key.*` with `project`.
 
     The loss does not depend on how a step is divided into micro-batches and between processes (`scope: step`); the held-out loss
     uses the negatives of a micro-batch.

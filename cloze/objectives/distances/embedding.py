@@ -54,11 +54,12 @@ class Embedding(Objective):
     included, or its `summary`.
 
     It has no loss of its own, hence weight 0: `contrast` reads it as a state, `read: {query: query.embedding, key:
-    passage.embedding}`. `project` maps vectors to that width (`same`: to the width that they have), followed by the `activation`;
-    `normalise` scales them to length 1, so that products are cosines. With `norm_epsilon`, ORQA's vectors (Lee et al., 2019, §5.1;
-    orqa/models/ict_model.py): a dense map with tanh comes before `project`, a layer norm and `dropout` after it. The mean over all tokens is that of Sentence-BERT (Reimers
-    and Gurevych, 2019, §3). `length`: how many tokens of a text are read once trained; the folder of a run says so to
-    sentence-transformers. Parameters: `head.*` with `project`; with a norm, those of `NormedMap`.
+    passage.embedding}`. `project` maps vectors to that width (`same`: to the width that they have), followed by the
+    `activation`; `normalise` scales them to length 1, so that products are cosines. With `norm_epsilon`, ORQA's vectors (Lee et
+    al., 2019; `module_fn` in orqa/models/ict_model.py): a dense map with tanh comes before `project`, a layer norm and
+    `dropout` after it. The mean over all tokens is that of Sentence-BERT (Reimers and Gurevych, 2019, §3). `length`: how many
+    tokens of a text are read once trained; the folder of a run says so to sentence-transformers. Parameters: `head.*` with
+    `project`; with a norm, those of `NormedMap`.
     """
 
     of_records = True  # it is about whole records and needs no column of theirs
@@ -66,7 +67,7 @@ class Embedding(Objective):
     def __init__(
         self, *, reading: Literal["summary", "mean", "max"] = "mean", project: Width | Literal["same"] | None = None,
         activation: Literal["tanh"] | None = None, bias: bool = True, norm_epsilon: Positive | None = None,
-        dropout: BelowOne = 0.0, normalise: bool = True, length: Count | None = None,
+        dropout: BelowOne | None = None, normalise: bool = True, length: Count | None = None,
         width: Given[int], clock: Given[Clock | None] = None,
     ) -> None:
         super().__init__()
@@ -74,7 +75,7 @@ class Embedding(Objective):
             raise RecipeError(
                 "embedding.project: an activation, a bias and a norm belong to a map; write `project: same`, or a width."
             )
-        if norm_epsilon is None and dropout or norm_epsilon is not None and (activation is not None or not bias):
+        if norm_epsilon is None and dropout is not None or norm_epsilon is not None and (activation is not None or not bias):
             raise RecipeError(
                 "embedding: dropout follows a norm (`norm_epsilon`), with which the map has a bias and no activation."
             )
@@ -85,7 +86,7 @@ class Embedding(Objective):
         self.width = width if project is None or project == "same" else int(project)
         self.head: nn.Module = nn.Identity() if project is None else dense(width, self.width, bias=bias)
         if norm_epsilon is not None:
-            self.head = NormedMap(width, self.width, epsilon=norm_epsilon, dropout=Dropout(dropout, clock or Clock()))
+            self.head = NormedMap(width, self.width, epsilon=norm_epsilon, dropout=Dropout(dropout or 0.0, clock or Clock()))
 
     def count(self, batch: Batch) -> Tensor:
         """The number of rows."""

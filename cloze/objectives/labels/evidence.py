@@ -31,7 +31,7 @@ def evidence_of(where: str, name: str, tables: Mapping[str, Any] | None) -> Any:
 
 @register("rewriter", "retrieve")
 class Retrieve(Rewriter):
-    """Rows of a question and each of the blocks nearest to it (Lee et al., 2019, §3; orqa/models/orqa_model.py, `retrieve`).
+    """Rows of a question and each of the blocks nearest to it (Lee et al., 2019; `retrieve` in orqa/models/orqa_model.py).
 
     `query` (B, D) are vectors of the rows `tokens` (B, L); `table` is one of kind `evidence`, which says how many blocks are
     compared, k ≤ c, and how many are read. It gives rows (B · k, L'): the tokens of a question with those around it, a block,
@@ -104,7 +104,8 @@ def rows_with_blocks(evidence: Any, retrieved: Tensor, batch: Mapping[str, Tenso
 
 
 class SpanScorer(nn.Module):
-    """w · norm(relu(W_s h_s + W_e h_e)) for all spans of at most `widest` tokens (Lee et al., 2019, eq. 4 to 6)."""
+    """w · norm(relu(W_s h_s + W_e h_e)) for all spans of at most `widest` tokens (Lee et al., 2019; `read` in
+    orqa/models/orqa_model.py)."""
 
     def __init__(self, width: int, *, inner: int, widest: int) -> None:
         super().__init__()
@@ -135,7 +136,7 @@ class BestSpan(NamedTuple):
 
 @register("objective", "latent_answer")
 class LatentAnswer(Objective):
-    """The marginal likelihood of an answer among the spans of blocks that were retrieved (Lee et al., 2019, §4 and §7).
+    """The marginal likelihood of an answer among the spans of blocks that were retrieved (ORQA: Lee et al., 2019).
 
     `hidden` (B · k, L, D) are the states of the rows that `retrieve` gives, `query` (B, D') the vectors of the questions. A span
     scores S_retr + S_read: the product of the vectors of question and block, plus a `SpanScorer` of spans of at most `widest`

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 from cloze.checkpoint.build import load_checkpoint
 from cloze.runs.finetuning.finetune import finetune
@@ -22,7 +23,7 @@ def test_it_learns_from_pairs_and_finds_passages_for_inflected_words(tmp_path: P
         "dssm", task="retrieval", train=[str(pairs)], dev=[str(pairs)], out=tmp_path / "out", overrides=values,
         report=lambda line: None,
     )
-    learner, _ = load_tuned(load_checkpoint(tuned.folder))
+    learner: Any = load_tuned(load_checkpoint(tuned.folder))[0]
     assert learner.measure(learner.encode_labelled(learner.task.read(pairs)))["mrr"] > 0.9
     ((best,),) = learner.retrieve(["cats rivers gardens nights"], enumerate(["on it mat and all dog", "all cat river"]), most=1)
     assert best.passage == 1
