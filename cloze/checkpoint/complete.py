@@ -20,6 +20,7 @@ from cloze.checkpoint.build import Loaded
 from cloze.checkpoint.new_heads import plain_head
 from cloze.decoding.reader import Reader
 from cloze.decoding.ready import predicting_heads
+from cloze.decoding.vectors.embedding import HEAD, sentence_head
 from cloze.document import Node, from_data
 from cloze.errors import CheckpointError, UserError
 from cloze.exercises.companions.answer import AnswerForm, ByForm, Lesson
@@ -153,8 +154,8 @@ def _predicts(loaded: Loaded) -> Predicts | None:
 
 def _embedding(loaded: Loaded) -> Mapping[str, Any] | None:
     """The arguments of the head that gives vectors of texts; None if there is none."""
-    head = loaded.imported.model.heads.get("embedding")
-    return None if head is None or head.part != "embedding" else head.arguments
+    arguments: Mapping[str, Any] = loaded.imported.model.heads[HEAD].arguments if sentence_head(loaded) is not None else {}
+    return arguments or None
 
 
 def put_onto(root: Node, origins: Mapping[str, Origin], faults: Faults) -> None:

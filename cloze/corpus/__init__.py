@@ -32,7 +32,8 @@ from cloze.corpus.tables.vector_table import BoundVectors, PretrainedVectors
 
 __all__ = [
     "BoundCooccurrences", "BoundEvidence", "BoundLexicon", "BoundLines", "BoundPairs", "BoundPassages", "BoundRecords",
-    "BoundStreams", "BoundTermDocuments", "BoundTextVectors", "BoundVectors", "BoundWordPairs", "Cooccurrences", "Evidence", "HashedNGrams",
-    "Lexicon", "Lines", "LookUp", "Pairs", "Passages", "RowPlan", "PretrainedVectors", "RecordStore", "Records", "Sentences",
-    "ShardedStore", "Source", "Store", "Streams", "TermDocuments", "TextVectors", "TripleStore", "WordPairs",
+    "BoundStreams", "BoundTermDocuments", "BoundTextVectors", "BoundVectors", "BoundWordPairs", "Cooccurrences",
+    "Evidence", "HashedNGrams", "Lexicon", "Lines", "LookUp", "Pairs", "Passages", "RowPlan", "PretrainedVectors",
+    "RecordStore", "Records", "Sentences", "ShardedStore", "Source", "Store", "Streams", "TermDocuments", "TextVectors",
+    "TripleStore", "WordPairs",
 ]

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from cloze.batch import Batch
-from cloze.corpus.tables.evidence import BoundEvidence, Settings
+from cloze.corpus.tables.evidence import BoundEvidence, EvidenceSettings
 from cloze.errors import RecipeError
 from cloze.objectives import LatentAnswer, Retrieve
 
@@ -25,7 +25,7 @@ def evidence(top: int = 3, read: int = 2, length: int = 20) -> BoundEvidence:
     return BoundEvidence(
         tokens=np.concatenate(BLOCKS), places=np.zeros((sum(sizes), 2)), offsets=np.cumsum([0, *sizes]),
         characters=np.frombuffer(bytearray(b"abc"), np.uint8), ends=np.array([1, 2, 3]), lines=np.array([1, 2, 4]),
-        vectors=np.array([[1.0, 0.0], [0.0, 1.0], [0.5, 0.5]]), settings=np.array(Settings(top, read, length)),
+        vectors=np.array([[1.0, 0.0], [0.0, 1.0], [0.5, 0.5]]), settings=np.array(EvidenceSettings(top, read, length)),
     )
 
 
@@ -62,7 +62,7 @@ def test_the_losses_are_those_of_the_authors_formulas() -> None:
     loss = latent({"hidden": hidden, "query": query}, Batch({**rows, "answers": ANSWERS}))
 
     head = {name: value.detach().double().numpy() for name, value in latent.head.state_dict().items()}
-    retrieval = evidence().vectors @ np.array([1.0, 0.9])
+    retrieval = evidence().matrix @ np.array([1.0, 0.9])
     scores, right = [], []
     for row, block in enumerate([0, 2]):
         ends = hidden[row].double().numpy() @ head["ends.weight"].T + head["ends.bias"]
@@ -94,7 +94,7 @@ def test_a_question_whose_answer_is_in_no_block_loses_nothing() -> None:
     loss = latent(readings, nowhere)
     assert loss.total.item() == 0 and not any(loss.metrics.values()) and float(latent.count(nowhere)) == 1
     unread = latent(readings, Batch({**rows, "answers": torch.tensor([[24, 0]])}))  # in block 1: the early loss alone
-    products = evidence().vectors @ np.array([1.0, 0.9])
+    products = evidence().matrix @ np.array([1.0, 0.9])
     assert unread.total.item() == pytest.approx(math.log(np.exp(products).sum()) - products[1], rel=1e-5)
     assert not unread.metrics["readable"] and unread.metrics["retrieved"]
 

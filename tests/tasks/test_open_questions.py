@@ -97,7 +97,7 @@ def test_it_answers_better_than_any_one_place_in_the_best_block_of_bm25(tuned: A
 def test_the_encoder_of_blocks_stays_and_that_of_questions_learns(tuned: Any, retriever: Path) -> None:
     learner: Any = load_tuned(load_checkpoint(tuned.folder))[0]
     before: Any = load_checkpoint(retriever)
-    assert learner.head.evidence.vectors == pytest.approx(untuned(before).passage_vectors(BLOCKS), abs=1e-5)
+    assert learner.head.evidence.matrix == pytest.approx(untuned(before).passage_vectors(BLOCKS), abs=1e-5)
     weights = before.network.state_dict()
     assert any(not torch.equal(tensor, weights[name]) for name, tensor in learner.question_network.state_dict().items())
 

@@ -54,7 +54,7 @@ class Evidence(LookUp):
         texts = [block.text.strip() for block in blocks]
         return BoundEvidence.of(
             texts, [block.number for block in blocks], store.tokenizer(), encode(texts),
-            settings=Settings(min(self.top, len(texts)), min(self.read, len(texts)), self.length),
+            settings=EvidenceSettings(min(self.top, len(texts)), min(self.read, len(texts)), self.length),
         )
 
     @staticmethod
@@ -68,7 +68,7 @@ class Evidence(LookUp):
 _ARRAYS = ("tokens", "places", "offsets", "characters", "ends", "lines", "vectors", "settings")
 
 
-class Settings(NamedTuple):
+class EvidenceSettings(NamedTuple):
     """How many blocks are compared with a question, how many are read, and the most tokens of a row."""
 
     top: int
@@ -81,21 +81,21 @@ class BoundEvidence:
 
     `tokens` (T,) are those of all blocks, block n from `offsets[n]` to `offsets[n + 1]`; `places` (T, 2) the first character of
     each token in its block and the one after it. `characters` are the bytes of all texts in UTF-8, those of block n until
-    `ends[n]`. `lines` (N,) are the lines of the file, `vectors` (N, D) float32. `settings` is a `Settings`.
+    `ends[n]`. `lines` (N,) are the lines of the file, `matrix` (N, D) float32 their vectors. `settings` is a `EvidenceSettings`.
     """
 
     def __init__(self, **arrays: NDArray[Any]) -> None:
         self.arrays = {name: arrays[name] for name in _ARRAYS}
         self.tokens, self.places = arrays["tokens"].astype(np.int64), arrays["places"].astype(np.int64)
         self.offsets, self.lines = arrays["offsets"].astype(np.int64), arrays["lines"].astype(np.int64)
-        self.vectors = arrays["vectors"].astype(np.float32)
-        self.settings = Settings(*map(int, arrays["settings"]))
+        self.matrix = arrays["vectors"].astype(np.float32)
+        self.settings = EvidenceSettings(*map(int, arrays["settings"]))
         self.size = len(self.lines)
 
     @classmethod
     def of(
         cls, texts: Sequence[str], numbers: Sequence[int], tokenizer: Tokenizer, vectors: NDArray[np.float32], *,
-        settings: Settings,
+        settings: EvidenceSettings,
     ) -> BoundEvidence:
         """Blocks with these line `numbers` as a tokenizer reads them."""
         spelled = tokenizer.encode_spelled(texts)

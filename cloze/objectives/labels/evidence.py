@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from cloze.batch import Batch
 from cloze.bounds import Count, Width
 from cloze.errors import require_table
+from cloze.networks.blocks.inputs.known_vectors import STAND_IN, matrix_of
 from cloze.networks.cost import Operations
 from cloze.objectives.heads import dense
 from cloze.objectives.objective import Loss, Objective
@@ -26,7 +27,7 @@ def evidence_of(where: str, name: str, tables: Mapping[str, Any] | None) -> Any:
     """The table of blocks of that name; None for a stand-in, which has no blocks. Another name is a `RecipeError`."""
     lookups = {} if tables is None else tables
     require_table(where, name, lookups)
-    return lookups[name] if hasattr(lookups[name], "vectors") else None
+    return None if matrix_of(lookups[name]) is STAND_IN else lookups[name]
 
 
 @register("rewriter", "retrieve")
@@ -47,7 +48,7 @@ class Retrieve(Rewriter):
         self.evidence = evidence_of("retrieve.table", table, tables)
         self.takes, self.optional, self.reads = frozenset({"tokens"}), frozenset({"block"}), ("query",)
         self.gives = frozenset({"tokens", "segments", "block", "retrieved"})
-        vectors = None if self.evidence is None else torch.from_numpy(self.evidence.vectors)
+        vectors = None if self.evidence is None else torch.from_numpy(self.evidence.matrix)
         self.register_buffer("vectors", vectors, persistent=False)
 
     @torch.no_grad()
@@ -125,7 +126,7 @@ class SpanScorer(nn.Module):
         return torch.stack(scores, dim=1)
 
 
-class BestSpan(NamedTuple):
+class ReadSpan(NamedTuple):
     """The best span for a question: which of its rows, the first and the last column, and how probable it is."""
 
     row: int
@@ -165,7 +166,7 @@ class LatentAnswer(Objective):
         self.takes, self.optional = frozenset({"tokens", "segments", "retrieved", "answers"}), frozenset({"block"})
         self.reads = ("hidden", "query")
         self.head = SpanScorer(width, inner=inner, widest=widest)
-        vectors = None if self.evidence is None else torch.from_numpy(self.evidence.vectors)
+        vectors = None if self.evidence is None else torch.from_numpy(self.evidence.matrix)
         self.register_buffer("vectors", vectors, persistent=False)
 
     def count(self, batch: Batch) -> Tensor:
@@ -193,7 +194,7 @@ class LatentAnswer(Objective):
         scores = scores.view(questions, -1, *scores.shape[1:])
         return scores + self._retrieval(states, batch)[:, : scores.shape[1], None, None]
 
-    def best(self, spans: Tensor) -> list[BestSpan]:
+    def best(self, spans: Tensor) -> list[ReadSpan]:
         """The best span (B) of scores (B, k, W, L), the first of equals."""
         flat = spans.float().flatten(1)
         probabilities = torch.softmax(flat, dim=1)
@@ -201,7 +202,7 @@ class LatentAnswer(Objective):
         best = []
         for question, index in enumerate(flat.argmax(1).tolist()):
             row, more, first = index // (width * length), index // length % width, index % length
-            best.append(BestSpan(row, first, first + more, float(probabilities[question, index])))
+            best.append(ReadSpan(row, first, first + more, float(probabilities[question, index])))
         return best
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:

@@ -78,7 +78,7 @@ class RetrievedAnswer(NamedTuple):
 
 
 @dataclass(frozen=True)
-class OpenAnswer(Prediction):
+class FoundAnswer(Prediction):
     """An answer to the question of a line, and the line of the block that it was found in, with its text."""
 
     line: int
@@ -143,10 +143,10 @@ class OpenReader(Learner):
 
     def predictions(
         self, examples: LabelledTexts[Any], rows: Sequence[Framed], outputs: Sequence[RetrievedAnswer]
-    ) -> list[OpenAnswer]:
+    ) -> list[FoundAnswer]:
         """The answer to every question."""
         return [
-            OpenAnswer(line, question, output.text, round(output.probability, 6), output.line, output.block, row.cut)
+            FoundAnswer(line, question, output.text, round(output.probability, 6), output.line, output.block, row.cut)
             for line, question, row, output in zip(examples.lines, examples.texts, rows, outputs, strict=True)
         ]
 
