@@ -90,7 +90,8 @@ class Contrast(StepObjective):
         prints = rows["known"]
         # (E, E): another example with the same tokens.
         same = (prints[:, None] == prints) & ~torch.eye(len(prints), dtype=torch.bool, device=prints.device)
-        scores = self._sampled(scores.masked_fill(same, float("-inf")))
+        scores = scores.masked_fill(same, float("-inf"))
+        scores = self._sampled(scores)
         return torch.cat([scores, rows["query"] @ rows["wrong"].t() / self.temperature], dim=1) if "wrong" in rows else scores
 
     def _sampled(self, scores: Tensor) -> Tensor:
