@@ -233,7 +233,7 @@ class FinetuneOptions:
     """
 
     checkpoint: Annotated[Path | str, typer.Argument(
-        help="A run folder or a Hugging Face folder, or a recipe that needs none: fasttext-supervised."
+        help="A run folder or a Hugging Face folder, or a recipe that needs none: fasttext-supervised, dssm."
     )]
     out: Annotated[Path | None, typer.Option(help="The folder to write.")] = None
     train: Annotated[str | Sequence[str], typer.Option(

@@ -97,6 +97,9 @@ class OpenAnswer(TextAnswer):
 
     gives: frozenset[str] = frozenset({"answers"})
 
+    def __init__(self) -> None:
+        super().__init__()
+
     def fields(self, stored: Mapping[str, NDArray[Any]], parts: TextParts, classes: int) -> Mapping[str, NDArray[Any]]:
         """`answers` (B, K): 1 + the ids of each answer, with a 0 behind it."""
         number, tokens = stored["reference"], stored["token"]
