@@ -41,7 +41,7 @@ NARROW = ("network.change.0.knowledge_adapter.width=24",)
 SMALLER = {"k-adapter": NARROW, "k-adapter-linguistic": NARROW}
 #: A table next to a network, one that reads triples and no text, one that a task of its own trains, and one whose vectors of
 #: texts are features.
-HELPERS = {"pair_attention", "graph_vectors", "bag_of_ngrams", "paragraph_vectors"}
+HELPERS = {"pair_attention", "graph_vectors", "bag_of_ngrams", "dssm", "paragraph_vectors"}
 BAGS = "word2vec-cbow fasttext glove"
 READERS = f"bert quick modern electra-small character-bert ib-bert xlnet-base zen ernie-thu knowbert elmo context2vec {BAGS}"
 LSTMS = "lstm siatl lstm-char"
@@ -133,6 +133,9 @@ ROWS: dict[str, list[dict[str, Any]]] = {
     ],
     "text_to_text": [{"text": pair["text"], "target": pair["text_b"]} for pair in PAIRS],
     "retrieval": [{"query": pair["text"], "passage": pair["text_b"], "wrong": "the mat"} for pair in PAIRS],
+    "open_question_answering": [
+        {"question": "who saw", "answer": ["the cat", "dog"]}, {"question": "what is on the mat", "answer": "rain"},
+    ],
     "reranking": [
         {"query": pair["text"], "passage": passage, "label": grade}
         for pair in PAIRS[:2] for passage, grade in ((pair["text_b"], 1), ("the mat", 0))
@@ -213,6 +216,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (folder / "dependency_parsing.conllu").write_text(TREES)
     (folder / "facts.tsv").write_text(FACTS)
+    (folder / "evidence.txt").write_text("\n".join(TEXTS))
     words = [len(row["context"].split()) for row in ROWS["question_answering"]]
     features = np.random.default_rng(0).normal(size=(sum(words), 60)).astype(np.float16)
     times = np.stack([np.arange(len(features)), np.arange(len(features)) + 0.5], axis=1)
