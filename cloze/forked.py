@@ -34,7 +34,7 @@ class ForkServer:
     """Starts processes that have imported some modules. `log` receives what the server itself says when it fails."""
 
     def __init__(self, modules: Iterable[str], environment: Mapping[str, str], log: Path) -> None:
-        life, kept = os.pipe()
+        life, life_end = os.pipe()
         try:
             with log.open("ab") as errors:
                 self._server = subprocess.Popen(
@@ -44,7 +44,7 @@ class ForkServer:
         finally:
             os.close(life)
         self.codes: dict[int, int] = {}
-        self._close = weakref.finalize(self, _close, self._server, kept)
+        self._close = weakref.finalize(self, _close, self._server, life_end)
 
     @property
     def alive(self) -> bool:
@@ -111,9 +111,9 @@ class ForkedProcess:
                 os.kill(self.pid, number)
 
 
-def _close(server: subprocess.Popen[str], kept: int) -> None:
+def _close(server: subprocess.Popen[str], life_end: int) -> None:
     """End a server and the processes that still run."""
-    os.close(kept)
+    os.close(life_end)
     assert server.stdin is not None and server.stdout is not None  # pipes
     server.stdin.close()
     server.stdout.close()
@@ -146,7 +146,7 @@ def _work(life: int, module: str, words: list[str], log: str) -> NoReturn:
         output = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
         for descriptor, target in ((life, 0), (output, 1), (output, 2)):
             os.dup2(descriptor, target)
-        sys.argv = [module, *words]
+        sys.argv[:] = [module, *words]
         sys.modules.pop(module, None)  # it runs as `__main__`, as with `python -m`
         runpy.run_module(module, run_name="__main__", alter_sys=True)
         code = 0
