@@ -31,7 +31,10 @@ _POLL = 0.05
 
 
 class ForkServer:
-    """Starts processes that have imported some modules. `log` receives what the server itself says when it fails."""
+    """Starts processes that have imported some modules, and which end with this object.
+
+    `log` receives what the server itself says when it fails. `alive`: it has answered all questions.
+    """
 
     def __init__(self, modules: Iterable[str], environment: Mapping[str, str], log: Path) -> None:
         life, life_end = os.pipe()
@@ -44,12 +47,8 @@ class ForkServer:
         finally:
             os.close(life)
         self.codes: dict[int, int] = {}
+        self.alive = True
         self._close = weakref.finalize(self, _close, self._server, life_end)
-
-    @property
-    def alive(self) -> bool:
-        """Whether the server answers."""
-        return self._server.poll() is None
 
     def start(self, module: str, words: Sequence[str], log: Path) -> ForkedProcess:
         """The process of `python -m module *words`, which prints to the end of the file `log`."""
@@ -73,6 +72,7 @@ class ForkServer:
             self._server.stdin.flush()
             if answer := self._server.stdout.readline():
                 return json.loads(answer)
+        self.alive = False
         return None
 
 
@@ -115,7 +115,8 @@ def _close(server: subprocess.Popen[str], life_end: int) -> None:
     """End a server and the processes that still run."""
     os.close(life_end)
     assert server.stdin is not None and server.stdout is not None  # pipes
-    server.stdin.close()
+    with suppress(BrokenPipeError):  # what a server that was killed has not read
+        server.stdin.close()
     server.stdout.close()
     server.wait()
 
