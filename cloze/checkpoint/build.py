@@ -266,10 +266,9 @@ def load_checkpoint(
         return load_onnx(folder_of(Path(folder)))
     with naming_files(Path(folder)):
         loaded = _opened(open_folder(Path(folder)), torch_device, plain_form=plain_form, annotate=annotate)
-    others = loaded.others
-    return loaded if dtype is None or others is None else replace(
-        loaded, precision=dtype, others=cache(lambda name: replace(others(name), precision=dtype))
-    )
+    if dtype is None:
+        return loaded
+    return replace(loaded, precision=dtype, others=cache(lambda name: replace(loaded.other(name), precision=dtype)))
 
 
 def _opened(imported: Any, device: torch.device, *, plain_form: bool, annotate: Mapping[str, Any] | None) -> Loaded:
