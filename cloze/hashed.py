@@ -155,6 +155,7 @@ class Bag:
                 self.sizes[number] = size
             starts.append(len(rows))
         self.starts, self.rows = np.array(starts, np.int64), np.array(rows, np.int64)
+        self._unseen_words: dict[str, tuple[int, int, NDArray[np.int64]]] = {}
 
     @cached_property
     def places(self) -> NDArray[np.int32]:
@@ -162,6 +163,15 @@ class Bag:
         bucket_rows = np.full(max(self.hashing.buckets, 1), -1, np.int32)
         bucket_rows[self.table.kept] = self.first + self.table.order
         return bucket_rows
+
+    def _unseen(self, spelling: str) -> tuple[int, int, NDArray[np.int64]]:
+        """The hash of a word without an id, how many terms it is, and its rows: remembered, for dev rows are read every epoch."""
+        if spelling not in self._unseen_words:
+            if len(self._unseen_words) >= _REMEMBERED:
+                self._unseen_words.clear()
+            rows, size = self.of_word(spelling, None)
+            self._unseen_words[spelling] = int(hashes_of_words([spelling])[0]), size, np.array(rows, np.int64)
+        return self._unseen_words[spelling]
 
     def of_word(self, spelling: str, row: int | None) -> tuple[list[int], int]:
         """The rows of a word, with its own `row` if it has one, and how many terms it is. The end of a text has no n-grams."""
@@ -186,9 +196,8 @@ class Bag:
         rows = [self.rows[np.arange(int(counts.sum())) + np.repeat(self.starts[tokens] - ahead, counts)]]
         owners = [np.repeat(owner, counts)]
         for index, spelling in unseen.items():
-            term_rows, size = self.of_word(spelling, None)
-            hashes[index], sizes[index] = hashes_of_words([spelling])[0], size
-            rows.append(np.array(term_rows, np.int64))
+            hashes[index], sizes[index], term_rows = self._unseen(spelling)
+            rows.append(term_rows)
             owners.append(np.full(len(term_rows), owner[index]))
         total = np.bincount(owner, sizes, int(owner.max(initial=-1)) + 1).astype(np.int64)
         for buckets, texts in run_buckets(hashes, owner, self.hashing) if runs else ():
@@ -200,6 +209,7 @@ class Bag:
         return np.concatenate(rows), np.concatenate(owners), total
 
 
+_REMEMBERED = 100_000  # words without an id
 _END = "</s>"
 _UNKNOWN = frozenset({"[UNK]", "<unk>"})
 _SPOKEN = _UNKNOWN | {_END}

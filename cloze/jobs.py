@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from cloze.errors import MissingExtra, UserError
+from cloze.forked import AVAILABLE, ForkedProcess, ForkServer
 
 LOCAL, RAY, DASK = "local", "ray", "dask"
 _POLL = 0.05  # seconds between looks at running processes
@@ -27,12 +28,14 @@ _GRACE = 60.0  # seconds that a process has to write its checkpoint
 
 
 class Job(NamedTuple):
-    """A command line: `python -m module *words`; what it prints goes to the end of the file `log`."""
+    """A command line: `python -m module *words`; what it prints goes to the end of the file `log`. `imports` are modules that it
+    needs, which jobs on this machine import once for all."""
 
     name: str
     module: str
     words: tuple[str, ...]
     log: Path
+    imports: tuple[str, ...] = ()
 
     def command(self) -> list[str]:
         """The words of the process."""
@@ -87,7 +90,8 @@ class LocalWorkers:
 
     def __init__(self, count: int) -> None:
         self.count = count
-        self._processes: dict[subprocess.Popen[bytes], Job] = {}
+        self._processes: dict[subprocess.Popen[bytes] | ForkedProcess, Job] = {}
+        self._servers: dict[tuple[str, ...], ForkServer] = {}
 
     @property
     def running(self) -> int:
@@ -96,7 +100,16 @@ class LocalWorkers:
 
     def start(self, job: Job) -> None:
         """Start a process."""
-        self._processes[_started(job, share_of_cores(self.count))] = job
+        self._processes[self._started(job)] = job
+
+    def _started(self, job: Job) -> subprocess.Popen[bytes] | ForkedProcess:
+        environment = share_of_cores(self.count)
+        if not (job.imports and AVAILABLE):
+            return _started(job, environment)
+        server = self._servers.get(job.imports)
+        if server is None or not server.alive:
+            server = self._servers[job.imports] = ForkServer(job.imports, environment, job.log)
+        return server.start(job.module, job.words, job.log)
 
     def wait(self, seconds: float) -> Ended | None:
         """The next process to end; None if none ends within these seconds."""
@@ -261,7 +274,7 @@ def _started(job: Job, environment: Mapping[str, str]) -> subprocess.Popen[bytes
         )
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _end(process: subprocess.Popen[bytes] | ForkedProcess) -> None:
     try:
         process.wait(_GRACE)
     except subprocess.TimeoutExpired:
@@ -270,6 +283,6 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     _close(process)
 
 
-def _close(process: subprocess.Popen[bytes]) -> None:
+def _close(process: subprocess.Popen[bytes] | ForkedProcess) -> None:
     if process.stdin is not None:
         process.stdin.close()

@@ -31,6 +31,9 @@ from cloze.training.precision import choose_device
 Own = TypeVar("Own", bound=Cells)
 Finding = TypeVar("Finding")
 
+#: The work of a cell, and what it may need of other packages: torch.optim imports the compiler, a linear model scikit-learn.
+WORK = "cloze.comparison.work"
+IMPORTS = (WORK, "torch._dynamo", "numba", "sklearn.linear_model", "sklearn.feature_extraction.text")
 _STOPPED = {128 + signal.SIGINT, 128 + signal.SIGTERM, -signal.SIGTERM, -signal.SIGINT}
 
 
@@ -170,7 +173,8 @@ def _fill(grid: Cells, workers: Workers, progress: StatusLine) -> None:
                 (folder / FAILED).unlink(missing_ok=True)
                 at_work[cell.key] = cell
                 progress.started(cell)
-                workers.start(Job(cell.key, "cloze.comparison.work", (os.path.abspath(folder), *cell.words), folder / LOG))
+                words = os.path.abspath(folder), *cell.words
+                workers.start(Job(cell.key, WORK, words, folder / LOG, IMPORTS))
         progress.show()
         if not workers.running:
             return

@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 
 #: Padded tokens of a batch: more than these leave the caches of a core (measured for widths of 128 to 768).
 CPU_TOKENS = 1024
+#: The same for a network without layers, which has next to nothing to compute for a token.
+STATIC_TOKENS = 16384
 #: Padded tokens that keep a GPU busy.
 GPU_TOKENS = 32768
 

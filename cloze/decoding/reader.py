@@ -19,7 +19,7 @@ from cloze.batch import Batch
 from cloze.decoding.bound_head import bound
 from cloze.decoding.languages import language_id, require_language, speaking
 from cloze.decoding.layout import Framed, Ids, Layout, Marks
-from cloze.decoding.lengths import CPU_TOKENS, GPU_TOKENS, by_length
+from cloze.decoding.lengths import CPU_TOKENS, GPU_TOKENS, STATIC_TOKENS, by_length
 from cloze.decoding.marks import padded_characters, padded_marks, spelled
 from cloze.errors import CheckpointError, UserError
 from cloze.exercises.knowledge.inject import SentenceTree
@@ -172,7 +172,8 @@ class Reader:
     ) -> Iterator[NDArray[np.int64]]:
         """Indices of rows of these lengths in batches of similar length, the longest first: at most `rows` rows, and as many
         tokens as suit the caches of a CPU, or `gpu_tokens` on a GPU; see `by_length`."""
-        tokens = CPU_TOKENS if self.device.type == "cpu" else gpu_tokens
+        cpu_tokens = CPU_TOKENS if len(self.network.depth_groups()) > 1 else STATIC_TOKENS
+        tokens = cpu_tokens if self.device.type == "cpu" else gpu_tokens
         return by_length(lengths, rows=rows or max(1, len(lengths)), tokens=tokens)
 
     def encode(

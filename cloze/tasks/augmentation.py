@@ -1,7 +1,8 @@
-"""More labelled rows for a student to learn from: words replaced by what a masked language model predicts, or by near words.
+"""More labelled rows for a student to learn from: words replaced by others.
 
-TinyBERT's data augmentation (Jiao et al., 2020, §3.2, algorithm 1; huawei-noah/Pretrained-Language-Model,
-`TinyBERT/data_augmentation.py`).
+By what a masked language model predicts, or by near words: TinyBERT's data augmentation (Jiao et al., 2020, §3.2, algorithm 1;
+huawei-noah/Pretrained-Language-Model, `TinyBERT/data_augmentation.py`). By words of the same part of speech, and texts cut to
+n-grams: that of Tang et al. (2019, §3.3; castorini/d-bert, `dbert/distill/run/augment_data.py`).
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ import csv
 import io
 import json
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -25,9 +26,11 @@ from cloze.decoding.vectors.neighbours import neighbours
 from cloze.errors import TaskError
 from cloze.interop.vectors import Vectors
 from cloze.tasks.task import Report, silent
+from cloze.text.annotation.annotators import LexiconAnnotator
 from cloze.text.characters import IDEOGRAPHS, alphabetic, word_pattern
 
 COPIES, RATE, CANDIDATES = 20, 0.4, 15
+LONGEST = 5  # words of an n-gram
 FREQUENT = 100_000  # the words of a file of vectors among which neighbours are looked for: its first ones
 _FUNCTION_WORDS = """
     a an the this that these those some any each every no all both few more most other such same own
@@ -42,6 +45,7 @@ _FUNCTION_WORDS = """
 FUNCTION_WORDS = frozenset(_FUNCTION_WORDS.split())
 #: A word: an ideograph, or a run of other letters and digits with apostrophes inside.
 _WORD = word_pattern(alone=IDEOGRAPHS, joins="['’_]", symbols=False)
+_ANY_WORD = word_pattern(alone=IDEOGRAPHS, joins="['’_]")  # or a mark of punctuation
 
 
 class Slot(NamedTuple):
@@ -50,6 +54,38 @@ class Slot(NamedTuple):
     begin: int
     end: int
     candidates: tuple[str, ...]
+
+
+class FindsSlots(Protocol):
+    """Finds what may replace the words of texts, of `rows` rows at a time."""
+
+    rows: int
+
+    def slots(self, texts: Sequence[str]) -> list[list[Slot]]:
+        """The words of each text that have candidates."""
+        ...
+
+
+class TagAugmenter:
+    """Finds words of the same part of speech: the candidates of a word of the lexicon `tagger` are all words of `texts` that have
+    its label there, each as often as it occurs.
+
+    Differs: a lexicon gives a word the same part of speech everywhere; the authors tag texts with NLTK.
+    """
+
+    rows = 32
+
+    def __init__(self, tagger: LexiconAnnotator, texts: Iterable[str]) -> None:
+        self.tagger = tagger
+        words: dict[int, list[str]] = {}
+        for text in texts:
+            for begin, end, tag in tagger.annotate(text):
+                words.setdefault(tag, []).append(text[begin:end])
+        self._candidates = {tag: tuple(tagged) for tag, tagged in words.items()}
+
+    def slots(self, texts: Sequence[str]) -> list[list[Slot]]:
+        """The words of each text that the lexicon knows."""
+        return [[Slot(begin, end, self._candidates[tag]) for begin, end, tag in self.tagger.annotate(text)] for text in texts]
 
 
 @dataclass
@@ -149,8 +185,11 @@ class Augmenter:
         return self._words[token]
 
 
-def copies_of(text: str, slots: Sequence[Slot], *, copies: int, rate: float, draw: np.random.Generator) -> list[str]:
-    """Different texts other than `text`, at most `copies`: in each, every slot is replaced with probability `rate`.
+def copies_of(
+    text: str, slots: Sequence[Slot], *, copies: int, rate: float, draw: np.random.Generator, ngrams: float = 0.0
+) -> list[str]:
+    """Different texts other than `text`, at most `copies`: in each, every slot is replaced with probability `rate`, and with
+    probability `ngrams` only one to five words are left.
 
     >>> copies_of("a cat", [Slot(2, 5, ("dog",))], copies=3, rate=1.0, draw=np.random.default_rng(0))
     ['a dog']
@@ -163,24 +202,34 @@ def copies_of(text: str, slots: Sequence[Slot], *, copies: int, rate: float, dra
             if chance < rate:
                 pieces += [text[at : slot.begin], word]
                 at = slot.end
-        texts["".join([*pieces, text[at:]])] = None
+        copy = "".join([*pieces, text[at:]])
+        texts[_ngram(copy, draw) if ngrams and draw.random() < ngrams else copy] = None
     texts.pop(text, None)
     return list(texts)
 
 
+def _ngram(text: str, draw: np.random.Generator) -> str:
+    """One to five words that follow each other, each number and each place equally likely; a text of so few words is whole."""
+    words, count = list(_ANY_WORD.finditer(text)), int(draw.integers(1, LONGEST + 1))
+    if len(words) <= count:
+        return text
+    first = int(draw.integers(len(words) - count + 1))
+    return text[words[first].start() : words[first + count - 1].end()]
+
+
 def augmented_rows(
-    table: TextTable, augmenter: Augmenter, columns: Sequence[str], *, copies: int = COPIES, rate: float = RATE, seed: int = 0,
-    report: Report = silent,
+    table: TextTable, augmenter: FindsSlots, columns: Sequence[str], *, copies: int = COPIES, rate: float = RATE,
+    ngrams: float = 0.0, seed: int = 0, report: Report = silent,
 ) -> Iterator[tuple[str | None, ...]]:
     """Every row of a table, followed by its copies; in each copy the words of one of the `columns` are replaced.
 
     What is drawn depends on the seed and the number of the row alone. Raises a `TaskError` for lists of words.
 
-    Differs: while the second text of a pair is replaced, the first one is that of the row; in the authors' code it is the last
-    copy.
+    Differs: while the second text of a pair is replaced, the first one is that of the row; in TinyBERT's code it is the last
+    copy, and Tang et al. also change both. Their code never takes the last n-gram of a text, and drops texts without any word
+    left as it was.
     """
-    chosen_by = (OPTION, OPTION.sibling("text_b", "NAME"))
-    places = [place_of(table.path, table.columns, name, parameter) for name, parameter in zip(columns, chosen_by, strict=False)]
+    places = _places(table, columns)
     for start in range(0, len(table), augmenter.rows):
         rows = table.rows[start : start + augmenter.rows]
         texts = [[_text(table, start + n, row[column]) for n, row in enumerate(rows)] for column in places]
@@ -189,9 +238,23 @@ def augmented_rows(
             yield row
             for which, column in enumerate(places):
                 draw = np.random.default_rng([seed, start + number, which])
-                for text in copies_of(texts[which][number], slots[which][number], copies=copies, rate=rate, draw=draw):
+                for text in copies_of(
+                    texts[which][number], slots[which][number], copies=copies, rate=rate, draw=draw, ngrams=ngrams
+                ):
                     yield (*row[:column], text, *row[column + 1 :])
         report(len(rows))
+
+
+def texts_of(table: TextTable, columns: Sequence[str]) -> Iterator[str]:
+    """The texts of these columns; a `TaskError` for lists of words."""
+    places = _places(table, columns)
+    return (_text(table, number, row[column]) for number, row in enumerate(table.rows) for column in places)
+
+
+def _places(table: TextTable, columns: Sequence[str]) -> list[int]:
+    """Where the columns stand that --text and --text-b name."""
+    chosen_by = (OPTION, OPTION.sibling("text_b", "NAME"))
+    return [place_of(table.path, table.columns, name, parameter) for name, parameter in zip(columns, chosen_by, strict=False)]
 
 
 def _text(table: TextTable, number: int, cell: str | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import secrets
@@ -20,6 +21,7 @@ import pytest
 from cloze.comparison.compare import finish
 from cloze.comparison.design import Design
 from cloze.errors import MissingExtra, UserError
+from cloze.forked import AVAILABLE
 from cloze.jobs import Job, LocalWorkers, share_of_cores, workers_on
 
 from .conftest import TUNING
@@ -58,10 +60,14 @@ def sleeper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_job_ends_with_its_exit_code_and_prints_into_its_log(tmp_path: Path) -> None:
+SHARED = pytest.mark.parametrize("imports", [(), ("json",)])  # a process of its own, and one forked from a server
+
+
+@SHARED
+def test_a_job_ends_with_its_exit_code_and_prints_into_its_log(tmp_path: Path, imports: tuple[str, ...]) -> None:
     workers = LocalWorkers(2)
     for name, word in (("good", "--version"), ("bad", "nothing")):
-        workers.start(Job(name, "cloze", (word,), tmp_path / f"{name}.log"))
+        workers.start(Job(name, "cloze", (word,), tmp_path / f"{name}.log", imports))
     assert workers.running == 2
     codes = {ended.job.name: ended.code for ended in (workers.wait(60.0), workers.wait(60.0)) if ended}
     assert codes == {"good": 0, "bad": 2} and workers.running == 0
@@ -69,19 +75,21 @@ def test_a_job_ends_with_its_exit_code_and_prints_into_its_log(tmp_path: Path) -
     assert "unknown command 'nothing'" in (tmp_path / "bad.log").read_text()
 
 
-def test_jobs_that_are_stopped_get_a_signal_that_they_can_answer(sleeper: Path) -> None:
+@SHARED
+def test_jobs_that_are_stopped_get_a_signal_that_they_can_answer(sleeper: Path, imports: tuple[str, ...]) -> None:
     workers, pid = LocalWorkers(1), sleeper / "pid"
-    workers.start(Job("one", "sleeper", (str(pid),), sleeper / "log"))
+    workers.start(Job("one", "sleeper", (str(pid),), sleeper / "log", imports))
     assert until(lambda: pid.is_file() and bool(pid.read_text()))
     workers.stop()
     assert workers.running == 0 and is_gone(int(pid.read_text()))
 
 
-def test_a_job_ends_when_the_process_that_started_it_is_killed(sleeper: Path) -> None:
+@SHARED
+def test_a_job_ends_when_the_process_that_started_it_is_killed(sleeper: Path, imports: tuple[str, ...]) -> None:
     pid = sleeper / "pid"
     code = (
         "import os, sys, time; from pathlib import Path; from cloze.jobs import Job, LocalWorkers\n"
-        f"LocalWorkers(1).start(Job('one', 'sleeper', ({str(pid)!r},), Path({str(sleeper / 'log')!r})))\n"
+        f"LocalWorkers(1).start(Job('one', 'sleeper', ({str(pid)!r},), Path({str(sleeper / 'log')!r}), {imports!r}))\n"
         "time.sleep(60)"
     )
     parent = subprocess.Popen([sys.executable, "-c", code])
@@ -89,6 +97,47 @@ def test_a_job_ends_when_the_process_that_started_it_is_killed(sleeper: Path) ->
     parent.kill()
     parent.wait()
     assert until(lambda: is_gone(int(pid.read_text())), 10)
+
+
+@pytest.mark.skipif(not AVAILABLE, reason="processes are not forked here")
+def test_forked_jobs_share_imports_and_nothing_else_and_report_how_each_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "shared.py").write_text("import os\nprint('imported', file=open(os.environ['SEEN'], 'a'))\nnumber = 1\n")
+    ways = {"raise": "int(sys.argv[1])", "die": "os.kill(os.getpid(), 9)", "text": "sys.exit(sys.argv[1])"}
+    (tmp_path / "adds.py").write_text(
+        "import os, sys, shared\nshared.number += 1\nprint(__name__, sys.argv[1:], shared.number)\n"
+        f"exec({ways}.get(sys.argv[1], ''))"
+    )
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
+    monkeypatch.setenv("SEEN", str(tmp_path / "seen"))
+    workers, codes = LocalWorkers(1), {}
+    for word in ("fine", "raise", "text", "die"):
+        workers.start(Job(word, "adds", (word,), tmp_path / word, ("shared", "no_such_module")))
+        ended = workers.wait(60.0)
+        assert ended is not None
+        codes[word] = ended.code
+    assert codes == {"fine": 0, "raise": 1, "text": 1, "die": -9}
+    assert (tmp_path / "seen").read_text() == "imported\n"
+    assert (tmp_path / "fine").read_text() == "__main__ ['fine'] 2\n"
+    assert "invalid literal for int()" in (tmp_path / "raise").read_text()
+
+
+@pytest.mark.skipif(not AVAILABLE, reason="processes are not forked here")
+def test_a_server_that_is_killed_counts_its_jobs_as_killed_is_replaced_and_ends_with_the_workers(sleeper: Path) -> None:
+    workers = LocalWorkers(1)
+    workers.start(Job("one", "sleeper", (str(sleeper / "pid"),), sleeper / "log", ("json",)))
+    os.kill(workers._servers[("json",)]._server.pid, signal.SIGKILL)
+    ended = workers.wait(30.0)
+    assert ended is not None and ended.code == -signal.SIGKILL
+    workers.start(Job("good", "cloze", ("--version",), sleeper / "other", ("json",)))
+    ended = workers.wait(60.0)
+    assert ended is not None and ended.code == 0
+    process = workers._servers[("json",)]._server.pid
+    assert not is_gone(process)
+    del workers
+    gc.collect()
+    assert is_gone(process)
 
 
 def test_processes_share_the_cores_unless_the_user_says_how(monkeypatch: pytest.MonkeyPatch) -> None:

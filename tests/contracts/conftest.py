@@ -34,6 +34,7 @@ OTHERS = {
 }
 CHINESE = {
     "bert-wwm-zh", "bert-wwm-ext", "roberta-wwm-ext", "roberta-wwm-ext-large", "nezha", "nezha-large", "zen", "ernie", "k-bert",
+    "ernie-dialogue", "ernie-2.0-zh", "ernie-2.0-large-zh",
 }
 LENGTH = 48
 

@@ -184,6 +184,12 @@ def test_a_column_of_conllu_labels_every_word(tokenizer: Tokenizer, tmp_path: Pa
     assert units(made, "pos") == [("nobody", "PRON"), ("is", "AUX"), ("named", "VERB"), ("here", "ADV")]
 
 
+def test_an_ideograph_is_a_word_that_may_occur_elsewhere() -> None:
+    first, other = Repeats().annotate_documents(["北京人口2026年。", "北人2026"], [2])
+    assert first == [(0, 1, 1), (1, 2, 0), (2, 3, 1), (3, 4, 0), (4, 8, 1), (8, 9, 0)]
+    assert other == [(0, 1, 1), (1, 2, 1), (2, 6, 1)]
+
+
 def test_words_are_labelled_by_a_lexicon_by_their_case_and_by_whether_they_occur_elsewhere(
     tokenizer: Tokenizer, tmp_path: Path
 ) -> None:

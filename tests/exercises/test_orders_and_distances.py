@@ -1,4 +1,4 @@
-"""The tasks of ERNIE 2.0 that ask for the order of segments and the distance of sentences."""
+"""The tasks of ERNIE that ask for the order of segments, the distance of sentences, and whether a dialogue is real."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from cloze.errors import RecipeError
+from cloze.exercises.companions.dialogue import Dialogue
 from cloze.exercises.companions.distance import Distance
 from cloze.exercises.targets.reorder import Reorder
 from cloze.recipe.load import load_recipe
@@ -58,6 +59,15 @@ def test_sentences_stay_whole_and_short_passages_have_fewer_segments() -> None:
     assert set(Reorder()(passages(2), draw())["targets/order"].tolist()) == {0, 1, 2}
 
 
+def test_segments_apart_are_the_parts_of_the_row_in_their_new_order_and_missing_ones_are_empty() -> None:
+    made = Reorder(most=3, apart=True)(passages(3, 200), draw(200))
+    for tokens, target, parts in zip(made["tokens"], made["targets/order"], made["parts"], strict=True):
+        texts = [[int(t) for t in tokens[start:stop]] for start, stop in parts]
+        assert [t for text in texts for t in text] == [int(t) for t in tokens[:6]]
+        assert [len(text) > 0 for text in texts] == [True, target > 0, target > 2]
+        assert all(text == sorted(text) for text in texts)  # sentences of a segment keep their order
+
+
 def test_a_number_of_segments_without_an_order_to_tell_is_refused() -> None:
     with pytest.raises(RecipeError, match="most is 1; expected 2 to 6 segments"):
         Reorder(most=1)
@@ -88,8 +98,22 @@ def test_a_short_passage_has_the_distances_that_it_can_have(sentences: int, kind
     assert {kind for kind, _, _ in texts(made)} == kinds
 
 
-def test_every_task_of_ernie_2_has_fifty_thousand_steps() -> None:
-    told = load_recipe("ernie-2.0").canonical()
+@pytest.mark.parametrize("turns", [2, 4])
+def test_a_fake_dialogue_has_one_turn_of_another_one_and_each_turn_is_replaced_equally_often(turns: int) -> None:
+    made = Dialogue(turns=3)(passages(turns), draw())
+    real = [tuple(10 + 10 * s + k for k in range(SIZES[s])) if s < turns else () for s in range(3)]
+    others = [tuple((900, 901) if s == place else text for s, text in enumerate(real)) for place in range(min(turns, 3))]
+    seen: dict[int, list[tuple[tuple[int, ...], ...]]] = {0: [], 1: []}
+    for label, tokens, parts in zip(made["targets/dialogue"], made["tokens"], made["parts"], strict=True):
+        seen[int(label)].append(tuple(tuple(int(t) for t in tokens[start:stop]) for start, stop in parts))
+    assert set(seen[1]) == {tuple(real)} and len(seen[1]) == pytest.approx(1500, abs=90)
+    assert [seen[0].count(fake) for fake in others] == pytest.approx([len(seen[0]) / len(others)] * len(others), abs=90)
+    assert sum(map(seen[0].count, others)) == len(seen[0])
+
+
+@pytest.mark.parametrize("name", ["ernie-2.0", "ernie-2.0-large", "ernie-2.0-zh", "ernie-2.0-large-zh"])
+def test_every_task_of_ernie_2_has_fifty_thousand_steps(name: str) -> None:
+    told = load_recipe(name).canonical()
     steps = dict.fromkeys(told["mixture"], 0.0)
     for place, phase in enumerate(told["schedule"]):
         odds = {name: phase["set"][f"odds.{name}"] for name in steps}

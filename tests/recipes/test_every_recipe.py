@@ -28,7 +28,8 @@ SAMPLES = Path(__file__).resolve().parents[2] / "cloze" / "samples"
 TEXTS = {
     "bert-wwm-zh": "chinese.txt", "bert-wwm-ext": "chinese.txt", "roberta-wwm-ext": "chinese.txt",
     "roberta-wwm-ext-large": "chinese.txt", "nezha": "chinese.txt", "nezha-large": "chinese.txt", "zen": "chinese.txt",
-    "ernie": "chinese.txt", "k-bert": "chinese.txt", "flaubert": "french.txt", "camembert": "french.txt",
+    "ernie": "chinese.txt", "ernie-dialogue": "chinese.txt", "ernie-2.0-zh": "chinese.txt", "ernie-2.0-large-zh": "chinese.txt",
+    "k-bert": "chinese.txt", "flaubert": "french.txt", "camembert": "french.txt",
     "bertje": "dutch.txt", "robbert": "dutch.txt",
     "pairs": "english-french.tsv", "word_pairs": "english-words.tsv", "triples": "facts.tsv", "triple_texts": "facts.tsv",
     "entity_texts": "facts.tsv", "records": "english_connectives.tsv",

@@ -14,7 +14,8 @@ import torch
 
 from cloze.checkpoint.build import load_checkpoint
 from cloze.decoding.ready import to_fill
-from cloze.tasks.augmentation import FUNCTION_WORDS, Augmenter, Slot, copies_of
+from cloze.tasks.augmentation import FUNCTION_WORDS, Augmenter, Slot, TagAugmenter, copies_of
+from cloze.text.annotation.annotators import LexiconAnnotator
 
 Folder = Callable[..., Path]
 TEXTS = ["The cat saw the elephants in the garden.", "the dog: rain, 3rd night"]
@@ -68,6 +69,36 @@ def test_copies_differ_from_the_text_and_from_each_other_and_only_in_their_slots
     assert sorted(made) == sorted({f"A {a}: a {b}!" for a in ("cat", "mouse", "bird") for b in ("dog", "owl")} - {text})
     assert copies(0) == made != copies(1) and copies(0, rate=0.0) == []
     assert copies_of("the", [], copies=5, rate=1.0, draw=np.random.default_rng(0)) == []
+
+
+def test_words_of_a_lexicon_are_replaced_by_words_of_their_label_as_often_as_these_occur(tmp_path: Path) -> None:
+    (tmp_path / "tags.tsv").write_text("cat\tN\ndog\tN\nbird\tN\nsaw\tV\n")
+    texts = ["A cat saw a Dog.", "the cat, a fish"]
+    found = TagAugmenter(LexiconAnnotator(file=str(tmp_path / "tags.tsv")), texts)
+    nouns = ("cat", "Dog", "cat")
+    assert found.slots(texts) == [[Slot(2, 5, nouns), Slot(6, 9, ("saw",)), Slot(12, 15, nouns)], [Slot(4, 7, nouns)]]
+    copies = copies_of("A cat", [Slot(2, 5, nouns)], copies=600, rate=0.0, ngrams=1.0, draw=np.random.default_rng(0))
+    assert sorted(copies) == ["A", "cat"]
+
+
+def test_one_to_five_words_of_a_text_are_left_each_number_and_place_equally_often() -> None:
+    draws = np.random.default_rng(0)
+    lefts = [copy for _ in range(3000) for copy in copies_of("a b, c d e", [], copies=1, rate=0.0, ngrams=0.25, draw=draws)]
+    assert len(lefts) == pytest.approx(750, abs=60)  # of six words, counting the comma; the others are the text itself
+    assert {left for left in lefts if len(left) == 1} == {*"ab,cde"}
+    assert [sum(len(re.findall(r"\w|,", left)) == n for left in lefts) for n in range(1, 6)] == pytest.approx([150] * 5, abs=40)
+
+
+def test_labels_of_rows_are_copied_without_a_language_model(tmp_path: Path, cloze: Callable[..., Any]) -> None:
+    (tmp_path / "tags.tsv").write_text("cat\tN\ndog\tN\n")
+    (tmp_path / "rows.tsv").write_text("text\tlabel\na cat\tx\nthe dog\ty\n")
+    asked = ["augment", tmp_path / "rows.tsv", "--tags", tmp_path / "tags.tsv", "--rate", "0.5", "--out", tmp_path / "more.tsv"]
+    assert cloze(*asked).code == 0
+    assert (tmp_path / "more.tsv").read_text() == "text\tlabel\na cat\tx\na dog\tx\nthe dog\ty\nthe cat\ty\n"
+    refused = cloze(*asked, "--with", "bert", "--overwrite")
+    assert refused.code == 2 and "expected --with CHECKPOINT, which predicts words, or --tags FILE" in refused.err
+    refused = cloze(*asked, "--keep", tmp_path / "tags.tsv", "--overwrite")
+    assert refused.code == 2 and "--vectors and --keep are of --with CHECKPOINT" in refused.err
 
 
 def test_rows_keep_their_other_columns_and_pairs_change_one_text_at_a_time(

@@ -136,6 +136,19 @@ def test_q8bert_learns_ranges_that_its_folder_computes_with_and_exports_rounded_
     assert 0 < (own - theirs).abs().max() < 0.3
 
 
+def test_q_bert_trains_each_layer_with_the_bits_that_it_is_given_in_groups_with_their_own_ranges(
+    tuned: Folder, tables: Path, tmp_path: Path
+) -> None:
+    files = ["--train", str(tables / "train.tsv"), "--dev", str(tables / "dev.tsv"), "--out", str(tmp_path / "out")]
+    bits = ["--set", "network.change.quantise.bits=[2,3]", "--set", "network.change.quantise.groups=4"]
+    assert main(["finetune", str(tuned()), "--recipe", "q-bert", *files, *VALUES, *bits]) == 0
+    network: Any = load_checkpoint(tmp_path / "out", plain_form=True).network
+    for layer, values in zip(network.layers, (4, 8), strict=True):
+        assert [len(group.unique()) for group in layer.outer.weight.chunk(4)] == [values] * 4
+        assert {len(group.unique()) for group in layer.attention.projections.weight.chunk(12)} <= {values - 1, values}
+    assert any(isinstance(m, ActivationRounding) for m in load_checkpoint(tmp_path / "out").network.modules())
+
+
 def test_tinybert_learns_layers_and_then_classes_from_its_teacher(tuned: Folder, tables: Path, tmp_path: Path) -> None:
     out, values = tmp_path / "out", ["--change", "keep_layers=[0]"]
     assert taught("tinybert-task", tuned(), tuned(), tables, out, *values) == 0

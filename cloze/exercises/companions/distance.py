@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cloze.exercises.edit import Edit
 from cloze.exercises.joined import with_companions
@@ -56,15 +57,24 @@ class Distance(Edit):
         far = kind == 1
         first = np.where(far, last - 2 - back, first)
         second = np.where(far, first + 2 + pick - back * (back + 1) // 2, second)
-        parts = np.empty((rows.count, 2, 2), np.int64)
-        for part, number in enumerate((first, second)):
-            parts[:, part, 0] = count_true((sentence < number[:, None]) & inside)
-            parts[:, part, 1] = count_true((sentence <= number[:, None]) & inside)
-        other, size = rows["distractor.sentence"], rows["distractor.length"]
-        elsewhere = kind == 2
-        start = rows["tokens"].shape[1]
-        stop = start + count_true((other <= other[:, :1]) & columns_before(size, other.shape[1]))
-        parts[elsewhere, 1] = np.stack([np.full_like(stop, start), stop], axis=1)[elsewhere]
+        parts = np.stack([sentence_bounds(rows, first), sentence_bounds(rows, second)], axis=1)
+        parts[kind == 2, 1] = first_sentence(rows)[kind == 2]
         text_pairs = rows.without("sentence")  # meaningless in a row of two texts
         text_pairs = text_pairs.having_all(with_companions(text_pairs, *self.joins))
         return text_pairs.having_all({"parts": parts, f"targets/{self.set}": kind.astype(np.int32)})
+
+
+def sentence_bounds(rows: Rows, number: NDArray[np.int64]) -> NDArray[np.int64]:
+    """(B, 2) start and stop of the sentence `number` (B,) of each passage; both are its length if it has fewer sentences."""
+    sentence = rows["sentence"]
+    inside = columns_before(rows["length"].astype(np.int64), sentence.shape[1])
+    return np.stack([
+        count_true((sentence < number[:, None]) & inside), count_true((sentence <= number[:, None]) & inside)
+    ], axis=1)  # fmt: skip
+
+
+def first_sentence(rows: Rows) -> NDArray[np.int64]:
+    """(B, 2) start and stop of the first sentence of the distractor, once it is joined to its passage."""
+    sentence, start = rows["distractor.sentence"], rows["tokens"].shape[1]
+    size = count_true((sentence <= sentence[:, :1]) & columns_before(rows["distractor.length"], sentence.shape[1]))
+    return np.stack([np.full_like(size, start), start + size], axis=1)

@@ -22,10 +22,14 @@ class Reorder(OfOrdinaryTokens):
     """Cut each passage at borders of sentences into 1 to `most` segments, each number equally likely, and put them into a random
     order (ERNIE 2.0, Sun et al., 2020). `targets/<set>` (B,) is the order among all orders of 1, 2, … `most` segments: with
     `most: 3` there are 1! + 2! + 3! = 9. A passage with fewer sentences has at most as many segments. Put it before `frame`.
+
+    With `apart`, also gives `parts` (B, `most`, 2), start and stop of the segments in their new order: `{A} [SEP] {B} [SEP] {C}`
+    are the first three. A segment that a row does not have is empty.
     """
 
     most: Count = 3
     set: str = "order"
+    apart: bool = False
 
     def __post_init__(self) -> None:
         if not 2 <= self.most <= 6:
@@ -42,7 +46,7 @@ class Reorder(OfOrdinaryTokens):
 
     @property
     def gives(self) -> frozenset[str]:
-        return frozenset({"tokens", "sentence", f"targets/{self.set}"})
+        return frozenset({"tokens", "sentence", f"targets/{self.set}"} | ({"parts"} if self.apart else set()))
 
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
         free, sentence = sentences_of(rows)
@@ -63,4 +67,9 @@ class Reorder(OfOrdinaryTokens):
         factorials = np.array([math.factorial(number) for number in range(self.most + 1)])[left]
         target = earlier[segments - 1] + (counts * factorials).sum(axis=1)
         moved = by_key(rows, free, np.take_along_axis(rank, segment, axis=1))
-        return moved.having_all({f"targets/{self.set}": target.astype(np.int32)})
+        moved = moved.having_all({f"targets/{self.set}": target.astype(np.int32)})
+        if not self.apart:
+            return moved
+        sizes = ((segment[:, None, :] == order[:, :, None]) & free[:, None, :]).sum(axis=2)  # a missing segment has no token
+        stops = np.cumsum(sizes, axis=1)
+        return moved.having_all({"parts": np.stack([stops - sizes, stops], axis=2)})

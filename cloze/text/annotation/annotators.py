@@ -11,8 +11,10 @@ from functools import cached_property
 from cloze.errors import RecipeError
 from cloze.registry import register
 from cloze.text.annotation.annotator import Annotator, Unit
+from cloze.text.characters import IDEOGRAPHS, word_pattern
 from cloze.text.matching import RUNS, WordList, read_bytes, read_text
 
+_WORDS = word_pattern(alone=IDEOGRAPHS, symbols=False)
 Labels = list[str] | dict[str, list[str]]
 
 
@@ -128,7 +130,8 @@ class Case(Annotator):
 class Repeats(Annotator):
     """Every word: `elsewhere` if it also occurs in another segment of its document, else `here` (ERNIE 2.0, Sun et al., 2020).
 
-    A segment is a sentence. Differs: a document that is longer than a block of two megabytes counts as several.
+    A segment is a sentence, and an ideograph is a word. Differs: a document that is longer than a block of two megabytes counts
+    as several.
     """
 
     labelled = True
@@ -136,7 +139,7 @@ class Repeats(Annotator):
     @property
     def hash(self) -> str:
         """The same for all: there is nothing to set."""
-        return hashlib.sha256(b"repeats:1").hexdigest()
+        return hashlib.sha256(b"repeats:2").hexdigest()
 
     @property
     def labels(self) -> Sequence[str]:
@@ -153,7 +156,7 @@ class Repeats(Annotator):
         first = 0
         for count in documents:
             words = [
-                [(word.start(), word.end(), _lower(word.group())) for word in RUNS.finditer(text) if word.group()[0].isalnum()]
+                [(word.start(), word.end(), _lower(word.group())) for word in _WORDS.finditer(text)]
                 for text in texts[first : first + count]
             ]
             sentences = Counter(word for sentence in words for word in {word for _, _, word in sentence})
