@@ -144,6 +144,9 @@ for _field in (
     Field("triple", "B 3", "integer", "a triple about the rows of an owner: which is the head, the number of the relation, "
           "which is the tail; -1 in a row that holds none"),
     Field("relation_row", "B", "integer", "of the same triple: which row of the owner is the text of the relation; -1 for none"),
+    Field("answers", "B K", "integer", "the texts that answer the question of a row: 1 + the id of each token, 0 after each "
+          "text"),
+    Field("retrieved", "B K", "integer", "which texts of a table were retrieved for a row, the nearest first"),
     Field("weights", "M", "float", "weight of each target; padding has weight 0", keyed=True, per="target"),
     Field("centers", "P", "integer", "flat position of the centre word of each pair (word, word near it)", per="column"),
     Field("contexts", "P", "integer", "flat position of the other word of each pair", per="column"),

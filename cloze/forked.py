@@ -31,10 +31,13 @@ _POLL = 0.05
 
 
 class ForkServer:
-    """Starts processes that have imported some modules. `log` receives what the server itself says when it fails."""
+    """Starts processes that have imported some modules, and which end with this object.
+
+    `log` receives what the server itself says when it fails. `alive`: it has answered all questions.
+    """
 
     def __init__(self, modules: Iterable[str], environment: Mapping[str, str], log: Path) -> None:
-        life, kept = os.pipe()
+        life, life_end = os.pipe()
         try:
             with log.open("ab") as errors:
                 self._server = subprocess.Popen(
@@ -44,12 +47,8 @@ class ForkServer:
         finally:
             os.close(life)
         self.codes: dict[int, int] = {}
-        self._close = weakref.finalize(self, _close, self._server, kept)
-
-    @property
-    def alive(self) -> bool:
-        """Whether the server answers."""
-        return self._server.poll() is None
+        self.alive = True
+        self._close = weakref.finalize(self, _close, self._server, life_end)
 
     def start(self, module: str, words: Sequence[str], log: Path) -> ForkedProcess:
         """The process of `python -m module *words`, which prints to the end of the file `log`."""
@@ -73,6 +72,7 @@ class ForkServer:
             self._server.stdin.flush()
             if answer := self._server.stdout.readline():
                 return json.loads(answer)
+        self.alive = False
         return None
 
 
@@ -111,11 +111,12 @@ class ForkedProcess:
                 os.kill(self.pid, number)
 
 
-def _close(server: subprocess.Popen[str], kept: int) -> None:
+def _close(server: subprocess.Popen[str], life_end: int) -> None:
     """End a server and the processes that still run."""
-    os.close(kept)
+    os.close(life_end)
     assert server.stdin is not None and server.stdout is not None  # pipes
-    server.stdin.close()
+    with suppress(BrokenPipeError):  # what a server that was killed has not read
+        server.stdin.close()
     server.stdout.close()
     server.wait()
 
@@ -146,7 +147,7 @@ def _work(life: int, module: str, words: list[str], log: str) -> NoReturn:
         output = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
         for descriptor, target in ((life, 0), (output, 1), (output, 2)):
             os.dup2(descriptor, target)
-        sys.argv = [module, *words]
+        sys.argv[:] = [module, *words]
         sys.modules.pop(module, None)  # it runs as `__main__`, as with `python -m`
         runpy.run_module(module, run_name="__main__", alter_sys=True)
         code = 0

@@ -8,7 +8,7 @@ import shutil
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -229,12 +229,12 @@ class Model:
         if draft is not None:
             how["draft"] = Draft(*to_generate(draft.checkpoint, language=language, to=to)[:2])
 
-        def made(strings: list[str]) -> list[Generated]:
+        def write(strings: list[str]) -> list[Generated]:
             return generate(reader, ready.head, strings, tokens=tokens, seed=seed, rows=batch, **how)
 
         if isinstance(texts, str) and how["beams"] is not None and how["beams"].best > 1:
-            return made([texts])
-        return for_each_text(texts, made)
+            return write([texts])
+        return for_each_text(texts, write)
 
     def embed(
         self, texts: str | Texts, *, layer: int = -1, pooling: Pooling | None = None, normalise: bool = False,
@@ -475,9 +475,7 @@ def item_files(items: ItemFiles) -> list[str]:
 
 
 @checked
-def load(
-    folder: str | Path, *, device: str = "auto", precision: str = "fp32", with_files: Sequence[str | Path] = ()
-) -> Model:
+def load(folder: str | Path, *, device: str = "auto", precision: str = "fp32", with_files: Sequence[str | Path] = ()) -> Model:
     """Open a run folder, a fine-tuned folder, or a Hugging Face folder of a kind that `cloze import` reads.
 
     Args:
@@ -495,8 +493,7 @@ def load(
 
 
 def _works(need: Callable[[], Any]) -> bool:
-    try:
+    with suppress(ClozeError):
         need()
-    except ClozeError:
-        return False
-    return True
+        return True
+    return False

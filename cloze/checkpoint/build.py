@@ -98,7 +98,7 @@ def build_step(
                     _add_objective(recipe, pass_, objective, networks[pass_.network], read_in, objectives)
                 for name, take in pass_.take.items():
                     if isinstance(take, RewriterSpec):
-                        rewriters.setdefault(f"{pass_.name}:{name}", build_part(take.part, {"clock": clock}))
+                        rewriters.setdefault(f"{pass_.name}:{name}", build_part(take.part, available))
         entries = {
             name: [_pass(recipe, entry, pass_, objectives, rewriters) for pass_ in entry.passes]
             for name, entry in recipe.step_entries.items()

@@ -20,6 +20,7 @@ from cloze.checkpoint.build import Loaded
 from cloze.checkpoint.new_heads import plain_head
 from cloze.decoding.reader import Reader
 from cloze.decoding.ready import predicting_heads
+from cloze.decoding.vectors.embedding import HEAD, sentence_head
 from cloze.document import Node, from_data
 from cloze.errors import CheckpointError, UserError
 from cloze.exercises.companions.answer import AnswerForm, ByForm, Lesson
@@ -79,7 +80,7 @@ class Origin:
             heads={table.role: table.made() for table in tables if table.role in ("classifier", "chooser")},
             plain=None if plain is None else (plain.transform, plain.norm.eps),
             sums_up=any("summary" in head.reads for head in heads),
-            pooled=network.pooled, given=_layers(loaded), predicts=_predicts(loaded),
+            pooled=network.pooled, given=_layers(loaded), predicts=_predicts(loaded), embedding=_embedding(loaded),
         )
         model = loaded.imported.model
         return cls(
@@ -149,6 +150,12 @@ def _predicts(loaded: Loaded) -> Predicts | None:
         record = loaded.imported.model.heads[name]
         return Predicts(name, record.part, record.arguments, network.writes or next(iter(record.read.values()), None))
     return None
+
+
+def _embedding(loaded: Loaded) -> Mapping[str, Any] | None:
+    """The arguments of the head that gives vectors of texts; None if there is none."""
+    arguments: Mapping[str, Any] = loaded.imported.model.heads[HEAD].arguments if sentence_head(loaded) is not None else {}
+    return arguments or None
 
 
 def put_onto(root: Node, origins: Mapping[str, Origin], faults: Faults) -> None:

@@ -113,7 +113,7 @@ class Publisher:
         assert part is not None  # build_step refuses a network without a part
         if name in self.positions:
             part = replace(part, arguments={**part.arguments, "positions": self.positions[name]})
-        heads, orders = {}, []
+        heads, orders, table_names = {}, [], list[Any]()
         for entry in self.recipe.entries.values():
             for pass_ in entry.passes:
                 if pass_.network != name:
@@ -125,9 +125,10 @@ class Publisher:
                     if not parameters and class_of("objective", spec.part.name).training_only:
                         continue
                     readings = {reading: path for reading, path in spec.read.items() if "." not in path}
+                    table_names += [spec.part.arguments[name] for name in class_of("objective", spec.part.name).looks_up]
                     heads[spec.state] = PortableHead(spec.part.name, plain_arguments(spec.part.arguments), parameters, readings)
         edits = input_edits(self.recipe)
-        table_names = [value for spec in edits for value in spec.arguments.values()]
+        table_names += [value for spec in edits for value in spec.arguments.values()]
         paths = flat(plain_arguments(part.arguments), part.name)
         patterns = class_of("network", part.name).looks_up
         table_names += [value for path, value in paths.items() if any(fnmatchcase(path, pattern) for pattern in patterns)]

@@ -23,6 +23,7 @@ from cloze.corpus.sources.word_pairs import BoundWordPairs, WordPairs
 from cloze.corpus.stores.source import Source
 from cloze.corpus.stores.store import Store
 from cloze.corpus.stores.triple_store import TripleStore
+from cloze.corpus.tables.evidence import BoundEvidence, Evidence
 from cloze.corpus.tables.hashed_ngrams import HashedNGrams
 from cloze.corpus.tables.lexicon import BoundLexicon, Lexicon
 from cloze.corpus.tables.look_up import LookUp
@@ -30,8 +31,9 @@ from cloze.corpus.tables.text_vectors import BoundTextVectors, TextVectors
 from cloze.corpus.tables.vector_table import BoundVectors, PretrainedVectors
 
 __all__ = [
-    "BoundCooccurrences", "BoundLexicon", "BoundLines", "BoundPairs", "BoundPassages", "BoundRecords", "BoundStreams",
-    "BoundTermDocuments", "BoundTextVectors", "BoundVectors", "BoundWordPairs", "Cooccurrences", "HashedNGrams", "Lexicon",
-    "Lines", "LookUp", "Pairs", "Passages", "RowPlan", "PretrainedVectors", "RecordStore", "Records", "Sentences",
-    "ShardedStore", "Source", "Store", "Streams", "TermDocuments", "TextVectors", "TripleStore", "WordPairs",
+    "BoundCooccurrences", "BoundEvidence", "BoundLexicon", "BoundLines", "BoundPairs", "BoundPassages", "BoundRecords",
+    "BoundStreams", "BoundTermDocuments", "BoundTextVectors", "BoundVectors", "BoundWordPairs", "Cooccurrences",
+    "Evidence", "HashedNGrams", "Lexicon", "Lines", "LookUp", "Pairs", "Passages", "RowPlan", "PretrainedVectors",
+    "RecordStore", "Records", "Sentences", "ShardedStore", "Source", "Store", "Streams", "TermDocuments", "TextVectors",
+    "TripleStore", "WordPairs",
 ]

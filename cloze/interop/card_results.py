@@ -76,7 +76,8 @@ def _section(task_json: Mapping[str, Any]) -> str:
     lines = [f"Fine-tuned from {_code(base['name'])}.", ""] if base.get("name") else []
     if parts:
         simple = {f"always {_code(str(constant['always'])[:40])} (dev)": constant} if constant else {}
-        simple |= {f"n-grams ({part})": metrics for part, metrics in _parts(ngrams)}
+        linear = "n-grams and texts" if ngrams.get("texts") else "n-grams"
+        simple |= {f"{linear} ({part})": metrics for part, metrics in _parts(ngrams)}
         names = list(dict.fromkeys(name for metrics in parts.values() for name in metrics))
         lines += [_row(["metric", *parts, *simple]), _row(["---"] * (1 + len(parts) + len(simple)))]
         for name in names:

@@ -43,9 +43,12 @@ _TORCH = {"tanh": "torch.nn.modules.activation.Tanh", None: "torch.nn.modules.li
 
 
 def gives_sentences(model: PortableModel, choice: ArchitectureChoice | list[str]) -> bool:
-    """Whether transformers' base class, given only tokens, returns the states that `cloze embed` pools."""
+    """Whether transformers' base class, given only tokens, returns the states that `cloze embed` pools, and modules of
+    sentence-transformers compute the rest of the head."""
+    head = sentence_head(model)
     return (
         not isinstance(choice, list)
+        and (head is None or head.state.keys() <= {"head.weight", "head.bias"})
         and model.network_type.writes is None
         and choice.architecture.until is None
         and not model.input_edits

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +36,7 @@ _SIDES = ("", "relation.", "tail.")
 class _Texts(GraphSource):
     """What both sources share: a graph becomes a store of the texts of its entities and relations."""
 
-    keeps_empty: ClassVar[bool] = True
+    keeps_empty = True
     new_relations = False  # whether a held-out fact may have a relation that is not trained
 
     def texts(self, paths: Sequence[str | Path]) -> Iterable[str]:
@@ -104,20 +104,31 @@ class EntityTexts(_Texts):
     negatives: wrong triples that go with every fact, each with another head or another tail.
     length: the length of the network's input; phases may set it instead.
     relation_texts: one more row for every fact, the last, with the text of its relation.
+    conditioned: two more rows for every fact, the last: head and tail again, with the text of the relation as the companion
+        `relation`, which is empty in all other rows (KEPLER-Cond). The longer text of a row loses its end.
 
     Every fact makes a row for its head, one for its tail and one for each entity that replaces them; `owner` is the fact of a
     row. `triple` (B, 3) holds the fact in the first row of its owner and the wrong triples in the next ones: which row of the
-    owner is the head, the number of the relation, and which row is the tail; -1 in the rows left. With `relation_texts`,
-    `relation_row` (B,) is the row of the relation's text for each triple. An entity or relation without a text is read as its id.
+    owner is the head, the number of the relation, and which row is the tail; -1 in the rows left. If `conditioned`, two rows hold
+    the fact, first with the head and then with the tail that is read with the relation, as are the entities that stay in wrong
+    triples. With `relation_texts`, `relation_row` (B,) is the row of the relation's text for each triple. An entity or relation
+    without a text is read as its id.
     """
 
     gives = frozenset({*_FIELDS, "owner", "triple", "document"})
 
     def __init__(
-        self, *, negatives: Negatives | None = None, length: Count | None = None, relation_texts: bool = False
+        self, *, negatives: Negatives | None = None, length: Count | None = None, relation_texts: bool = False,
+        conditioned: bool = False,
     ) -> None:
         super().__init__(negatives=Negatives(head=1, tail=1) if negatives is None else negatives, length=length)
+        if relation_texts and conditioned:
+            raise RecipeError("entity_texts: relation_texts and conditioned are two uses of the same texts. Choose one.")
         self.relation_texts = self.new_relations = relation_texts
+        self.conditioned = conditioned
+        if conditioned:
+            self.gives = self.gives | {f"relation.{name}" for name in _FIELDS}
+            self.keeps_empty = False
         if relation_texts:
             self.gives = self.gives | {"relation_row"}
         if self.negatives.count < 1:
@@ -230,8 +241,9 @@ class BoundEntityTexts(_BoundTexts):
 
     @property
     def width(self) -> int:
-        """How many rows each fact makes: head, tail, the entities that replace them, and its relation if that is read."""
-        return 2 + self.source.negatives.count + self.source.relation_texts
+        """How many rows each fact makes: head, tail, the entities that replace them, head and tail with its relation if they are
+        conditioned, and its relation if that is read alone."""
+        return 2 + self.source.negatives.count + 2 * self.source.conditioned + self.source.relation_texts
 
     def widths(self, plan: Ordering, items: Int64) -> Int64:
         """How many rows each item of a plan makes, (B,)."""
@@ -239,20 +251,39 @@ class BoundEntityTexts(_BoundTexts):
 
     def read_main(self, plan: Ordering, items: Int64, want: frozenset[str]) -> Arrays:
         """`tokens` (B · width, L) int32, `length`, `document`, `owner` (the item of a row), `triple` (B · width, 3) int32, with
-        `relation_texts` `relation_row`, and, if wanted, `word_start`."""
+        `relation_texts` `relation_row`, if `conditioned` the companion `relation`, and, if wanted, `word_start`."""
+        conditioned = self.source.conditioned
         position, count, width = plan.order[items], self.source.negatives.count, self.width
         fact = self.store.triples[self.facts[position]].astype(np.int64)
         replaces_head, entity = self._corrupted(plan, position)
-        texts = np.concatenate([fact[:, [0, 2]], entity, fact[:, [1] * self.source.relation_texts]], axis=1)
+        further = [0, 2] * conditioned + [1] * self.source.relation_texts
+        texts = np.concatenate([fact[:, [0, 2]], entity, fact[:, further]], axis=1)
         triple = np.full((len(items), width, 3), -1, np.int32)
-        triple[:, : count + 1, 1] = (fact[:, 1] - self.store.entities)[:, None]
-        new = np.arange(2, 2 + count)
-        triple[:, 0, 0], triple[:, 0, 2] = 0, 1
-        triple[:, 1 : count + 1, 0] = np.where(replaces_head, new, 0)
-        triple[:, 1 : count + 1, 2] = np.where(replaces_head, 1, new)
+        new, wrong = np.arange(2, 2 + count), slice(1 + conditioned, 1 + conditioned + count)
+        head, tail = (width - 2, width - 1) if conditioned else (0, 1)  # with the relation, if they are conditioned
+        triple[:, : wrong.stop, 1] = (fact[:, 1] - self.store.entities)[:, None]
+        triple[:, 0, [0, 2]] = head, 1
+        if conditioned:
+            triple[:, 1, [0, 2]] = 0, tail
+        triple[:, wrong, 0] = np.where(replaces_head, new, head)
+        triple[:, wrong, 2] = np.where(replaces_head, tail, new)
         rows = texts.reshape(-1)
-        arrays = self._texts(rows, np.full(len(rows), plan.max_tokens), want)
+        if conditioned:
+            read = np.arange(len(rows)) % width >= head
+            arrays = self._conditioned(rows, np.repeat(fact[:, 1], width), read, plan.max_tokens, want)
+        else:
+            arrays = self._texts(rows, np.full(len(rows), plan.max_tokens), want)
         arrays |= {"document": np.repeat(self.facts[position], width), "owner": np.repeat(np.arange(len(items)), width)}
         if self.source.relation_texts:
             arrays["relation_row"] = np.where(triple[:, :, 0] >= 0, np.int32(width - 1), np.int32(-1)).reshape(-1)
         return arrays | {"triple": triple.reshape(-1, 3)}
+
+    def _conditioned(
+        self, entities: Int64, relations: Int64, read: NDArray[np.bool_], max_tokens: int, want: frozenset[str]
+    ) -> Arrays:
+        """The texts of entities (B,), and as companions those of relations (B,), empty where they are not `read` (B,)."""
+        sizes = np.diff(self.store.document_starts)
+        _, parts = cut(np.stack([sizes[entities], np.where(read, sizes[relations], 0)], axis=1), max_tokens)
+        companion = self._texts(relations, parts.kept[:, 1], fields_in("relation", want))
+        arrays = self._texts(entities, parts.kept[:, 0], want)
+        return arrays | {f"relation.{name}": value for name, value in companion.items() if name != "document"}

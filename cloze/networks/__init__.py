@@ -27,6 +27,7 @@ from cloze.networks.recurrent.lstm_language_model import LSTM
 from cloze.networks.recurrent.mamba import Mamba
 from cloze.networks.recurrent.two_sided_lstm import TwoSidedLSTM
 from cloze.networks.static.bag_of_ngrams import BagOfNGrams
+from cloze.networks.static.dssm import DSSM
 from cloze.networks.static.graph_vectors import GraphVectors
 from cloze.networks.static.nnlm import Window
 from cloze.networks.static.pair_attention import PairAttention
@@ -38,7 +39,7 @@ from cloze.networks.two_stream import TwoStream
 from cloze.networks.zen import Zen
 
 __all__ = [
-    "BagOfNGrams", "BiLSTM", "Cache", "Clock", "CoAttentionTransformer", "CrossModal", "EncoderDecoder",
+    "BagOfNGrams", "BiLSTM", "Cache", "Clock", "CoAttentionTransformer", "CrossModal", "DSSM", "EncoderDecoder",
     "GRU", "GraphVectors", "JointModal", "KnowledgeFusion", "LSTM", "LSTMEncoderDecoder",
     "LinkedTransformer", "Mamba", "MobileTransformer", "Network", "PairAttention", "ParagraphVectors", "SequenceCache",
     "Spoken", "StateCache", "StateKind", "States",

@@ -57,7 +57,8 @@ class EntityFusion(LayerHook):
     """Joins entities to the feed-forward of layers, from the layer `first` on.
 
     `x` (E, R, W) are the entities, `real` (E, R, 1) those that exist, `inputs` the inputs of attention among them. `pairs` (N, 2)
-    are the flat positions of a token and of its entity, `home` (E·R,) the flat position of the token that each entity reads.
+    are the flat positions of a token and of its entity, which adds zero if it does not exist, `home` (E·R,) the flat position of
+    the token that each entity reads.
     """
 
     def __init__(
@@ -86,8 +87,6 @@ class FusionMaps:
         """(…, D) to (…, inner), before the activation; the bias of U is added at every token, with or without an entity."""
         projected, pairs = self.layer.inner(w), self.entities.pairs
         projected = projected + self.own.inward.bias.to(projected.dtype)
-        if not len(pairs):
-            return projected
         joining = F.linear(self.entities.x.flatten(0, 1).index_select(0, pairs[:, 1]), self.own.inward.weight)
         return projected.flatten(0, -2).index_add(0, pairs[:, 0], joining.to(projected.dtype)).view_as(projected)
 
@@ -183,7 +182,6 @@ class KnowledgeFusion(Bert):
         home, linked = first_tokens(pairs, ids.numel())
         real = real & linked.view_as(real)
         seen = visibility("open", real.long(), length=count + 1, past=0, device=tokens.device)
-        pairs = pairs[real.flatten()[pairs[:, 1]]]
         x = residual_dtype(self.entities(ids))
         return EntityFusion(self.entity_layers, self.mix_at, x, real[..., None].to(x.dtype), AttentionInputs(seen), pairs, home)
 
@@ -211,4 +209,4 @@ def _sizes(fields: Mapping[str, Tensor]) -> tuple[SequenceSize, int]:
         return SequenceSize(rows, rows, 1), rows
     items, pairs = fields["items/entity"], fields["links/entity"].long()
     length = items.shape[1] + 1
-    return SequenceSize(len(items), len(items) * length, length), len(items) + int((items.flatten()[pairs[:, 1]] > 0).sum())
+    return SequenceSize(len(items), len(items) * length, length), len(items) + len(pairs)

@@ -31,6 +31,12 @@ from cloze.registry import Given, register
 _EPSILON = 1e-5  # of the norms that are not inside layers
 
 
+def most_names(items: Tensor, rows: int, counts: Tensor) -> int:
+    """How many names a row may have: the width of `items` (E, R) where each row is one text, so that a GPU is not asked; else the
+    largest of the `counts`."""
+    return max(items.shape[1] if len(items) == rows else int(counts.max()), 1)
+
+
 class Linker(nn.Module):
     """Knowledge attention and recontextualisation (Peters et al., 2019, §3.3), on states (B, L, D).
 
@@ -123,7 +129,7 @@ class Linker(nn.Module):
         length, links, pairs = 1, 0, 0
         if f"items/{self.name}" in counted.fields:
             items = counted.fields[f"items/{self.name}"]
-            length, links = max(int((items > 0).sum(1).max()), 1), len(counted.fields[f"links/{self.name}"])
+            length, links = most_names(items, size.rows, (items > 0).sum(1)), len(counted.fields[f"links/{self.name}"])
             pairs = len(self.candidates(items).item)
         of_names = SequenceSize(size.rows, size.rows * length, length)
         branch = counted.branch()
@@ -177,23 +183,22 @@ class LinkerHook(LayerHook):
     def _laid_out(self, x: Tensor) -> tuple[Tensor, Visibility, Visibility]:
         """The flat numbers of names in each row (B, K), `count` in an empty cell, and what names and tokens see of names.
 
-        K is the number of names in the row that has most, at least 1. A name belongs to the row of its first token; names
-        that cover no token, and the ids 0, are left out.
+        K is the number of names that a row has room for, at least 1. A name belongs to the row of its first token; names that
+        cover no token, and the ids 0, are left out.
         """
         batch, length = x.shape[:2]
         count = self.items.numel()
         first, linked = first_tokens(self.links, count)
-        real = (linked & (self.items.flatten() > 0)).nonzero().squeeze(1)
-        row = first[real] // length
-        # Names by row, in their own order inside it; the slot counts them from 0 in each row.
-        order = torch.argsort(row, stable=True)
-        real, row = real[order], row[order]
-        counts = torch.zeros(batch, dtype=torch.long, device=x.device).index_add_(0, row, torch.ones_like(row))
-        slot = torch.arange(len(row), device=x.device) - (counts.cumsum(0) - counts)[row]
-        names = torch.full((batch, max(int(counts.max()), 1)), count, device=x.device)
-        names[row, slot] = real
+        # Names by row, in their own order inside it; those that are left out have a row behind the others.
+        row, order = torch.where(linked & (self.items.flatten() > 0), first // length, batch).sort(stable=True)
+        counts = torch.zeros(batch + 1, dtype=torch.long, device=x.device).index_add_(0, row, torch.ones_like(row))
+        slot = torch.arange(count, device=x.device) - (counts.cumsum(0) - counts)[row]  # counts them from 0 in each row
+        slot = torch.where(row < batch, slot, 0)
+        names = torch.full((batch + 1, most_names(self.items, batch, counts[:-1])), count, device=x.device)
+        names[row, slot] = order
         blocks = torch.zeros_like(names)
-        blocks[row, slot] = 1 if self.block is None else self.block.flatten()[first[real]].long()
+        blocks[row, slot] = 1 if self.block is None else self.block.flatten()[first[order]].long()
+        names, blocks = names[:-1], blocks[:-1]
         token_blocks = blocks.new_ones(batch, length) if self.block is None else self.block.long()
         # A token sees the names of its own block: (B, L, K).
         seen = (token_blocks[:, :, None] == blocks[:, None, :]) & (blocks > 0)[:, None, :]

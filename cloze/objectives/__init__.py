@@ -26,11 +26,13 @@ from cloze.objectives.labels.choice import Choose, choose
 from cloze.objectives.labels.classify_span import ClassifySpan
 from cloze.objectives.labels.coreference import Coreference, coreference
 from cloze.objectives.labels.crf_labelling import CrfLabelling, crf_labelling
+from cloze.objectives.labels.evidence import LatentAnswer, Retrieve
 from cloze.objectives.labels.head_from_checkpoint import (
     AnswerExtraction,
     HeadFromCheckpoint,
     TextChoice,
     TextClassification,
+    TextEmbedding,
     TextRegression,
     TextSeveral,
     WordLabelling,
@@ -71,11 +73,11 @@ __all__ = [
     "ClassifySpan", "Contrast", "ContrastItems", "ContrastPairs", "CooccurrenceRegression", "Coreference",
     "CrfLabelling", "Embedding", "EntityPrediction", "Factorisation", "HeadFromCheckpoint", "HierarchicalSoftmax",
     "JoinedPrediction", "LanguageModel", "LayerClassification", "LayerLabelling", "LinearClassification",
-    "LinkChoice", "Linking", "Loss", "Margin", "MatchAttention", "MatchHidden", "MatchParameters", "MatchScores",
+    "LatentAnswer", "LinkChoice", "Linking", "Loss", "Margin", "MatchAttention", "MatchHidden", "MatchParameters", "MatchScores",
     "MilNce", "MixedClassification", "NegativeSampling", "Objective", "PooledClassification", "Pull", "Regress",
-    "RelationClassification", "Rewriter", "Sample", "SensePrediction", "SequenceLabelling", "Several",
+    "RelationClassification", "Retrieve", "Rewriter", "Sample", "SensePrediction", "SequenceLabelling", "Several",
     "SoftClassification", "SpanBoundary", "SpanExtraction", "StepObjective", "StochasticAnswer", "TextChoice",
-    "TextClassification", "TextListwise", "TextPrediction", "TextRegression", "TextSeveral", "Transport",
+    "TextClassification", "TextEmbedding", "TextListwise", "TextPrediction", "TextRegression", "TextSeveral", "Transport",
     "TripleContrast", "WordLabelling", "adaptive_prediction", "arcs", "choose", "classify", "coreference",
     "crf_labelling", "joined_prediction", "label_prediction", "listwise", "mixed_classification", "outside",
     "pooled_classification", "reconstruct", "regress",

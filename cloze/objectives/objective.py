@@ -70,6 +70,7 @@ class Objective(nn.Module, ABC):
             from.
         training_only: No command uses the head; a checkpoint stores it so that training can continue.
         takes_over: Other parts whose heads have the same tensors: it starts from theirs.
+        looks_up: Arguments that name look-up tables; a checkpoint with its head holds these tables.
         factored: States that it reads and also takes as a `Product`, if they are another head's scores.
     """
 
@@ -93,6 +94,7 @@ class Objective(nn.Module, ABC):
     training_only: bool = False
     takes_over: frozenset[str] = frozenset()
     factored: frozenset[str] = frozenset()
+    looks_up: tuple[str, ...] = ()
     head: nn.Module
 
     @abstractmethod

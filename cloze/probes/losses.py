@@ -163,7 +163,7 @@ class ClassifiedExamples(TaskExamples):
 
     def losses(self, index: Sequence[int]) -> Tensor:
         rows = [self.rows[i] for i in index]
-        right = torch.tensor([row.truth for row in rows], device=self.learner.exact.device)
+        right = torch.tensor([row.truth for row in rows], device=self.learner.reader.device)
         return functional.cross_entropy(self.learner.scores([row.inputs for row in rows]), right, reduction="none")
 
 
@@ -202,7 +202,7 @@ class LabelledExamples(TaskExamples):
         rows = [self.rows[i] for i in index]
         counts, names = [len(row.truth) for row in rows], self.learner.label_names
         scores, read = read_words(
-            self.learner.exact, self.learner.head, [row.inputs.windows for row in rows], counts, width=len(names), size=len(rows)
+            self.learner.reader, self.learner.head, [row.inputs.windows for row in rows], counts, width=len(names), size=len(rows)
         )
         right = np.array([names.index(label) if label in names else -1 for row in rows for label in row.truth])
         right[~read] = -1
@@ -219,12 +219,12 @@ class QuestionExamples(TaskExamples):
     def losses(self, index: Sequence[int]) -> Tensor:
         rows = [self.rows[i].inputs for i in index]
         framed = [window.framed for row in rows for window in row.windows]
-        batch = self.learner.exact.batch(framed)
+        batch = self.learner.reader.batch(framed)
         columns = [_answer_columns(row, window) for row in rows for window in row.windows]
         summaries = batch["summaries"].cpu() % batch["tokens"].shape[1]
         right = torch.tensor([pair or (int(s), int(s)) for pair, s in zip(columns, summaries, strict=True)]).T
-        states = self.learner.exact.states(batch, self.learner.head.reads)
-        scores = self.learner.exact.scores(self.learner.head, states, batch, batch["summaries"][:, None].expand(-1, 2))
+        states = self.learner.reader.states(batch, self.learner.head.reads)
+        scores = self.learner.reader.scores(self.learner.head, states, batch, batch["summaries"][:, None].expand(-1, 2))
         right = right.to(scores.device)
         first, last = (functional.cross_entropy(*side, reduction="none") for side in zip(scores, right, strict=True))
         losses = (first + last) / 2
@@ -247,7 +247,7 @@ class WrittenExamples(TaskExamples):
     """The texts of a fine-tuned encoder-decoder and what it is to write, with the mean loss of the tokens of each target."""
 
     def __init__(self, learner: Any, examples: Any, most: int | None = None, metric: str | None = None) -> None:
-        form = form_of(learner.exact)
+        form = form_of(learner.reader)
         if not isinstance(form, ByDecoder):
             raise UserError("this network writes without a decoder; expected an encoder-decoder.")
         self.form = form
@@ -257,7 +257,7 @@ class WrittenExamples(TaskExamples):
         return len(row.source)
 
     def losses(self, index: Sequence[int]) -> Tensor:
-        return _losses_of_targets(self.learner.exact, self.learner.head, self.form, [self.rows[i] for i in index])
+        return _losses_of_targets(self.learner.reader, self.learner.head, self.form, [self.rows[i] for i in index])
 
 
 def text_examples(loaded: Checkpoint, texts: Sequence[str], *, seed: int = 0, length: int | None = None) -> LossExamples:

@@ -51,7 +51,7 @@ def render(measured: Mapping[str, Evaluation], *, title: str, command: str = "",
 
 def section(name: str, evaluation: Evaluation) -> Section:
     """The cards, tables and figures of one evaluation."""
-    simple = simple_answers(evaluation.baseline, evaluation.ngrams)
+    simple = simple_answers(evaluation.baseline, evaluation.ngrams, evaluation.linear)
     cards = [("examples", f"{evaluation.examples:,}", "")] + [
         (
             metric, f"{value:.4f}",

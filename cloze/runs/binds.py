@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -122,7 +123,6 @@ def make_tables(recipe: Recipe, stores: Mapping[str, Store], origins: Mapping[st
     Tables come from the checkpoints that the networks start from; others are built for the first source's store.
     """
     from cloze.interop import import_folder
-    from cloze.interop.vectors import open_vectors
 
     store = next(iter(stores.values()))
     restored_tables: dict[str, Any] = {}
@@ -137,8 +137,27 @@ def make_tables(recipe: Recipe, stores: Mapping[str, Store], origins: Mapping[st
         with naming_table(name):
             if table.opens is not None:
                 require_trained(Path(table.opens))
-            tables[name] = table.bind(store, *([] if table.opens is None else [open_vectors(table.opens)]))
+            tables[name] = table.bind(store, *_further_arguments(table, origins or {}))
     return tables
+
+
+def _further_arguments(table: Any, origins: Mapping[str, Path]) -> list[Any]:
+    """What a table is bound to besides a store: opened vectors, or a function that makes texts into vectors."""
+    from cloze.interop.vectors import open_vectors
+
+    if table.encoded_by is not None:
+        return [partial(_passage_vectors, table.encoded_by, origins)]
+    return [] if table.opens is None else [open_vectors(table.opens)]
+
+
+def _passage_vectors(network: str, origins: Mapping[str, Path], texts: Sequence[str]) -> Any:
+    """The vectors (N, D) of passages, by the checkpoint that a network of the recipe starts from."""
+    from cloze.checkpoint.build import load_checkpoint
+    from cloze.tasks.search import retriever_of
+
+    if network not in origins:
+        raise RecipeError(f"networks.{network}: makes vectors of texts, and starts from no checkpoint. Write `from: start`.")
+    return retriever_of(load_checkpoint(origins[network], "auto")).passage_vectors(texts)
 
 
 @contextmanager

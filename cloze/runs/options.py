@@ -18,6 +18,7 @@ import typer
 
 from cloze.errors import Say, TaskError
 from cloze.hub import local_folder, name_of
+from cloze.missing import OWN_TASKS
 
 if TYPE_CHECKING:
     from cloze.checkpoint.bound import BoundCheckpoints
@@ -232,7 +233,7 @@ class FinetuneOptions:
     """
 
     checkpoint: Annotated[Path | str, typer.Argument(
-        help="A run folder or a Hugging Face folder, or a recipe that needs none: fasttext-supervised."
+        help="A run folder or a Hugging Face folder, or a recipe that needs none: fasttext-supervised, dssm."
     )]
     out: Annotated[Path | None, typer.Option(help="The folder to write.")] = None
     train: Annotated[str | Sequence[str], typer.Option(
@@ -328,7 +329,8 @@ class FinetuneOptions:
         if self.tasks:
             words += [word for name, task in self.tasks.items() for word in ("--task", f"{name}={_typed(task)}")]
         else:
-            words += ["--task", self.task_name] if self.task is not None or self.recipe is None else []
+            own_task = self.recipe is not None or str(self.checkpoint) in OWN_TASKS  # a recipe says which task it is
+            words += ["--task", self.task_name] if self.task is not None or not own_task else []
             words += words_of(self, "train", "dev")
         words += words_of(
             self, "init", "encoding", "recipe", "overrides", "binds", "annotate", "items", "picture", "changes", "fit",

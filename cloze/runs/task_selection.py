@@ -154,13 +154,15 @@ def _entries_of_task(recipe: Recipe, head: TaskHead, store: Store) -> dict[str, 
 
 
 def _towers(recipe: Recipe, head: TaskHead) -> dict[str, Any]:
-    """The network and the head behind each vector that an objective compares, by the names of its readings; empty if it compares
-    none."""
+    """The network and the head behind each vector that an objective compares, or that the head of the task reads, by the names of
+    its readings; empty if there are none."""
     sources = {f"{pass_.name}.{objective.state}": (pass_, objective) for pass_, objective in head.entry.objectives()}
     answers = f"{head.pass_.name}.{head.objective.state}"
     for _, objective in head.entry.objectives():
         towers = {name: sources[path] for name, path in objective.read.items() if path in sources}
-        if answers not in objective.read.values() or len({(pass_.network, tower.state) for pass_, tower in towers.values()}) < 2:
+        pairs = {(pass_.network, tower.state) for pass_, tower in towers.values()}
+        compares = answers in objective.read.values() and len(pairs) > 1
+        if not (compares or objective is head.objective and towers):
             continue
         for pass_, _ in towers.values():
             if pass_.network in borrowed(recipe):

@@ -9,6 +9,7 @@ from cloze.tasks.kinds.coreference import CoreferenceResolution, coreference
 from cloze.tasks.kinds.dependency_parsing import DependencyParsing, dependency_parsing
 from cloze.tasks.kinds.multi_label import MultiLabel, multi_label
 from cloze.tasks.kinds.multiple_choice import MultipleChoice, multiple_choice
+from cloze.tasks.kinds.open_questions import OpenQuestionAnswering, open_question_answering
 from cloze.tasks.kinds.question_answering import QuestionAnswering
 from cloze.tasks.kinds.regression import Regression, regression
 from cloze.tasks.kinds.reranking import Reranking, reranking
@@ -28,6 +29,7 @@ __all__ = [
     "Learner",
     "MultiLabel",
     "MultipleChoice",
+    "OpenQuestionAnswering",
     "QuestionAnswering",
     "Regression",
     "Reranking",
@@ -42,6 +44,7 @@ __all__ = [
     "multi_label",
     "multiple_choice",
     "pair_classification",
+    "open_question_answering",
     "question_answering",
     "regression",
     "reranking",

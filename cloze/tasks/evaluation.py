@@ -25,7 +25,7 @@ def evaluate(
     if learner.mixture is not None:
         evaluation = replace(evaluation, remarks=(learner.mixture.remark(), *evaluation.remarks))
     if (linear := linear_next_to(learner)) is not None:
-        evaluation = replace(evaluation, ngrams=linear.measure(examples))
+        evaluation = replace(evaluation, ngrams=linear.measure(examples), linear=linear.fit.reads)
         if (remark := remark_on_ngrams(evaluation.metrics, evaluation.ngrams or {}, learner.task.metrics)) is not None:
             evaluation = replace(evaluation, remarks=(remark, *evaluation.remarks))
     if (remark := remark_on(learner, evaluation.per_example, evaluation.metrics, evaluation.baseline)) is not None:

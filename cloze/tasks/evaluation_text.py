@@ -28,7 +28,7 @@ def evaluation_lines(title: str, evaluation: Any) -> Iterator[str]:
     sure = {name: "[{:.4f}, {:.4f}]".format(*ends) for name, ends in evaluation.intervals.items()}
     names, width, apart = (_width(cells, least) for cells, least in ((values, 11), (values.values(), 6), (sure.values(), 16)))
     head = "95 % interval".ljust(apart + 2) if sure else ""
-    simple = simple_answers(evaluation.baseline, evaluation.ngrams)
+    simple = simple_answers(evaluation.baseline, evaluation.ngrams, evaluation.linear)
     yield f"  {'':<{names}}  {'':<{width}}  {head}{'  '.join(simple)}".rstrip()
     for name, value in values.items():
         interval = sure[name].ljust(apart + 2) if sure else ""
@@ -41,11 +41,11 @@ def evaluation_lines(title: str, evaluation: Any) -> Iterator[str]:
         yield f"  note: {remark}"
 
 
-def simple_answers(constant: Row | None, ngrams: Row | None) -> dict[str, Row]:
-    """What the metrics of a network stand next to, by the head of its column: a constant answer, and a linear model."""
+def simple_answers(constant: Row | None, ngrams: Row | None, linear: str = NGRAMS) -> dict[str, Row]:
+    """What the metrics of a network stand next to, by the head of its column: a constant answer, and a `linear` model."""
     always = str((constant or {}).get("always", ""))
     answer = always if len(always) <= _ALWAYS else always[:_ALWAYS] + "…"
-    return {**({f"always {answer!r}": constant} if constant else {}), **({NGRAMS: ngrams} if ngrams else {})}
+    return {**({f"always {answer!r}": constant} if constant else {}), **({linear: ngrams} if ngrams else {})}
 
 
 def _class_lines(evaluation: Any) -> list[str]:
@@ -109,7 +109,7 @@ def confusion_lines(confusion: Confusion) -> list[str]:
 
 def evaluation_html(evaluation: Any) -> str:
     """The tables of an evaluation, for notebooks."""
-    simple = simple_answers(evaluation.baseline, evaluation.ngrams)
+    simple = simple_answers(evaluation.baseline, evaluation.ngrams, evaluation.linear)
     intervals = {name: {"95 % interval": "{:.4f} to {:.4f}".format(*ends)} for name, ends in evaluation.intervals.items()}
     metrics = [
         {"metric": name, "value": value, **intervals.get(name, {}), **{head: row.get(name, "") for head, row in simple.items()}}

@@ -82,6 +82,7 @@ class Evaluation:
         confusion: How often each class was given in place of each other.
         calibration: How well the probabilities tell how often an answer is right.
         ngrams: The metrics of a linear model on n-grams, fitted to the same training rows.
+        linear: What that model has learned from: n-grams, or n-grams and texts without labels.
         ranking: Of two classes, how well the probability of the second ranks the examples, and the threshold of its highest F1.
     """
 
@@ -98,6 +99,7 @@ class Evaluation:
     calibration: Calibration | None = None
     ranking: BinaryRanking | None = None
     ngrams: Mapping[str, float] | None = None
+    linear: str = "n-grams"
 
     def record(self) -> dict[str, Any]:
         """The JSON object of it."""

@@ -201,7 +201,8 @@ class StepModule(nn.Module):
         return seen_by(self._network(pass_), batch, pass_.view)
 
     def _static_fields(self, pass_: Pass, batch: Batch) -> Batch:
-        """The fields of the pass that exist before any pass has run: of its view, and what it takes from others."""
+        """The fields of the pass that exist before any pass has run: of its view, and what it takes from others. What rewriters
+        give has the sizes that they expect."""
         fields = {**self._view_fields(pass_, batch)}
         for name, path in pass_.take.items():
             if isinstance(path, str):
@@ -209,7 +210,15 @@ class StepModule(nn.Module):
                 view_fields = batch.view(view or "main")
                 if field_name in view_fields:
                     fields[name] = view_fields[field_name]
+            else:
+                expected = self._rewriter(path).expected(fields)
+                fields = {**self._kept(path, fields), **expected}
         return Batch(fields, checked=True)
+
+    def _kept(self, take: Rewrite, fields: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The fields of a view that stay next to what a rewriter gives."""
+        keeps = self._rewriter(take).keeps
+        return {name: field for name, field in fields.items() if keeps is None or name in keeps}
 
     def _freeze(self) -> None:
         """Turn off gradients of parts that are used only in passes without gradient; DDP would wait for them."""
@@ -340,6 +349,7 @@ class StepModule(nn.Module):
                 rewriter = self._rewriter(source)
                 readings = _readings(pass_, rewriter.reads, source.read, states)
                 supplied.update(rewriter(readings, view_fields))
+                view_fields = Batch(self._kept(source, view_fields), checked=True)
             elif source in states:
                 supplied[name] = states[source]
             else:

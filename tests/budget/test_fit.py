@@ -24,7 +24,7 @@ from cloze.runs.run import pretrain
 
 SMALL = BudgetFacts(budget_tokens=8e6, text_tokens=6_000_000)
 OFTEN = BudgetFacts(budget_tokens=6e8, text_tokens=6_000_000)  # a hundred passes over the text
-COMPARING = ("two-tower", "two-tower-links", "cbt")  # their objectives compare the rows of an update with each other
+COMPARING = ("two-tower", "two-tower-links", "orqa", "cbt")  # their objectives compare the rows of an update with each other
 
 
 def values(name: str, facts: BudgetFacts = SMALL, *overrides: str) -> dict[str, object]:

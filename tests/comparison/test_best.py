@@ -119,7 +119,9 @@ def test_the_kept_folder_answers_as_the_table_says_and_opens_in_transformers(
     folder, verdict, _ = answered
     kept = verdict.standing(str(verdict.kept))
     model = cloze.load(folder / "kept")
-    assert kept is not None and kept.test == pytest.approx(model.evaluate(folder / "test.tsv").metrics["accuracy"])
+    evaluation = model.evaluate(folder / "test.tsv")
+    assert kept is not None and kept.test == pytest.approx(evaluation.metrics["accuracy"])
+    assert "n-grams and texts" in str(evaluation)  # the linear model that is mixed in has read both
     network = AutoModelForSequenceClassification.from_pretrained(folder / "kept")
     assert set(network.config.id2label.values()) == {"sea", "land"}
 

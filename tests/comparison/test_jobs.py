@@ -89,7 +89,8 @@ def test_a_job_ends_when_the_process_that_started_it_is_killed(sleeper: Path, im
     pid = sleeper / "pid"
     code = (
         "import os, sys, time; from pathlib import Path; from cloze.jobs import Job, LocalWorkers\n"
-        f"LocalWorkers(1).start(Job('one', 'sleeper', ({str(pid)!r},), Path({str(sleeper / 'log')!r}), {imports!r}))\n"
+        "workers = LocalWorkers(1)\n"
+        f"workers.start(Job('one', 'sleeper', ({str(pid)!r},), Path({str(sleeper / 'log')!r}), {imports!r}))\n"
         "time.sleep(60)"
     )
     parent = subprocess.Popen([sys.executable, "-c", code])

@@ -36,7 +36,7 @@ SYSTEMS = [
     "smollm2-135m",
 ]  # fmt: skip
 #: A table next to a network, one that reads triples and no text, and two that a task or a text trains without a checkpoint.
-HELPERS = {"pair_attention", "graph_vectors", "bag_of_ngrams", "paragraph_vectors"}
+HELPERS = {"pair_attention", "graph_vectors", "bag_of_ngrams", "dssm", "paragraph_vectors"}
 load_kind("change")
 CHANGES: dict[str, Mapping[str, Any]] = {
     "adapters": {"width": 2},

@@ -118,6 +118,7 @@ def test_no_function_of_networks_has_more_than_fifteen_parameters_with_self(path
 OF_TOKENS = {
     "sample.py": "replaces tokens", "contrast.py": "rows with the same tokens are the same text",
     "contrast_pairs.py": "rows with the same tokens are the same text",
+    "evidence.py": "the spans that spell an answer",
     "mixed.py": "the table of the task's own words",
 }
 

@@ -116,6 +116,27 @@ def test_rows_are_entities_and_triples_tell_which(tmp_path: Path) -> None:
         assert own[:2] == [named[0][0], named[0][2]]
 
 
+def test_conditioned_entities_are_read_with_their_relation_and_stand_in_facts_and_wrong_triples(tmp_path: Path) -> None:
+    """As KEscore of THU-KEG/KEPLER: (h_r, t), (h, t_r), (wrong head, t_r), (h_r, wrong tail)."""
+    source = EntityTexts(conditioned=True)
+    bound = source.bind(store(source, tmp_path), seed=1, entry="main")
+    plan = bound.plan(0, 8)
+    rows = bound.read(plan, np.arange(4), frozenset({"relation.tokens", "relation.length"}))
+    read = bound.store.tokenizer()
+    texts, relations = (
+        [read.decode(rows[f"{side}tokens"][i, : rows[f"{side}length"][i]]) for i in range(24)] for side in ("", "relation.")
+    )
+    for owner in range(4):
+        own, triples = texts[6 * owner : 6 * owner + 6], rows["triple"][6 * owner : 6 * owner + 6]
+        assert triples.tolist() == [[4, r := triples[0, 1], 1], [0, r, 5], [2, r, 5], [4, r, 3], [-1] * 3, [-1] * 3]
+        assert relations[6 * owner : 6 * owner + 6] == [""] * 4 + [text_of(f"P{r + 1}")] * 2
+        cut = {"a very long text of eight words": "a very long text of eight"}  # beside two words, of 8
+        assert own[4:] == [cut.get(text, text) for text in own[:2]]
+    assert not source.keeps_empty and source.gives >= {"relation.tokens", "relation.length"}
+    with pytest.raises(RecipeError, match="entity_texts: relation_texts and conditioned are two uses of the same texts"):
+        EntityTexts(relation_texts=True, conditioned=True)
+
+
 def test_held_out_relations_have_the_numbers_of_training(tmp_path: Path) -> None:
     source = EntityTexts()
     known = store(source, tmp_path)

@@ -189,7 +189,9 @@ def test_verbs_that_predict_tokens_of_the_text_itself_refuse_an_encoder_decoder(
     from cloze.decoding.scores.scoring import method_of
 
     reader, head = answering
-    loaded: Any = SimpleNamespace(network=reader.network, heads={"lm": head}, reads={}, order="open", folder=Path("run"), precision=None)
+    loaded: Any = SimpleNamespace(
+        network=reader.network, heads={"lm": head}, reads={}, order="open", folder=Path("run"), precision=None
+    )
     for refused in (lambda: prediction_head(loaded, verb="fill"), lambda: method_of(loaded)):
         with pytest.raises(UserError, match="cloze generate run TEXT"):
             refused()

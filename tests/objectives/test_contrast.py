@@ -13,6 +13,7 @@ from torch import Tensor
 
 from cloze.batch import Batch
 from cloze.errors import RecipeError
+from cloze.networks import Clock
 from cloze.objectives import Contrast
 from cloze.objectives.distances.contrast import fingerprints
 
@@ -53,6 +54,28 @@ def test_normalised_scores_are_cosines() -> None:
     scores = build(normalise=True, temperature=0.5).scores(readings, batch())
     query, key = (readings[name][:, None] if name == "query" else readings[name][None] for name in ("query", "key"))
     torch.testing.assert_close(scores, torch.cosine_similarity(query, key, dim=-1) / 0.5)
+
+
+def test_each_query_is_compared_with_as_many_keys_as_are_drawn_for_it_in_this_step() -> None:
+    clock, rows = Clock(seed=3), 9
+    contrast = build(negatives=4, temperature=0.1, normalise=True, clock=clock)
+    tokens = torch.arange(rows)[:, None]
+    tokens[1] = tokens[0]  # is no negative of the first
+    readings, drawn = states(rows), []
+    for step in (0, 1, 0):
+        clock.set(step=step, first_row=step)
+        scores = contrast.scores(readings, Batch({"tokens": tokens}))
+        kept = scores.isfinite()
+        assert kept.sum(1).tolist() == [5] * rows and kept.diagonal().all() and not kept[0, 1] and not kept[1, 0]
+        drawn.append(kept)
+    assert not torch.equal(drawn[0], drawn[1]) and torch.equal(drawn[0], drawn[2])
+    # -log of exp(γ cos(Q, D+)) over the sum with the four others (Huang et al., 2013, eq. 6 and 7), γ = 10
+    cosines = torch.cosine_similarity(readings["query"][:, None], readings["key"][None], dim=-1)
+    expected = -sum(math.log(
+        math.exp(10 * cosines[row, row]) / sum(math.exp(10 * cosines[row, key]) for key in range(rows) if drawn[2][row, key])
+    ) for row in range(rows))
+    assert contrast(readings, Batch({"tokens": tokens})).total.item() == pytest.approx(expected)
+    assert build(negatives=40, clock=clock).scores(readings, batch(rows)).isfinite().all()
 
 
 def test_keys_with_the_tokens_of_the_positive_are_no_negatives() -> None:

@@ -34,12 +34,13 @@ def test_the_published_head_has_77_100_parameters() -> None:
 
 def test_the_candidates_are_the_entities_of_the_batch_and_the_vector_of_zeros() -> None:
     objective, batch = made(), asked([7, 3, 7])
-    assert objective.candidates(batch).tolist() == [0, 3, 7]
+    assert objective.candidates(batch).tolist() == [0, 3, 7, 7]  # a place that repeats an entity is no candidate
     hidden = torch.randn(2, 5, 6, dtype=torch.double)
     head = objective.head(hidden.flatten(0, 1)[[0, 2, 4]])
     expected = head @ torch.from_numpy(MATRIX[[0, 3, 7]]).double().t()
     scores = objective.scores({"hidden": hidden}, batch)
-    torch.testing.assert_close(scores, expected)
+    torch.testing.assert_close(scores[:, :3], expected)
+    assert scores[:, 3].tolist() == [-torch.inf] * 3
     assert scores[:, 0].abs().max() == 0
     loss = objective({"hidden": hidden}, batch)
     torch.testing.assert_close(loss.total, -expected.log_softmax(-1)[[0, 1, 2], [2, 1, 2]].sum())

@@ -82,6 +82,7 @@ IN_OTHER_FILES = {
     "embedding": "tasks/test_retrieval.py", "entity_prediction": "objectives/test_entity_prediction.py",
     "factorisation": "engines/test_svd.py",
     "hierarchical_softmax": "objectives/test_output_words.py", "linear_classification": "objectives/test_class_weights.py",
+    "latent_answer": "objectives/test_evidence.py",
     "link_choice": "objectives/test_linking.py", "linking": "objectives/test_linking.py", "listwise": "tasks/test_reranking.py",
     "margin": "objectives/test_margin.py",
     "match_attention": "objectives/test_match.py", "match_hidden": "objectives/test_match.py",

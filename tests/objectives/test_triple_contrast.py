@@ -59,7 +59,7 @@ def test_facts_are_counted_and_losses_of_a_batch_are_the_sum_of_theirs() -> None
     with torch.no_grad():
         whole = objective({"summary": vectors}, given)
     assert float(whole.total) == pytest.approx(sum(each), rel=1e-5)
-    d = objective.scores({"summary": vectors}, given).view(3, 3)
+    d = objective.scores({"summary": vectors}, given).view(3, 4)[:, :3]
     assert float(whole.metrics["correct"]) == float((d[:, :1] < d[:, 1:]).all(1).sum())
 
 
@@ -84,4 +84,20 @@ def test_described_relations_are_the_summaries_of_their_rows() -> None:
         "owner": torch.arange(2).repeat_interleave(4), "triple": triple, "relation_row": torch.where(triple[:, 0] >= 0, 3, -1),
     })
     vectors = torch.tensor([[0.0, 0.0], [3.0, 4.0], [9.0, 4.0], [3.0, 4.0]] * 2)  # head, tail, wrong tail, relation
-    assert objective.scores({"summary": vectors}, rows).tolist() == [0.0, 6.0, 0.0, 6.0]
+    assert objective.scores({"summary": vectors}, rows).tolist() == [0.0, 6.0, 0.0, 0.0] * 2
+
+
+def test_a_conditioned_fact_has_the_mean_of_two_distances() -> None:
+    """p = ((γ - |h_r + r - t|) + (γ - |h + r - t_r|)) / 2 (fairseq/models/roberta/model.py of THU-KEG/KEPLER)."""
+    objective = TripleContrast(margin=1.0, conditioned=True, relations=["P"], width=2)
+    torch.nn.init.zeros_(objective.head.weight)
+    triple = torch.tensor([[4, 0, 1], [0, 0, 5], [2, 0, 5], [4, 0, 3], [-1, -1, -1], [-1, -1, -1]])  # of h t nh nt h_r t_r
+    vectors = [[0.0, 0.0], [3.0, 4.0], [0.0, 2.0], [0.0, 0.5], [3.0, 3.0], [0.0, 4.0]]
+    given = Batch({"owner": torch.arange(2).repeat_interleave(6), "triple": triple.repeat(2, 1)})
+    soft = lambda x: math.log(1 + math.exp(x))  # noqa: E731
+    nearest_tail = math.hypot(3.0, 2.5)
+    expected = 0.5 * soft((1 + 4) / 2 - 1) + 0.5 * (soft(1 - 2) + soft(1 - nearest_tail)) / 2
+    with torch.no_grad():
+        found = objective({"summary": torch.tensor(vectors * 2)}, given)
+    assert objective.count(given) == 2 and float(found.total) == pytest.approx(2 * expected, rel=1e-5)
+    assert float(found.metrics["correct"]) == 0  # the wrong head is at 2, nearer than the fact, at 2.5

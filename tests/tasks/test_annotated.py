@@ -11,16 +11,20 @@ import numpy as np
 import pytest
 
 from cloze.checkpoint.build import load_checkpoint
+from cloze.checkpoint.new_heads import start_head
 from cloze.cli.main import main
 from cloze.corpus import RecordStore, Store
 from cloze.decoding.generating.forms import form_of
 from cloze.decoding.prompting import prompting_of
 from cloze.decoding.prompts import Template
 from cloze.decoding.reader import Reader
-from cloze.errors import UserError
+from cloze.errors import TaskError, UserError
 from cloze.knowledge.linking import link_text, linker_of
+from cloze.networks import Clock
+from cloze.objectives import ClassifySpan
 from cloze.runs.finetuning.finetune import finetune
 from cloze.runs.finetuning.measure_result import FinetuningResult, measure_on_files
+from cloze.tasks.result import load_tuned
 
 NAMES = [chr(0x4E00 + number) + chr(0x5E00 + number) for number in range(40)]  # to the tokenizer, all but three are the same
 SMALL = [
@@ -61,9 +65,10 @@ def town(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def tuned(town: Path, start: str, out: str, **given: Any) -> float:
     values = ["length=12", "training.batch=8", "training.epochs=10", "training.rate.peak=2e-2", "network.dropout=0.0"]
+    values += given.pop("values", [])
     made = finetune(
         town / start, train=[str(town / "train.jsonl")], dev=[str(town / "dev.jsonl")], out=town / out, overrides=values,
-        task="span_classification", report=lambda line: None, **given,
+        task="span_classification", report=lambda line: None, **{"recipe": "span_classification", **given},
     )
     return float(made.task_json["dev"]["accuracy"])
 
@@ -106,6 +111,36 @@ def test_mentions_are_given_with_the_texts_and_without_them_nothing_is_known(
         assert capsys.readouterr().err.count(said) == count
     assert measured(capsys, town / "given", town, "--annotate", given) == 1.0
     assert measured(capsys, town / "given", town, "--annotate", f"entity=linker:{town / 'entities.tsv'}") == 1.0
+
+
+def test_marks_stand_around_names_in_training_and_use_and_move_their_entities(
+    town: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mentions = f"entity=mentions:{town / 'm.jsonl'}"
+    values = ["corpus.answer.class_of_spans.marks=['.']", "objectives[0].pool=mean"]
+    assert tuned(town, "run", "marked", recipe=None, values=values, annotate=[mentions]) == 1.0
+    store = Store.open(town / "marked" / "cloze" / "corpus" / "main" / "store")
+    opened = load_checkpoint(town / "marked")
+    learner, task_json = load_tuned(opened)
+    assert task_json["marks"] == ["."] and task_json["task"] == "span_classification"
+    (row, *_) = learner.encode(learner.task.read(town / "train.jsonl"))
+    (text,) = Reader.of(opened).encode(["we met . " + NAMES[0] + " . today"])  # as the authors mark a text
+    assert row.framed.ids.tolist() == text.ids.tolist() and row.columns.tolist() == [4, 5]
+    assert isinstance(store, RecordStore)
+    layer = store.layers["entity"][: len(text) - 2].tolist()
+    assert layer == [0, 0, 0, 1, 2, 0, 0] and store.tokens[: len(layer)].tolist() == text.ids[1:-1].tolist()
+    assert measured(capsys, town / "marked", town, "--annotate", mentions) == 1.0
+    with pytest.raises(TaskError, match="dev.jsonl:1: 1 span, and class_of_spans.marks has 2 marks. Name one for each span"):
+        tuned(town, "run", "two", recipe=None, values=["corpus.answer.class_of_spans.marks=['.', 'a']"])
+    with pytest.raises(TaskError, match="class_of_spans: the mark '#' is not one token of this vocabulary"):
+        tuned(town, "run", "none", recipe=None)
+
+
+def test_the_classifier_on_cls_starts_from_the_pooler_of_next_sentences(town: Path) -> None:
+    loaded = load_checkpoint(town / "run")
+    head = ClassifySpan(width=32, pool="cls", clock=Clock())
+    assert start_head(head, loaded) and head.head.pool is not None
+    assert head.head.pool.weight.equal(loaded.heads["relation_prediction"].head.pool.weight)
 
 
 def test_the_twin_without_an_annotator_learns_nothing(town: Path) -> None:
@@ -160,6 +195,6 @@ def test_an_annotation_that_does_not_fit_is_an_error_in_words(
 ) -> None:
     monkeypatch.chdir(town)
     Path("other.jsonl").write_text('{"text": "Paris is here", "spans": [{"start": 0, "end": 5, "id": "Q1"}]}\n')
-    words = ["finetune", "run", "--task", "span_classification", "--train", "train.jsonl", "--dev", "dev.jsonl"]
+    words = ["finetune", "run", "--recipe", "span_classification", "--train", "train.jsonl", "--dev", "dev.jsonl"]
     assert main([*words, "--annotate", given, "--out", "out"]) == 2
     assert expected in capsys.readouterr().err

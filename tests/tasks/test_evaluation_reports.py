@@ -69,7 +69,7 @@ def test_a_threshold_is_for_two_classes_and_a_probability(cloze: Any, tuned: Tun
 
     described = {"head": None, "labels": ["a", "b", "c"]}
     with pytest.raises(TaskError, match=r"--threshold 0.3: is for two classes; this model has 3. Leave it out."):
-        task("sentence_classification", threshold=0.3).load(load_checkpoint(Path(tuned())), described, None)
+        task("sentence_classification", threshold=0.3).load(load_checkpoint(Path(tuned())), described)
 
 
 def test_the_page_shows_the_report_and_replaces_no_other_file(cloze: Any, tuned: Tuned, rows: Path, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import torch
 from cloze.checkpoint.build import load_checkpoint
 from cloze.cli.main import main
 from cloze.knowledge.triple_files import read_graph
-from cloze.tasks.intrinsic.link_texts import DescriptionReader, TripleReader, scorer_of_any
+from cloze.tasks.intrinsic.link_texts import ConditionedReader, DescriptionReader, TripleReader, scorer_of_any
 
 SAMPLES = Path(__file__).resolve().parents[2] / "cloze" / "samples"
 FACTS = SAMPLES / "facts.tsv"
@@ -167,6 +167,24 @@ def test_kepler_whose_relations_have_texts_ranks_a_relation_that_training_never_
     expected = -torch.linalg.vector_norm(scorer.vectors[place["N2"]] + step - scorer.vectors[place["N1"]])
     for column in (0, 1, 2):
         torch.testing.assert_close(scorer.scores(fact, column, fact[:, [column]])[0, 0], expected)  # type: ignore[arg-type]
+
+
+def test_kepler_that_reads_relations_with_entities_ranks_by_them(tmp_path: Path, capsys: Capture) -> None:
+    run = trained("kepler-cond", tmp_path / "run", "--corpus", str(SAMPLES / "english.txt"), "--bind", f"facts={FACTS}")
+    graph = read_graph([FACTS])
+    scorer = scorer_of_any(load_checkpoint(run), FACTS)
+    assert isinstance(scorer, ConditionedReader)
+    head, relation, tail = graph.triples[0].tolist()
+    fact = np.array([[head, list(scorer.relations).index(graph.relations[relation]), tail]])
+    step, text = scorer.steps[fact[0, 1]], graph.texts[len(graph.entities) + relation]
+    with_relation = [scorer.summaries([graph.texts[number]], [text])[0] for number in (head, tail)]
+    expected = scorer.vectors[head] + step - with_relation[1], with_relation[0] + step - scorer.vectors[tail]
+    for column, difference in zip((0, 2), expected, strict=True):
+        found = scorer.scores(fact, column, fact[:, [column]])[0, 0]  # type: ignore[arg-type]
+        torch.testing.assert_close(found, -torch.linalg.vector_norm(difference))
+    capsys.readouterr()
+    assert main(["evaluate", str(run), str(FACTS), "--task", "relation_prediction", "--graph", str(FACTS)]) == 2
+    assert capsys.readouterr().err
 
 
 def test_kg_bert_learns_which_relation_two_entities_have(tmp_path: Path, capsys: Capture) -> None:

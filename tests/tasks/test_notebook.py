@@ -268,6 +268,7 @@ EVERY: dict[str, tuple[Any, Any, str | None]] = {
     "coreference": (["It", "rains"], (["It", "rains"], [[[0, 0]]]), "It rains"),
     "dependency_parsing": (["It", "rains"], None, "It rains"), "frozen_features": ("a", ("a", "x"), "a"),
     "multi_label": ("a", ("a", ["x", "y"]), "a"), "multiple_choice": (("q", ["a", "b"]), ("q", ["a", "b"], 1), None),
+    "open_question_answering": ("Who?", ("Who?", ["Ann"]), "Who?"),
     "pair_classification": (("a", "b"), ("a", "b", "x"), "a\tb"), "regression": ("a", ("a", 1.5), "a"),
     "question_answering": (("Who?", "Ann."), ("Who?", "Ann.", {"text": ["Ann"], "answer_start": [0]}), "Who?\tAnn."),
     "reranking": (("q", "p"), ("q", "p", 1), "q\tp"), "retrieval": (("q", "p"), ("q", "p"), "q\tp"),

@@ -19,8 +19,9 @@ from cloze.checkpoint.build import load_checkpoint
 from cloze.cli.main import main
 from cloze.corpus.readers.marked_texts import Bounds, TextFields, each_marked, read_marked
 from cloze.corpus.records import ClassOfSpans, Records
+from cloze.corpus.records.span_marks import marks_around, with_marks
 from cloze.decoding.reader import Reader
-from cloze.errors import TaskError
+from cloze.errors import RecipeError, TaskError
 from cloze.networks import Clock
 from cloze.objectives import ClassifySpan
 from cloze.runs.finetuning.finetune import finetune
@@ -108,6 +109,41 @@ def test_places_move_with_the_frame_as_they_are_measured(folder: Callable[[str],
         assert (len(wanted) == len(rows)) == all_read and wanted
         lost = ClassOfSpans().lost({**store.columns, "bounds": store.bounds}, feed.exercise.max_tokens)
         assert lost == sum(not row.read for row in rows)
+
+
+@pytest.mark.parametrize(("text", "spans", "expected", "moved"), [
+    ("the cat saw mice", [(1, 1), (3, 3)], "the # cat # saw $ mice $", [[2, 2], [6, 6]]),
+    ("the cat saw mice", [(3, 3), (0, 1)], "$ the cat $ saw # mice #", [[6, 6], [1, 2]]),
+    ("the cat saw mice", [(0, 1), (2, 3)], "# the cat # $ saw mice $", [[1, 2], [5, 6]]),
+    ("the cat saw mice", [(1, 1), (1, 3)], "the $ # cat # saw mice $", [[3, 3], [3, 6]]),
+    ("the cat saw mice", [(0, 3), (2, 3)], "# the cat $ saw mice $ #", [[1, 5], [4, 5]]),
+])  # fmt: skip
+def test_marks_stand_where_the_authors_write_them(
+    text: str, spans: list[tuple[int, int]], expected: str, moved: list[list[int]]
+) -> None:
+    words = text.split()
+    ids = np.array([-1, -2])  # # and $
+    marks = marks_around(np.array(spans), ids)
+    written = np.insert(np.arange(len(words)), marks.places, marks.ids)
+    assert [words[n] if n >= 0 else "#$"[-n - 1] for n in written.tolist()] == expected.split()
+    assert marks.spans.tolist() == moved
+
+
+def test_a_mark_inside_of_a_unit_belongs_to_it() -> None:
+    layer, labels = np.array([0, 1, 2, 1]), np.array([0, 7, 7, 8])
+    places = np.array([1, 2, 3, 4])
+    assert with_marks(layer, layer, places).tolist() == [0, 0, 1, 2, 2, 0, 1, 0]
+    assert with_marks(labels, layer, places).tolist() == [0, 0, 7, 7, 7, 0, 8, 0]
+
+
+def test_the_pooler_reads_the_first_token_of_each_row() -> None:
+    head = ClassifySpan(width=4, spans=2, classes=3, pool="cls", clock=Clock())
+    hidden = torch.randn(2, 5, 4, generator=torch.Generator().manual_seed(0))
+    batch = Batch({"positions/label": torch.tensor([[6, 7, 8, 8], [1, 2, 3, 4]])})
+    pooled = torch.tanh(hidden[[1, 0], 0] @ head.head.pool.weight.T + head.head.pool.bias)  # type: ignore[union-attr]
+    torch.testing.assert_close(head.scores({"hidden": hidden}, batch), head.head.output(pooled))
+    with pytest.raises(RecipeError, match="with pool: cls, the transform is that of BERT's pooler"):
+        ClassifySpan(width=4, pool="cls", transform="tanh", clock=Clock())
 
 
 def test_spans_that_a_cut_text_loses_are_told(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
@@ -29,6 +30,9 @@ class FactsMode(Mode):
         str | None, typer.Option(help="Read subjects by their entities' tokens: replace, concat, ens_avg or ens_max.")
     ] = None
     vocabulary: Annotated[str | None, typer.Option(help="Rank only these words, one per line.")] = None
+    complete: Annotated[
+        bool, typer.Option("--complete", help="Rank the objects of each relation by WKLM's head of replaced names.")
+    ] = False
     batch: Batch = 64
     device: Device = "auto"
     as_json: AsJson = False
@@ -36,7 +40,7 @@ class FactsMode(Mode):
     @classmethod
     def asked(cls, options: Mapping[str, Any]) -> bool:
         """Whether facts are given, or an option that only facts have."""
-        return bool(options["facts"] or options["no_leaks"] or options["entities"] or options["vocabulary"])
+        return any(options[name] for name in ("facts", "no_leaks", "entities", "vocabulary", "complete"))
 
     def run(self, checkpoint: Path, files: Sequence[str]) -> None:
         """Measure a checkpoint on `facts` and further files."""
@@ -46,23 +50,29 @@ class FactsMode(Mode):
 
         if self.entities is not None and self.entities not in get_args(EntityReading):
             raise TaskError(f"--entities {self.entities}: expected {', '.join(get_args(EntityReading))}.")
+        if self.complete and (self.entities or self.vocabulary):
+            raise TaskError("--complete ranks whole names, so --entities and --vocabulary have no meaning. Leave them out.")
         read = {file: read_facts(file) for file in (*(self.facts or ()), *files)}  # before the checkpoint: errors come early
         if not read:
             raise TaskError(f"no facts to ask for. Name a file: cloze evaluate {checkpoint} --facts FILE")
 
         from cloze.checkpoint.build import load_checkpoint
         from cloze.decoding.progress import DecodingProgress
+        from cloze.decoding.reader import Reader
         from cloze.decoding.ready import to_fill
+        from cloze.tasks.intrinsic.fact_completion import complete, completing_head
 
-        ready = to_fill(load_checkpoint(checkpoint, self.device))
-        ids = None if self.vocabulary is None else read_vocabulary(self.vocabulary, ready.reader)
+        loaded = load_checkpoint(checkpoint, self.device)
+        if self.complete:
+            measure: Callable[..., FactResults] = partial(complete, Reader.of(loaded), completing_head(loaded))
+        else:
+            ready = to_fill(loaded)
+            ids = None if self.vocabulary is None else read_vocabulary(self.vocabulary, ready.reader)
+            measure = partial(ask, ready.reader, ready.head, entities=self.entities, vocabulary=ids)  # type: ignore[arg-type]
         evaluations = {}
         for file, facts in read.items():
             with DecodingProgress(len(facts), "facts") as progress:
-                evaluations[file] = ask(
-                    ready.reader, ready.head, facts, no_leaks=self.no_leaks, rows=self.batch, report=progress,
-                    entities=self.entities, vocabulary=ids,  # type: ignore[arg-type]  # checked above
-                )
+                evaluations[file] = measure(facts, no_leaks=self.no_leaks, rows=self.batch, report=progress)
         if self.as_json:
             import json
 
@@ -85,6 +95,6 @@ def _show(file: str, results: FactResults) -> None:
 
 def _row(knowledge: Knowledge) -> dict[str, object]:
     return {
-        "relation": knowledge.relation or "none", "facts": knowledge.facts, "P@1": knowledge.p1, "P@10": knowledge.p10,
-        "MRR": knowledge.mrr, "always the usual": knowledge.always,
+        "relation": knowledge.relation or "none", "facts": knowledge.facts, "P@1": knowledge.p1, "P@5": knowledge.p5,
+        "P@10": knowledge.p10, "MRR": knowledge.mrr, "always the usual": knowledge.always,
     }

@@ -21,13 +21,13 @@ from cloze.corpus.records.relevance import CandidatesAnswer, RelevanceAnswer
 from cloze.corpus.records.scores import ScoresAnswer
 from cloze.corpus.records.several import ClassesAnswer
 from cloze.corpus.records.spans import SpanAnswer
-from cloze.corpus.records.texts import TextAnswer
+from cloze.corpus.records.texts import OpenAnswer, TextAnswer
 from cloze.corpus.records.tree import TreeAnswers
 from cloze.corpus.records.words import WordAnswers
 
 __all__ = [
     "Answer", "BoundRecords", "CandidatesAnswer", "ChainAnswers", "ChoiceAnswer", "ClassAnswer", "ClassOfSpans",
-    "ClassOrNone", "ClassesAnswer", "MatchAnswer", "NoAnswer", "NumberAnswer", "Record", "RecordFindings",
+    "ClassOrNone", "ClassesAnswer", "MatchAnswer", "NoAnswer", "NumberAnswer", "OpenAnswer", "Record", "RecordFindings",
     "RecordStore", "Records", "RelevanceAnswer", "ScoresAnswer", "SpanAnswer", "TextAnswer", "TreeAnswers",
     "WordAnswers", "build_records", "check_records",
 ]

@@ -51,7 +51,8 @@ class RecordBlock(NamedTuple):
 
     The tokens of all texts, `ids` (T,) with `word_start` (T,), and the `offsets` (texts + 1) of the texts among them. `columns`
     hold the answers: one value per record, or, with `counts` (records,), that many values. `nested` holds, for each level of
-    `Answer.nested`, how many items each item of the level above it has.
+    `Answer.nested`, how many items each item of the level above it has. `inserted` are the places in the tokens of the texts
+    before which others were put, in order.
     """
 
     ids: Int32
@@ -60,6 +61,7 @@ class RecordBlock(NamedTuple):
     columns: Mapping[str, NDArray[Any]]
     counts: Int64 | None = None
     nested: Mapping[str, Int64] = MappingProxyType({})
+    inserted: Int64 = np.zeros(0, np.int64)
 
 
 class RecordEncoder:

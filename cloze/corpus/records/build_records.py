@@ -16,6 +16,7 @@ from cloze.corpus.readers.hub_tables import local_tables
 from cloze.corpus.readers.objects import OBJECTS, holds_objects
 from cloze.corpus.records.answer import Answer, Columns, Record, RecordBlock, RecordEncoder
 from cloze.corpus.records.record_store import FOLDER, LINES, RecordStore
+from cloze.corpus.records.span_marks import with_marks
 from cloze.corpus.stores.writer import HashedFile, StoreWriter, saving
 from cloze.errors import CorpusError, RunError, Say, TaskError, counted
 from cloze.text.annotation.annotate import Annotations
@@ -118,9 +119,11 @@ class RecordWriter(StoreWriter):
         if self.annotations or units:
             every = [text for record in records for text in record.texts]
             marked = self.annotations.encode(self.tokenizer, every, texts.tolist(), units)
-            if not np.array_equal(marked.ids, block.ids):
+            places = block.inserted
+            if not np.array_equal(np.insert(marked.ids, places, block.ids[places + np.arange(len(places))]), block.ids):
                 raise TaskError(f"{path}: texts of this task cannot be annotated: they are not stored as they stand in the file.")
-            layers, labels = marked.layers, marked.labels
+            layers = {name: with_marks(layer, layer, places) for name, layer in marked.layers.items()}
+            labels = {name: with_marks(values, marked.layers[name], places) for name, values in marked.labels.items()}
             owner = np.repeat(np.repeat(np.arange(len(records)), texts), np.diff(block.offsets))
             for name, layer in layers.items():
                 self.marked[name] = self.marked.get(name, 0) + len(np.unique(owner[layer > 0]))

@@ -13,9 +13,10 @@ from cloze.corpus.readers.marked_texts import TextFields, each_marked
 from cloze.corpus.readers.unusable import Fault
 from cloze.corpus.records.answer import Answer, Columns, Labels, Record, RecordBlock, RecordEncoder, described_classes
 from cloze.corpus.records.audits import Audit, CutWords, OddClasses
+from cloze.corpus.records.span_marks import SpanMarks, mark_ids, marks_around
 from cloze.corpus.records.spans import UNKNOWN, tokens_of
 from cloze.corpus.records.windows import TextParts
-from cloze.errors import TaskError
+from cloze.errors import TaskError, counted
 from cloze.registry import register
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ class _MarkedEncoder(RecordEncoder):
     def __init__(self, tokenizer: Tokenizer, labels: Labels) -> None:
         super().__init__(tokenizer, labels)
         self.unknown = 0
+        self.mark_ids: NDArray[np.int64] | None = None  # of the tokens around each span
 
     @property
     def remarks(self) -> list[str]:
@@ -48,8 +50,31 @@ class _MarkedEncoder(RecordEncoder):
                 tokens[number] = bounds
             else:
                 self.unknown += 1
+        marks = self._marks(tokens, spelled.offsets, f"{path}:{records[0].line}")
         columns = {"label": np.repeat(codes, span_count), "first": tokens[:, :, 0].ravel(), "last": tokens[:, :, 1].ravel()}
-        return RecordBlock(spelled.ids, spelled.word_start, spelled.offsets, columns, np.full(len(records), span_count, np.int64))
+        places = np.concatenate([np.zeros(0, np.int64), *(record_marks.places for record_marks in marks)])
+        ids = np.concatenate([np.zeros(0, np.int64), *(record_marks.ids for record_marks in marks)])
+        offsets = spelled.offsets + np.cumsum([0, *(len(record_marks.ids) for record_marks in marks)])
+        return RecordBlock(
+            np.insert(spelled.ids, places, ids), np.insert(spelled.word_start, places, True), offsets, columns,
+            np.full(len(records), span_count, np.int64), inserted=places,
+        )
+
+    def _marks(self, tokens: NDArray[np.int32], offsets: NDArray[np.int64], where: str) -> list[SpanMarks]:
+        """The marks of each record at their places among the tokens of all, and `tokens` (records, spans, 2) moved behind them; a
+        record without one of its spans has none."""
+        empty = np.zeros(0, np.int64)
+        marks = [SpanMarks(empty, empty, empty)] * len(tokens)
+        if self.mark_ids is None:
+            return marks
+        if len(self.mark_ids) != tokens.shape[1]:
+            spans, count = counted(tokens.shape[1], "span"), counted(len(self.mark_ids), "mark")
+            raise TaskError(f"{where}: {spans}, and class_of_spans.marks has {count}. Name one for each span.")
+        for number in np.flatnonzero((tokens != UNKNOWN).all((1, 2))).tolist():
+            record_marks = marks_around(tokens[number].astype(np.int64), self.mark_ids)
+            marks[number] = record_marks._replace(places=record_marks.places + offsets[number])
+            tokens[number] = record_marks.spans
+        return marks
 
 
 @register("answer", "class_of_spans")
@@ -58,7 +83,7 @@ class ClassOfSpans(Answer):
 
     `{"text": "Anna lives in Rome", "spans": [[0, 4], [14, 18]], "label": "lives_in"}`; where `text` is a list of words, spans
     count words. `spans` is the field with the spans; `none`: the label for "no relation", which micro-F1 does not count
-    (TACRED's `no_relation`).
+    (TACRED's `no_relation`). `marks` are tokens of the vocabulary that stand around the spans, one for each span: `["#", "$"]`.
     """
 
     columns: Mapping[str, Any] = {"label": np.int32, "first": np.int32, "last": np.int32}
@@ -68,8 +93,14 @@ class ClassOfSpans(Answer):
     gives: frozenset[str] = frozenset({"column/label", "spans"})
     tabular: ClassVar[bool] = False
 
-    def __init__(self, *, spans: str = "spans", none: str | None = None) -> None:
-        self.spans, self.none = spans, none
+    def __init__(self, *, spans: str = "spans", none: str | None = None, marks: list[str] | None = None) -> None:
+        self.spans, self.none, self.marks = spans, none, marks
+
+    def encoder(self, tokenizer: Tokenizer, classes: Sequence[str] | None) -> RecordEncoder:
+        """The encoder, which knows the tokens of the marks."""
+        encoder = _MarkedEncoder(tokenizer, Labels(classes))
+        encoder.mark_ids = None if self.marks is None else mark_ids(tokenizer, self.marks)
+        return encoder
 
     def read(self, path: Path | str, columns: Columns, fault: Fault | None = None) -> Iterator[Record]:
         """The texts of a file."""

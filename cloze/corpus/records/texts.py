@@ -91,6 +91,28 @@ class TextAnswer(Answer):
         return {"usual": np.frombuffer(counts.most_common(1)[0][0], np.int32)}
 
 
+@register("answer", "open")
+class OpenAnswer(TextAnswer):
+    """The texts that answer a question, one or a list of them, wherever a text says so: the field `answers` (B, K)."""
+
+    gives: frozenset[str] = frozenset({"answers"})
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    def fields(self, stored: Mapping[str, NDArray[Any]], parts: TextParts, classes: int) -> Mapping[str, NDArray[Any]]:
+        """`answers` (B, K): 1 + the ids of each answer, with a 0 behind it."""
+        number, tokens = stored["reference"], stored["token"]
+        answers = np.zeros((len(number), number.shape[1] + int(number.max(initial=0)) + 1), np.int32)
+        row, column = np.nonzero(number >= 0)
+        answers[row, column + number[row, column]] = tokens[row, column] + 1
+        return {"answers": answers}
+
+    def audits(self, tokenizer: Tokenizer | None) -> list[Audit]:
+        """Those of every answer."""
+        return Answer.audits(self, tokenizer)
+
+
 def joined(cell: str) -> str:
     """A text, or the texts of a list with spaces between them."""
     return " ".join(member for member in members(cell) if member is not None)

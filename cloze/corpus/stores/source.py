@@ -43,7 +43,7 @@ class Source(ABC):
     builds_store: ClassVar[bool] = False
     own_vocabulary: ClassVar[bool] = False
     of_one_length: ClassVar[bool] = False
-    keeps_empty: ClassVar[bool] = False
+    keeps_empty: bool = False
     text_format: ClassVar[str | None] = None
     of_rows: ClassVar[frozenset[str]] = frozenset()
     lanes: bool = False

@@ -37,6 +37,12 @@ class LookUp:
         return None
 
     @property
+    def encoded_by(self) -> str | None:
+        """The network of the recipe by whose checkpoint texts become vectors: `bind` is then given a function that makes them,
+        after the store; None: it needs no vectors of texts."""
+        return None
+
+    @property
     def adds_words(self) -> bool:
         """Whether a tokenizer of whole words that is trained for the recipe also gets the words of `opens`."""
         return False

@@ -21,7 +21,7 @@ from cloze.errors import UserError, propose
 from cloze.objectives.distances.embedding import Embedding
 
 Pooling = Literal["mean", "max", "first", "summary"]
-_HEAD = "embedding"
+HEAD = "embedding"
 
 
 def embed(
@@ -85,13 +85,13 @@ def _embed_batch(reader: Reader, framed: Sequence[Framed], layer: int, pooling: 
 
 def sentence_head(loaded: Checkpoint) -> Any:
     """The head of a checkpoint that gives vectors of texts, with its readings bound; None if it has none."""
-    head = loaded.heads.get(_HEAD)
-    return bound(head, loaded.reads.get(_HEAD)) if isinstance(head, Embedding) else None
+    head = loaded.heads.get(HEAD)
+    return bound(head, loaded.reads.get(HEAD)) if isinstance(head, Embedding) else None
 
 
 def length_of(loaded: Checkpoint) -> int | None:
     """How many tokens of a text the head `embedding` of a checkpoint reads; None: as many as the network can."""
-    head = loaded.heads.get(_HEAD)
+    head = loaded.heads.get(HEAD)
     return head.length if isinstance(head, Embedding) else None
 
 

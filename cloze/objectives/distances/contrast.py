@@ -9,8 +9,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cloze.batch import Batch
-from cloze.bounds import Positive, Width
+from cloze.bounds import Count, Positive, Width
 from cloze.errors import RecipeError
+from cloze.networks.blocks.dropout import uniform_by_row
+from cloze.networks.clock import Clock
 from cloze.networks.cost import Operations
 from cloze.objectives.cross_entropy import cross_entropy_sum
 from cloze.objectives.heads import dense
@@ -28,8 +30,9 @@ class Contrast(StepObjective):
     the step are the negatives, except those with the same tokens as its own (`tokens` of the pass's view). The
     score is the dot product divided by `temperature`; `normalise` makes it a cosine. `project` first maps queries and keys, each
     by its own matrix, to that width. With `wrong` each example also has a text that is wrong for it, of summaries `wrong` (E, D),
-    and the wrong ones of all examples are further negatives (supervised SimCSE: Gao et al., 2021, eq. 5). Metrics: `correct`.
-    Parameters: `head.query.*`, `head.key.*` with `project`.
+    and the wrong ones of all examples are further negatives (supervised SimCSE: Gao et al., 2021, eq. 5). With `negatives`
+    only so many keys of other examples are negatives of a query, drawn anew for it in every step without repetition (DSSM: Huang
+    et al., 2013, §3.3). Metrics: `correct`. Parameters: `head.query.*`, `head.key.*` with `project`.
 
     The loss does not depend on how a step is divided into micro-batches and between processes (`scope: step`); the held-out loss
     uses the negatives of a micro-batch.
@@ -39,7 +42,7 @@ class Contrast(StepObjective):
 
     def __init__(
         self, *, project: Width | None = None, temperature: Positive = 1.0, normalise: bool = False, wrong: bool = False,
-        width: Given[int],
+        negatives: Count | None = None, width: Given[int], clock: Given[Clock | None] = None,
     ) -> None:
         super().__init__()
         if not temperature > 0:
@@ -48,7 +51,7 @@ class Contrast(StepObjective):
         self.reads = ("query", "key", "wrong") if wrong else ("query", "key")
         self.least_rows = 1 if wrong else 2
         self.temperature, self.width = temperature, project or width
-        self.normalise = normalise
+        self.normalise, self.negatives, self.clock = normalise, negatives, clock or Clock()
         projections = {} if project is None else {name: dense(width, project) for name in ("query", "key")}
         self.head = nn.ModuleDict(projections)
 
@@ -88,7 +91,23 @@ class Contrast(StepObjective):
         # (E, E): another example with the same tokens.
         same = (prints[:, None] == prints) & ~torch.eye(len(prints), dtype=torch.bool, device=prints.device)
         scores = scores.masked_fill(same, float("-inf"))
+        scores = self._sampled(scores)
         return torch.cat([scores, rows["query"] @ rows["wrong"].t() / self.temperature], dim=1) if "wrong" in rows else scores
+
+    def _sampled(self, scores: Tensor) -> Tensor:
+        """Scores (E, E) of which each row keeps its own key and `negatives` of the others, all if there are fewer."""
+        if self.negatives is None:
+            return scores
+        count = len(scores)
+        numbers = torch.arange(count, device=scores.device)
+        # the clock counts from the first row of a micro-batch, the rows here from that of the step
+        rows = numbers.repeat_interleave(count) - self.clock.first_row
+        uniform = uniform_by_row(self.clock, "negatives", rows, numbers.repeat(count))
+        own = torch.eye(count, dtype=torch.bool, device=scores.device)
+        uniform = uniform.view(count, count).masked_fill(own | scores.isneginf(), -1.0)
+        drawn = uniform.topk(min(self.negatives, count), dim=1)
+        kept = own.scatter(1, drawn.indices, drawn.values >= 0) | own
+        return scores.masked_fill(~kept, float("-inf"))
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
         """The sum of cross-entropies over the keys."""

@@ -11,8 +11,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cloze.batch import Batch, sequence
-from cloze.bounds import Count, Width
+from cloze.bounds import BelowOne, Count, Positive, Width
 from cloze.errors import RecipeError
+from cloze.networks.blocks.dropout import Dropout
+from cloze.networks.clock import Clock
 from cloze.objectives.classify import means
 from cloze.objectives.heads import dense
 from cloze.objectives.objective import SEQUENCES, Loss, Objective
@@ -32,34 +34,59 @@ POOLS: Mapping[str, Callable[[Tensor, Batch], Tensor] | None] = MappingProxyType
 )
 
 
+class NormedMap(nn.Module):
+    """dense, tanh, project, norm, dropout: (E, D) to (E, `outputs`). Parameters: `dense.*`, `project.*`, `norm.*`."""
+
+    def __init__(self, width: int, outputs: int, *, epsilon: float, dropout: Dropout) -> None:
+        super().__init__()
+        self.dense, self.project = dense(width, width), dense(width, outputs)
+        self.norm, self.dropout = nn.LayerNorm(outputs, eps=epsilon), dropout
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(E, D) to (E, `outputs`)."""
+        vectors: Tensor = self.dropout(self.norm(self.project(torch.tanh(self.dense(x)))))
+        return vectors
+
+
 @register("objective", "embedding")
 class Embedding(Objective):
     """One vector for each text, (E, D): the `mean` of its tokens' states or their largest numbers (`max`), special tokens
     included, or its `summary`.
 
     It has no loss of its own, hence weight 0: `contrast` reads it as a state, `read: {query: query.embedding, key:
-    passage.embedding}`. `project` maps vectors to that width (`same`: to the width that they have), followed by the `activation`;
-    `normalise` scales them to length 1, so that products are cosines. The mean over all tokens is that of Sentence-BERT (Reimers
-    and Gurevych, 2019, §3). `length`: how many tokens of a text are read once trained; the folder of a run says so to
-    sentence-transformers. Parameters: `head.*` with `project`.
+    passage.embedding}`. `project` maps vectors to that width (`same`: to the width that they have), followed by the
+    `activation`; `normalise` scales them to length 1, so that products are cosines. With `norm_epsilon`, ORQA's vectors (Lee et
+    al., 2019; `module_fn` in orqa/models/ict_model.py): a dense map with tanh comes before `project`, a layer norm and
+    `dropout` after it. The mean over all tokens is that of Sentence-BERT (Reimers and Gurevych, 2019, §3). `length`: how many
+    tokens of a text are read once trained; the folder of a run says so to sentence-transformers. Parameters: `head.*` with
+    `project`; with a norm, those of `NormedMap`.
     """
 
     of_records = True  # it is about whole records and needs no column of theirs
 
     def __init__(
         self, *, reading: Literal["summary", "mean", "max"] = "mean", project: Width | Literal["same"] | None = None,
-        activation: Literal["tanh"] | None = None, bias: bool = True, normalise: bool = True, length: Count | None = None,
-        width: Given[int],
+        activation: Literal["tanh"] | None = None, bias: bool = True, norm_epsilon: Positive | None = None,
+        dropout: BelowOne | None = None, normalise: bool = True, length: Count | None = None,
+        width: Given[int], clock: Given[Clock | None] = None,
     ) -> None:
         super().__init__()
-        if project is None and (activation is not None or not bias):
-            raise RecipeError("embedding.project: an activation and a bias belong to a map; write `project: same`, or a width.")
+        if project is None and (activation is not None or not bias or norm_epsilon is not None):
+            raise RecipeError(
+                "embedding.project: an activation, a bias and a norm belong to a map; write `project: same`, or a width."
+            )
+        if norm_epsilon is None and dropout is not None or norm_epsilon is not None and (activation is not None or not bias):
+            raise RecipeError(
+                "embedding: dropout follows a norm (`norm_epsilon`), with which the map has a bias and no activation."
+            )
         self.takes, self.optional = frozenset(), SEQUENCES | {"block"}
         self.pool, self.normalise, self.length = POOLS[reading], normalise, length
         self.reads = ("summary",) if self.pool is None else ("hidden",)
         self.activation = activation
         self.width = width if project is None or project == "same" else int(project)
         self.head: nn.Module = nn.Identity() if project is None else dense(width, self.width, bias=bias)
+        if norm_epsilon is not None:
+            self.head = NormedMap(width, self.width, epsilon=norm_epsilon, dropout=Dropout(dropout or 0.0, clock or Clock()))
 
     def count(self, batch: Batch) -> Tensor:
         """The number of rows."""

@@ -104,5 +104,5 @@ class LinkChoice(OfCandidates):
         scores = at_least_float32(scores)
         best = scores.new_full((batch[self.items].numel(),), -torch.inf).scatter_reduce(0, item, scores.detach(), "amax")
         sums = scores.new_zeros(len(best)).index_add(0, item, (scores - best[item]).exp())
-        losses = (best + sums.log())[item][right] - scores[right]
-        return Loss(losses.sum(), {"correct": (scores[right] == best[item][right]).detach().sum().to(losses.dtype)})
+        losses = torch.where(right, (best + sums.log())[item] - scores, 0.0)
+        return Loss(losses.sum(), {"correct": ((scores == best[item]) & right).sum(dtype=losses.dtype)})

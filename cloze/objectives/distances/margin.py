@@ -44,10 +44,8 @@ class Margin(Objective):
         """The summed loss and the metric."""
         distance, first = at_least_float32(scores), _first(batch["owner"])
         fact = distance[torch.where(first, torch.arange(len(first), device=first.device), 0).cummax(0).values]
-        wrong = (~first).nonzero().view(-1)
-        losses = (self.by + fact - distance).clamp(min=0)[wrong]
-        correct = (distance > fact)[wrong].detach().sum().to(distance.dtype)
-        return Loss(losses.sum(), {"correct": correct})
+        losses = torch.where(first, 0.0, (self.by + fact - distance).clamp(min=0))
+        return Loss(losses.sum(), {"correct": (distance > fact).sum(dtype=distance.dtype)})  # a fact is not farther than itself
 
 
 def _first(owner: Tensor) -> Tensor:

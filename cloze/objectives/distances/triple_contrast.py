@@ -24,7 +24,9 @@ class TripleContrast(Objective):
     d(h, r, t) is the norm of h + r - t; h and t are the summaries (E, D) of the texts of entities, r is a row of the table of
     relations. Takes `owner` (E,) and `triple` (E, 3): the first triple of each owner is the fact, the others are wrong. The ½ is
     that of the authors' code; the paper has none. `relations` are the ids of the table's rows; a run takes them from the graph.
-    With `describe`, r is the summary of the relation's text, in the row `relation_row`, and there is no table (KEPLER-Rel).
+    With `describe`, r is the summary of the relation's text, in the row `relation_row`, and there is no table (KEPLER-Rel). If
+    `conditioned`, the first two triples of each owner are the fact, and the mean of their distances counts (KEPLER-Cond, as in
+    fairseq/models/roberta/model.py of THU-KEG/KEPLER).
 
     The loss is computed in 32 bits. Metric `correct`: the facts that are nearer than all their wrong triples. Parameters:
     `head.weight`, uniform in ±(margin + 2) / D at the start; none with `describe`.
@@ -38,11 +40,11 @@ class TripleContrast(Objective):
     head: nn.Module
 
     def __init__(
-        self, *, margin: Positive = 4.0, norm: Literal[1, 2] = 2, describe: bool = False, relations: list[str] | None = None,
-        width: Given[int],
+        self, *, margin: Positive = 4.0, norm: Literal[1, 2] = 2, describe: bool = False, conditioned: bool = False,
+        relations: list[str] | None = None, width: Given[int],
     ) -> None:
         super().__init__()
-        self.margin, self.norm, self.describe, self.width = margin, norm, describe, width
+        self.margin, self.norm, self.describe, self.conditioned, self.width = margin, norm, describe, conditioned, width
         self.relations = tuple(relations or ())
         self.reads = ("summary",)
         self.takes = frozenset({"owner", "triple"}) | ({"relation_row"} if describe else set())
@@ -62,29 +64,31 @@ class TripleContrast(Objective):
         return torch.linalg.vector_norm(head + relation - tail, ord=self.norm, dim=-1)
 
     def scores(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:
-        """The distances of all triples, (P,): those of an owner follow one another, its fact first."""
+        """The distances of the triples of all rows, (E,); 0 in rows without one."""
         vectors, triple = states[self.reads[0]], batch["triple"].long()
         first = _first(batch["owner"])
         base = torch.where(first, torch.arange(len(first), device=first.device), 0).cummax(0).values  # of its owner's rows
-        rows = (triple[:, 0] >= 0).nonzero().view(-1)
-        base = base[rows]
-        head, relation, tail = triple[rows].unbind(1)
-        steps = vectors[base + batch["relation_row"].long()[rows]] if self.describe else self.head(relation)
+        head, relation, tail = triple.clamp(min=0).unbind(1)
+        steps = vectors[base + batch["relation_row"].long().clamp(min=0)] if self.describe else self.head(relation)
         with torch.autocast(vectors.device.type, enabled=False):
-            return self.distances(vectors[base + head], steps, vectors[base + tail])
+            return torch.where(triple[:, 0] >= 0, self.distances(vectors[base + head], steps, vectors[base + tail]), 0.0)
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
-        """The summed loss and the metric."""
-        owner = (_first(batch["owner"]).long().cumsum(0) - 1)[batch["triple"][:, 0] >= 0]
-        first = _first(owner)
-        facts, others = first.nonzero().view(-1), (~first).nonzero().view(-1)
-        number, wrong_of, wrong_scores = len(facts), owner[others], scores[others]
-        sums = scores.new_zeros(number).index_add(0, wrong_of, F.logsigmoid(wrong_scores - self.margin))
-        wrong = scores.new_zeros(number).index_add(0, wrong_of, torch.ones_like(wrong_scores))
-        losses = -0.5 * (F.logsigmoid(self.margin - scores[facts]) + sums / wrong)
-        right = scores[facts].detach()[wrong_of]
-        nearer = scores.new_zeros(number).index_add(0, wrong_of, (wrong_scores.detach() <= right).to(scores.dtype))
-        return Loss(losses.sum(), {"correct": (nearer == 0).sum(dtype=scores.dtype)})
+        """The summed loss and the metric. Rows without a triple have no weight, so that a GPU need not say how many there are."""
+        first = _first(batch["owner"])
+        owner, zeros = first.long().cumsum(0) - 1, scores.new_zeros(len(scores))  # as many slots as rows
+        of_fact = first | first.roll(1) if self.conditioned else first
+        of_wrong = (batch["triple"][:, 0] >= 0) & ~of_fact
+
+        def mean(values: Tensor, rows: Tensor) -> Tensor:
+            sums, numbers = (zeros.index_add(0, owner, torch.where(rows, value, 0.0)) for value in (values, zeros + 1))
+            return sums / numbers.clamp(min=1)
+
+        facts = mean(scores, of_fact)
+        losses = -0.5 * (F.logsigmoid(self.margin - facts) + mean(F.logsigmoid(scores - self.margin), of_wrong))
+        nearer = zeros.index_add(0, owner, (of_wrong & (scores.detach() <= facts.detach()[owner])).to(scores.dtype))
+        real = torch.arange(len(scores), device=scores.device) < first.sum()
+        return Loss(torch.where(real, losses, 0.0).sum(), {"correct": ((nearer == 0) & real).sum(dtype=scores.dtype)})
 
 
 def _first(owner: Tensor) -> Tensor:

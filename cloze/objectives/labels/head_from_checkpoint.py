@@ -33,7 +33,7 @@ class Start(NamedTuple):
     outputs, by role (`classifier`, `chooser`), as arguments. `plain`: the transform and the norm's epsilon of a head of its own
     whose dense map has no bias. `sums_up`: one of its heads was trained on the summary token. `pooled`: the state of one token
     is a poor summary. `given`: how many layers can be read, embeddings included; 0: only the top one. `predicts`: its head that
-    predicts tokens.
+    predicts tokens. `embedding`: the arguments of its head that gives vectors of texts.
     """
 
     order: str
@@ -44,6 +44,7 @@ class Start(NamedTuple):
     pooled: bool = False
     given: int = 0
     predicts: Predicts | None = None
+    embedding: Mapping[str, Any] | None = None
 
 
 class HeadFromCheckpoint(ABC):
@@ -197,6 +198,18 @@ class WordLabelling(HeadFromCheckpoint):
         arguments: dict[str, Any] = {"set": self.set, "encoder": self.encoder, "dropout": self.dropout}
         arguments |= {"class_weights": self.class_weights}
         return "sequence_labelling", arguments | ({} if self.encoder else plain_map(start))
+
+
+@register("objective", "text_embedding")
+class TextEmbedding(HeadFromCheckpoint):
+    """The vector of a text, by the checkpoint's own head for vectors; without one, the mean of its tokens, of length 1, as texts
+    are compared that no head was trained for."""
+
+    of_records = True
+
+    def resolve(self, start: Start) -> tuple[str, dict[str, Any]]:
+        """`embedding`."""
+        return "embedding", {"reading": "mean", "normalise": True} if start.embedding is None else dict(start.embedding)
 
 
 @register("objective", "answer_extraction")

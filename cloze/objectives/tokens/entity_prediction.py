@@ -60,9 +60,10 @@ class EntityPrediction(TargetsAtPositions):
         )
 
     def candidates(self, batch: Batch) -> Tensor:
-        """The ids of the candidates (C,), ascending; 0 is the vector of zeros."""
+        """The ids of the candidates (1 + M,), ascending; 0 is the vector of zeros. An id that several tokens have occurs as
+        often, and only its first place counts, so that a GPU need not say how many there are."""
         targets = batch[self.targets_field].long()
-        return torch.unique(torch.cat([targets.new_zeros(1), targets]))
+        return torch.cat([targets.new_zeros(1), targets]).sort().values
 
     def count_operations(self, counted: Operations, batch: Batch) -> None:
         """The map, and the products with the vectors of the candidates."""
@@ -71,10 +72,11 @@ class EntityPrediction(TargetsAtPositions):
         counted.add_frozen_products(rows * len(self.candidates(batch)) * self.vectors.weight.shape[1])
 
     def scores(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:
-        """(M, C)."""
+        """(M, 1 + M), -inf where a candidate occurs again."""
         rows = states["hidden"].flatten(0, -2).index_select(0, batch[self.positions_field].long())
-        queries = self.head(rows)
-        return queries @ self.vectors(self.candidates(batch)).to(queries.dtype).t()
+        queries, candidates = self.head(rows), self.candidates(batch)
+        scores = queries @ self.vectors(candidates).to(queries.dtype).t()
+        return scores.masked_fill(candidates == torch.cat([candidates.new_full((1,), -1), candidates[:-1]]), -torch.inf)
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
         """The sum of cross-entropies."""

@@ -219,17 +219,13 @@ def own_recipe(options: FinetuneOptions) -> str | Path:
             raise TaskError(f"{name}: starts without a checkpoint, so {option} does not apply. Omit {option}.")
     if options.recipe is not None:
         return options.recipe
-    recipe_name = name if options.task_name == "sentence_classification" else f"{name}_{options.task_name}"
-    if recipe_name not in own_task_recipe_names():
-        task_names = [
-            task_recipe.removeprefix(f"{name}_") for task_recipe in own_task_recipe_names()
-            if task_recipe.startswith(f"{name}_")
-        ]
-        raise TaskError(
-            f"{name}: has no recipe for --task {options.task_name}. "
-            f"{propose(options.task_name, ['sentence_classification', *task_names])}"
-        )
-    return recipe_name
+    recipes = [recipe for recipe in own_task_recipe_names() if recipe == name or recipe.startswith(f"{name}_")]
+    by_task = {read_tree(recipe).plain()["task"]["type"]: recipe for recipe in recipes}
+    if options.task is None:
+        return name
+    if options.task not in by_task:
+        raise TaskError(f"{name}: has no recipe for --task {options.task}. {propose(options.task, by_task)}")
+    return by_task[options.task]
 
 
 def with_vectors(recipe: str | Path, init: Path) -> Node:

@@ -62,13 +62,14 @@ class FactPrompt:
 class Knowledge:
     """How well a model ranks the right answers among all tokens of its vocabulary.
 
-    `p1`, `p10`: the shares of facts with the right answer first, or among the first ten; `mrr`: the mean of one over its rank;
-    `always`: `p1` of always giving the most frequent answer of the relation.
+    `p1`, `p5`, `p10`: the shares of facts with the right answer first, or among the first five or ten; `mrr`: the mean of one
+    over its rank; `always`: `p1` of always giving the most frequent answer of the relation.
     """
 
     relation: str
     facts: int
     p1: float
+    p5: float
     p10: float
     mrr: float
     always: float
@@ -193,8 +194,7 @@ def evaluate(
         else:
             gaps.append(tuple(gap for gap in prompts if isinstance(gap, _Gap)))
     if not gaps:
-        why = "; ".join(f"{number}: {reason}" for reason, number in left.items() if number)
-        raise TaskError(f"none of {len(facts)} facts can be asked ({why}).\n  Give facts whose objects are single common words.")
+        raise nothing_asked(facts, left, "Give facts whose objects are single common words.")
     ranks = np.zeros(len(gaps))
     banned = np.asarray(reader.tokenizer.special_ids, np.int64)
     if vocabulary is not None:
@@ -202,9 +202,15 @@ def evaluate(
     for index in reader.batches([max(len(gap.row) for gap in versions) for versions in gaps], rows=rows):
         several = [gaps[i] for i in index]
         scores = [_scores(reader, head, version, banned) for version in zip(*several, strict=True)]
-        ranks[index] = _ranks([versions[0].right for versions in several], _ensemble(scores, entities))
+        ranks[index] = ranks_of([versions[0].right for versions in several], _ensemble(scores, entities))
         report(len(index))
-    return _found([versions[0].fact for versions in gaps], ranks, {reason: number for reason, number in left.items() if number})
+    return fact_results([versions[0].fact for versions in gaps], ranks, left)
+
+
+def nothing_asked(facts: Sequence[FactPrompt], left: Mapping[str, int], instead: str) -> TaskError:
+    """The error if all facts were left out, for these reasons."""
+    why = "; ".join(f"{number}: {reason}" for reason, number in left.items() if number)
+    return TaskError(f"none of {len(facts)} facts can be asked ({why}).\n  {instead}")
 
 
 def _single_tokens(reader: Reader, fact: FactPrompt) -> list[tuple[Framed, int, int]]:
@@ -263,7 +269,7 @@ def _ensemble(scores: Sequence[torch.Tensor], entities: EntityReading | None) ->
     return torch.where(by_name.amax(-1, keepdim=True) > by_entity.amax(-1, keepdim=True), by_name, by_entity)
 
 
-def _ranks(right_ids: Sequence[tuple[int, ...]], scores: torch.Tensor) -> NDArray[np.float64]:
+def ranks_of(right_ids: Sequence[tuple[int, ...]], scores: torch.Tensor) -> NDArray[np.float64]:
     """The rank of the best right answer of each gap, from 1; the mean of ranks where scores are equal."""
     ranks = np.zeros(len(right_ids))
     for number, ids in enumerate(right_ids):
@@ -274,7 +280,8 @@ def _ranks(right_ids: Sequence[tuple[int, ...]], scores: torch.Tensor) -> NDArra
     return ranks
 
 
-def _found(facts: Sequence[FactPrompt], ranks: NDArray[np.float64], left: Mapping[str, int]) -> FactResults:
+def fact_results(facts: Sequence[FactPrompt], ranks: NDArray[np.float64], left: Mapping[str, int]) -> FactResults:
+    """The measures of facts whose right answers have these ranks (M,), and how many were left out for which reason."""
     names = list(dict.fromkeys(fact.relation for fact in facts))
     members = {name: [number for number, fact in enumerate(facts) if fact.relation == name] for name in names}
     always = np.zeros(len(facts))
@@ -283,10 +290,11 @@ def _found(facts: Sequence[FactPrompt], ranks: NDArray[np.float64], left: Mappin
         usual = counts.most_common(1)[0][0]
         always[places] = [usual in facts[number].answers for number in places]
     relations = tuple(_knowledge(name, ranks[places], always[places]) for name, places in members.items())
-    means = np.mean([(relation.p1, relation.p10, relation.mrr, relation.always) for relation in relations], axis=0).tolist()
-    return FactResults(_knowledge("all", ranks, always), Knowledge("mean of relations", len(facts), *means), relations, left)
+    means = np.mean([(of.p1, of.p5, of.p10, of.mrr, of.always) for of in relations], axis=0).tolist()
+    reasons = {reason: number for reason, number in left.items() if number}
+    return FactResults(_knowledge("all", ranks, always), Knowledge("mean of relations", len(facts), *means), relations, reasons)
 
 
 def _knowledge(name: str, ranks: NDArray[np.float64], always: NDArray[np.float64]) -> Knowledge:
-    shares = [float(np.mean(values)) for values in (ranks <= 1, ranks <= 10, 1 / ranks, always)]
+    shares = [float(np.mean(values)) for values in (ranks <= 1, ranks <= 5, ranks <= 10, 1 / ranks, always)]
     return Knowledge(name, len(ranks), *shares)

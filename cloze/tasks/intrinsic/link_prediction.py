@@ -74,14 +74,17 @@ class Translations(LinkScorer):
     @torch.no_grad()
     def scores(self, triples: Int64, column: Column, candidates: Int64 | None) -> Tensor:
         """Minus the distances, (B, C)."""
-        numbers = torch.from_numpy(triples).to(self.vectors.device)
-        head, step, tail = self.vectors[numbers[:, 0]], self.steps[numbers[:, 1]], self.vectors[numbers[:, 2]]
-        targets = (tail - step, tail - head, head + step)[column]
+        targets = self.targets(torch.from_numpy(triples).to(self.vectors.device), column)
         table = self.steps if column == 1 else self.vectors
         if candidates is None:
             return -torch.cdist(targets, table, p=self.norm, compute_mode="donot_use_mm_for_euclid_dist")
         rows = table[torch.from_numpy(candidates).to(table.device)]
         return -torch.linalg.vector_norm(targets[:, None] - rows, ord=self.norm, dim=2)
+
+    def targets(self, triples: Tensor, column: Column) -> Tensor:
+        """The vector that would be at distance 0 in a column of triples (B, 3), (B, D)."""
+        head, step, tail = self.vectors[triples[:, 0]], self.steps[triples[:, 1]], self.vectors[triples[:, 2]]
+        return (tail - step, tail - head, head + step)[column]
 
 
 class VectorScorer(Translations):

@@ -105,16 +105,40 @@ class DescriptionReader(Translations):
 
     def __init__(self, loaded: Any, graph: Graph) -> None:
         name = next(name for name, head in loaded.heads.items() if isinstance(head, TripleContrast))
-        self.head, reader = loaded.heads[name], Reader.of(loaded)
+        self.head, self.reader = loaded.heads[name], Reader.of(loaded)
         self.entities, self.norm = graph.entities, float(self.head.norm)
         self.relations = graph.relations if self.head.describe else self.head.relations
-        reads, count = bound(self.head, loaded.reads.get(name)).reads, len(graph.entities)
-        rows = reader.encode(graph.texts if self.head.describe else graph.texts[:count])
+        self.reads, count = bound(self.head, loaded.reads.get(name)).reads, len(graph.entities)
+        vectors = self.summaries(graph.texts if self.head.describe else graph.texts[:count])
+        self.vectors = vectors[:count]
+        self.steps = vectors[count:] if self.head.describe else self.head.head.weight.detach().float()
+
+    def summaries(self, texts: Sequence[str], second_texts: Sequence[str] | None = None) -> Tensor:
+        """The summaries of texts, or of pairs of texts, (N, D)."""
+        rows = self.reader.encode(texts, second_texts)
         vectors = torch.empty(len(rows), self.head.width)
-        for index, states, _ in _read(reader, rows, reads):
-            vectors[torch.from_numpy(index)] = states[reads[0]].float().cpu()
-        self.vectors = vectors[:count].to(reader.device)
-        self.steps = vectors[count:].to(reader.device) if self.head.describe else self.head.head.weight.detach().float()
+        for index, states, _ in _read(self.reader, rows, self.reads):
+            vectors[torch.from_numpy(index)] = states[self.reads[0]].float().cpu()
+        return vectors.to(self.reader.device)
+
+
+class ConditionedReader(DescriptionReader):
+    """Scores triples by the summary of one entity's text with that of the relation, the relation's vector, and the summary of the
+    other entity's text, which is ranked (KEPLER-Cond)."""
+
+    columns: ClassVar[frozenset[Column]] = frozenset({0, 2})
+
+    def __init__(self, loaded: Any, graph: Graph) -> None:
+        super().__init__(loaded, graph)
+        self.texts = graph.texts[: len(graph.entities)]
+        texts = dict(zip(graph.relations, graph.texts[len(graph.entities) :], strict=True))
+        self.relation_texts = [texts.get(name, name) for name in self.relations]
+
+    def targets(self, triples: Tensor, column: Column) -> Tensor:
+        """From the entity that is not ranked, read with the relation."""
+        steps, known = triples[:, 1], triples[:, 2 - column].tolist()
+        vectors = self.summaries([self.texts[number] for number in known], [self.relation_texts[n] for n in steps.tolist()])
+        return vectors + self.steps[steps] if column == 2 else vectors - self.steps[steps]
 
 
 def scorer_of_any(loaded: Any, graph: str | Path | None) -> LinkScorer:
@@ -135,7 +159,8 @@ def scorer_of_any(loaded: Any, graph: str | Path | None) -> LinkScorer:
         )
     entity_graph = read_graph([graph])
     if frame is None or head is None:
-        return DescriptionReader(loaded, entity_graph)
+        conditioned = any(isinstance(head, TripleContrast) and head.conditioned for head in loaded.heads.values())
+        return (ConditionedReader if conditioned else DescriptionReader)(loaded, entity_graph)
     tells = isinstance(loaded.heads[head], RelationClassification)
     return (RelationReader if tells else TripleReader)(loaded, entity_graph, frame, head)
 

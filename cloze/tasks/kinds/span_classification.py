@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from cloze.corpus.readers.marked_texts import Marked, MarkedTexts, TextFields, read_marked
+from cloze.corpus.records.span_marks import mark_ids, marks_around, with_marks
 from cloze.corpus.records.spans import tokens_of
 from cloze.decoding.layout import Framed
 from cloze.decoding.reader import Checkpoint, Reader, evaluating
@@ -26,18 +27,21 @@ from cloze.tasks.measures.metrics import confusion, macro_f1
 from cloze.tasks.pictures import keys_of, picture_numbers, with_picture
 from cloze.tasks.task import LabelledRow, Learner, Prediction, Report, first_columns, head_called, silent
 from cloze.tasks.texts import ObjectTask, label_numbers
+from cloze.text.tokenizer import Spelled
 
 Int64 = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class SpanClassification(ObjectTask):
-    """A task: the fields of a text, its spans, and its label; `none` is the label that micro-F1 does not count."""
+    """A task: the fields of a text, its spans, and its label; `none` is the label that micro-F1 does not count, `marks` are the
+    tokens around the spans."""
 
     text: str = "text"
     label: str = "label"
     spans: str = "spans"
     none: str | None = None
+    marks: Sequence[str] | None = None
     name: str = "span_classification"
     one_text: ClassVar[bool] = False
     does: ClassVar[str] = "chooses a label"
@@ -78,20 +82,23 @@ class SpanClassification(ObjectTask):
         return None if self.picture is not None else LinearSpans(self, labels)
 
     def description(self) -> dict[str, Any]:
-        """The names of the fields, and the label that does not count."""
+        """The names of the fields, the label that does not count, and the marks."""
         columns = {"text": self.text, "label": self.label, "spans": self.spans}
-        return {"columns": with_picture(columns, self.picture), "none": self.none}
+        marks = {} if self.marks is None else {"marks": list(self.marks)}
+        return {"columns": with_picture(columns, self.picture), "none": self.none, **marks}
 
 
 @register("task", "span_classification")
 def span_classification(
-    text: str = "text", label: str = "label", spans: str = "spans", none: str | None = None, picture: str | None = None
+    text: str = "text", label: str = "label", spans: str = "spans", none: str | None = None,
+    marks: Sequence[str] | None = None, picture: str | None = None,
 ) -> SpanClassification:
     """The class of one or two marked spans: the relation of two names, the sense of a word, the type of an entity.
 
     `text`, `label`, `spans` and `picture` name fields; `none` is the label that says "none of them": micro-F1 does not count it.
+    `marks` are tokens of the vocabulary, one for each span, that stand before and after it.
     """
-    return SpanClassification(text, label, spans, none, picture=picture)
+    return SpanClassification(text, label, spans, none, marks, picture=picture)
 
 
 def span_metrics(truth: Int64, guess: Int64, labels: Sequence[str], none: str | None) -> dict[str, float]:
@@ -196,23 +203,44 @@ class SpanClassifier(Learner):
         """The texts as the network reads them, with the positions of their spans."""
         texts = [text.text for text in examples.each]
         spelled = self.reader.tokenizer.encode_spelled(texts)
-        span_rows = []
-        rows = self.reader.encode(texts, max_length=self.length)
         pictures = picture_numbers(self.reader, examples)
-        for number, (marked, framed) in enumerate(zip(examples.each, rows, strict=True)):
+        spans = []
+        for number, marked in enumerate(examples.each):
             if len(marked.spans) != self.head.spans:
                 raise TaskError(
                     f"{examples.path}:{marked.line}: {len(marked.spans)} spans; this model was trained with {self.head.spans} "
                     "per text."
                 )
+            spans.append(np.array([tokens_of(spelled, number, *span) or (-1, -1) for span in marked.spans], np.int64))
+        rows = self.reader.encode(texts, max_length=self.length) if self.task is None or self.task.marks is None else (
+            self._with_marks(texts, spelled, spans)
+        )  # fmt: skip
+        span_rows = []
+        for number, (marked, framed) in enumerate(zip(examples.each, rows, strict=True)):
             columns = np.append(np.flatnonzero(framed.part == 0), -1)
-            token_spans = [tokens_of(spelled, number, *span) or (-1, -1) for span in marked.spans]
-            tokens = np.array(token_spans, np.int64).ravel()
+            tokens = spans[number].ravel()
             framed = replace(framed, picture=pictures[number])
             span_rows.append(SpanRow(
                 marked, framed, np.where(tokens < len(columns) - 1, columns[np.minimum(tokens, len(columns) - 1)], -1)
             ))  # fmt: skip
         return span_rows
+
+    def _with_marks(self, texts: Sequence[str], spelled: Spelled, spans: list[Int64]) -> list[Framed]:
+        """The texts with the marks around their `spans`, which are moved behind these."""
+        ids = mark_ids(self.reader.tokenizer, self.task.marks)
+        bound = min((limit for limit in (self.length, self.reader.max_length) if limit is not None), default=None)
+        rows = []
+        for number, layers in enumerate(self.reader.marks(texts)):
+            tokens = spelled.ids[int(spelled.offsets[number]) : int(spelled.offsets[number + 1])]
+            if (spans[number] >= 0).all():
+                marks = marks_around(spans[number], ids)
+                tokens, spans[number] = np.insert(tokens, marks.places, marks.ids), marks.spans
+                layers = {
+                    name: with_marks(values, layers["layers/" + name.partition("/")[2]], marks.places)
+                    for name, values in layers.items()
+                }
+            rows.append(self.reader.laid_out([tokens], max_length=bound).marked([layers]))
+        return rows
 
     @torch.inference_mode()
     def row_outputs(self, rows: Sequence[SpanRow], size: int = 64, report: Report = silent) -> NDArray[np.float32]:

@@ -36,6 +36,11 @@ class LinearFit:
     texts: int = 0
     bayes: float = 0.0
 
+    @property
+    def reads(self) -> str:
+        """What the model has learned from, in a word or three: the head of its column."""
+        return "n-grams and texts" if self.texts else "n-grams"
+
 
 @dataclass(frozen=True)
 class LinearModel:
