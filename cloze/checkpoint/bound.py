@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,10 +19,13 @@ class BoundCheckpoints(dict[str, Path]):
     """The folder of each checkpoint by its name in the recipe (`from: NAME`); implements `recipe.CheckpointFolders`."""
 
     def described(self, name: str, label: str) -> Imported:
-        """The network `label` of a checkpoint, else its exported one."""
-        from cloze.checkpoint.saved_change import open_folder
+        """The network `label` of a checkpoint, else its exported one, without tensors.
 
-        return open_folder(network_folder(self[name], label))
+        A recipe is loaded a dozen times while it is fitted, and a folder is read once as long as its files stay the same.
+        """
+        folder = network_folder(self[name], label)
+        files = [path.stat() for part in (folder, folder / "cloze") for path in sorted(part.glob("*")) if path.is_file()]
+        return _described(folder, tuple((file.st_ino, file.st_mtime_ns, file.st_size) for file in files))
 
     def complete(self, root: Node, faults: Faults) -> None:
         """Complete `reading`, and other keys that the recipe omits, unless it states how text is read."""
@@ -30,3 +35,12 @@ class BoundCheckpoints(dict[str, Path]):
         from cloze.checkpoint.complete import Origin, put_onto
 
         put_onto(root, {name: Origin.of(load_checkpoint(folder)) for name, folder in self.items()}, faults)
+
+
+@lru_cache(maxsize=4)
+def _described(folder: Path, files: tuple[tuple[int, int, int], ...]) -> Imported:
+    """A folder without its tensors, as long as it consists of these `files`, told by inode, time and bytes."""
+    from cloze.checkpoint.saved_change import open_folder
+
+    imported = open_folder(folder)
+    return replace(imported, model=replace(imported.model, network={}, heads={}, spare={}, tables={}, changed={}))

@@ -264,7 +264,8 @@ def _smaller(plan: Plan, options: PretrainOptions, now: Prospect, tokens: float,
     """The smaller network with the lowest expected loss, if one is better: it reads more tokens in the same time."""
     if plan.recipe.exported.origin in options.checkpoints:
         return None  # its size is that of the checkpoint
-    cost = cost_per_token(plan.recipe, vocab_size)
+    timed = plan.budget.kind in ("seconds", "flops")
+    cost = cost_per_token(plan.recipe, vocab_size) if timed else 0.0
     best: tuple[float, str, float, Prospect] | None = None
     for size in _SIZES:
         if size == options.size:
@@ -274,10 +275,11 @@ def _smaller(plan: Plan, options: PretrainOptions, now: Prospect, tokens: float,
             step = build_step(recipe, vocab_size=vocab_size, device="meta")
         except ClozeError:  # the network has no such size
             continue
-        timed = plan.budget.kind in ("seconds", "flops")
-        many = tokens * (max(cost / max(cost_per_token(recipe, vocab_size), 1.0), 1.0) if timed else 1.0)
         parameters = without_tables(step.networks[recipe.export].parameters(), vocab_size)
-        then = now.after(plan.fresh(many), parameters=parameters) if parameters < now.parameters else now
+        if parameters >= now.parameters:
+            break  # larger sizes are no smaller either
+        many = tokens * (max(cost / max(cost_per_token(recipe, vocab_size), 1.0), 1.0) if timed else 1.0)
+        then = now.after(plan.fresh(many), parameters=parameters)
         if (then.gap or 0.0) > (now.gap or 0.0) + 0.05 and (best is None or (then.gap or 0.0) > best[0]):
             best = (then.gap or 0.0, size, many, then)
     if best is None:

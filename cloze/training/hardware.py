@@ -38,6 +38,7 @@ def matrix_rate(device: torch.device, precision: Literal["fp32", "bf16"]) -> flo
     return 2.0 * size**3 / best
 
 
+@cache
 def allocator() -> str:
     """The memory allocator in use: jemalloc, tcmalloc, mimalloc or the system's."""
     try:
@@ -93,6 +94,7 @@ def environment(device: torch.device, precision: str) -> dict[str, Any]:
     return described
 
 
+@cache
 def _version(package: str) -> str | None:
     try:
         return version(package)
@@ -100,6 +102,7 @@ def _version(package: str) -> str | None:
         return None
 
 
+@cache
 def _processor() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()

@@ -35,7 +35,7 @@ SEA, LAND = (
 )
 
 
-TUNING = ["length=16", "training.batch=32", "training.new_heads=drawn"]
+TUNING = ["length=16", "training.batch=32", "training.new_heads=drawn", "training.checkpoint_every=1000"]
 
 
 def written(folder: Path) -> Path:

@@ -28,6 +28,7 @@ def test_the_page_on_comparing_runs(
 
 def test_the_page_on_sweeps_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("cloze.api.sweep.workers_on", lambda place, count: Here())
     monkeypatch.setattr("cloze.jobs.workers_on", lambda place, count: Here())
     smaller = {
         "--trials 16": "--trials 2 --rungs 0.5,1 --set length=32",

@@ -16,6 +16,7 @@ def test_the_page_on_looking_inside_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("cloze.probes.training.EPOCHS", 1)  # tests/probes trains probes until they have converged
     smaller = {
         "--most 40": "--most 6", "--most 20": "--most 2", "rows[::2]": "rows[:30:2]", "rows[1::4]": "rows[1:20:4]",
         "sentences)": "sentences[:40])",

@@ -105,6 +105,8 @@ def resume(folder: Path, rank: int, ranks: int) -> None:
 
 
 if __name__ == "__main__":
+    import torch._dynamo
+    import torch.distributed.fsdp
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch  # what torchrun calls
 
     torch.set_num_threads(1)  # a fork must not inherit a pool of threads
