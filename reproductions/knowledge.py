@@ -83,7 +83,7 @@ def ernie_thu(chosen: Choice, cell: Cell, out: Path) -> Measures:
 
 
 def ernie2(chosen: Choice, cell: Cell, out: Path) -> Measures:
-    """What names are, after the five tasks of ERNIE 2.0, all at once."""
+    """What names are, after the four tasks of ERNIE 2.0, all at once."""
     recipe = adapted("ernie-2.0")
     for name in ("phrase", "entity"):
         recipe["text"]["annotate"][name]["list"]["file"] = str(chosen.file("lists") / f"{name}.txt")

@@ -107,10 +107,11 @@ class KnowledgeAdapted(nn.Module, NetworkHook):
 class KnowledgeAdapter(Change):
     """Transformer layers next to a frozen Transformer, trained for one kind of knowledge (K-Adapter; Wang et al., 2020).
 
-    `at`: the layers of the network that its modules read, from 0, the embeddings; None: the embeddings, the middle and the last
-    but one, 0, 11 and 22 of 24 as in the authors' code (microsoft/K-Adapter). Each module is a map to `width`, `layers` layers of
-    that width with `heads`, and a map back, added to what it reads. Trained are the adapter and the heads. The network is frozen
-    and has no dropout, and so has every earlier adapter: a further one, of another `name`, leaves their states as they are.
+    `at`: the layers of the network that its modules read, from 0, the embeddings; None: the embeddings, the layer below the
+    middle and that two below the top, 0, 11 and 22 of 24 as in the authors' code (microsoft/K-Adapter). Each module is a map to
+    `width`, `layers` layers of that width with `heads`, and a map back, added to what it reads. Trained are the adapter and the
+    heads. The network is frozen and has no dropout, and so has every earlier adapter: a further one, of another `name`, leaves
+    their states as they are.
 
     Differs: the authors' adapters attend to padding, so that their outputs depend on the batch; these do not. As in the authors'
     code, a module adds the output of the one before to the layer that it reads; the paper concatenates them.

@@ -96,9 +96,9 @@ Counted = Callable[[Checked], int]
         ("bertje", None, with_pooler, 109_482_240 - 522 * 768),  # BERT-base of 30,000 entries
         ("ernie", None, with_pooler, 102_267_648 - 3128 * 768 + 768),  # Chinese BERT of 18,000 entries and 513 positions
         ("ernie-dialogue", None, with_pooler, 102_267_648 - 3128 * 768 + 768),
-        ("ernie-2.0-large", None, network, 335_141_888 - 1024 * 1025 + 9 * 1024),  # BERT-large, 4 segments, 7 tasks, no pooler
-        ("ernie-2.0-zh", None, network, 102_267_648 - 768 * 769 - (3128 - 1 - 2 - 6) * 768),  # 18,000 entries, 513 positions
-        ("ernie-2.0-large-zh", None, network, 335_141_888 - 1024 * 1025 - (17_722 - 2 - 6) * 1024),  # 12,800 entries
+        ("ernie-2.0-large", None, network, 335_141_888 - 1024 * 1025 + 7 * 1024),  # BERT-large, 4 segments, 5 tasks, no pooler
+        ("ernie-2.0-zh", None, network, 102_267_648 - 768 * 769 - (3128 - 1 - 2 - 5) * 768),  # 18,000 entries, 513 positions
+        ("ernie-2.0-large-zh", None, network, 335_141_888 - 1024 * 1025 - (17_722 - 2 - 5) * 1024),  # 12,800 entries
         ("nezha", None, with_pooler, 102_267_648 - 512 * 768),  # Chinese BERT without a table of positions
         ("nezha-large", None, with_pooler, 335_141_888 - 9394 * 1024 - 512 * 1024),  # BERT-large of 21,128 entries
         ("spanbert", None, with_pooler, 335_141_888 - 1526 * 1024),  # BERT-large, cased: 28,996 entries
