@@ -1,0 +1,133 @@
+"""The names of tensors in the files of UNITER's, ViLBERT's, VL-BERT's and ERNIE's (Tsinghua) authors, each from their code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cloze.interop import encoder
+from cloze.interop.architecture import Architecture, HeadTable
+from cloze.interop.architectures.visual_bert import MASKED_LM, MATCHED, settings, sizes
+from cloze.interop.mapping import MappingLine, Move, TableSizes
+from cloze.interop.model import Annotating, PortableTable
+
+
+@dataclass(frozen=True)
+class Knowledge:
+    """What a network that looks up entities needs besides its weights."""
+
+    tables: Mapping[str, PortableTable]
+    input_edits: tuple[tuple[str, Mapping[str, Any]], ...]
+    annotators: Mapping[str, Annotating]
+
+
+@dataclass(frozen=True)
+class BertBased:
+    """A released system.
+
+    Attributes:
+        sign: A tensor that only its files have.
+        architecture: Its table, whose `recipe` names the recipe that trains it.
+        config: The authors' config file, for messages.
+        bert: The BERT whose tokenizer it has, for messages.
+        others: The beginnings of names of tensors that the network of cloze lacks, with a clause that says why they are refused.
+        knowledge: From the folder and the arguments, what it looks up.
+    """
+
+    sign: str
+    architecture: Architecture
+    config: str
+    bert: str
+    others: Mapping[str, str] | None = None
+    knowledge: Callable[[Path, Mapping[str, Any]], Knowledge] | None = None
+
+
+class _NotHidden(Move):
+    """The row of what is not hidden is zero, as UNITER's code sets it before it is read (`UniterImageEmbeddings.forward`)."""
+
+    def back(self, tensors: tuple[Tensor, ...], facts: TableSizes) -> Tensor:
+        return torch.cat([torch.zeros_like(tensors[0][:1]), tensors[0][1:]])
+
+
+_WORDS = replace(MASKED_LM, role="token_prediction")
+_GELU = {"gelu": {"norm_epsilon": 1e-12}}
+_OF_ITEMS = {"hidden": "item_hidden"}
+
+
+def _classes(lines: tuple[MappingLine, ...], output: str, divergence: str) -> HeadTable:
+    """The head of the detector's probabilities of a region's classes."""
+    return HeadTable(
+        role="classes", part="regress", sign=(f"{output}.weight",), objections=lambda head, arguments: [], read=_OF_ITEMS,
+        lines=(*lines, MappingLine("head.output.*", f"{output}.*", "C D")),
+        arguments=lambda config, tensors: {
+            "set": "probabilities", "numbers": int(tensors[f"{output}.weight"].shape[0]), "reading": "hidden",
+            "deviation": divergence, "transform": _GELU,
+        },
+    )
+
+
+def _system(name: str, title: str, **parts: Any) -> Architecture:
+    """The table of a system, of which transformers has no class."""
+    return Architecture(
+        name=name, title=title, legal={}, heads=parts.pop("heads"), classes=(), tokenizer_class="BertTokenizer",
+        reading=encoder.READING, recipe=lambda model: name, assumed={}, **parts,
+    )  # fmt: skip
+
+
+# --- UNITER (ChenRocks/UNITER, model/model.py, model/pretrain.py) ----------------------------------------------------------
+
+_REGIONS = "{base}img_embeddings."
+_FEATURES = HeadTable(
+    role="features", part="regress", sign=("feat_regress.bias",), objections=lambda head, arguments: [], read=_OF_ITEMS,
+    lines=(
+        MappingLine("head.dense.*", "feat_regress.net.0.*", "D D"), MappingLine("head.norm.*", "feat_regress.net.2.*", "D"),
+        MappingLine("head.bias", "feat_regress.bias", "F"),
+    ),
+    arguments=lambda config, tensors: {
+        "set": "features", "numbers": int(tensors["feat_regress.bias"].shape[0]), "reading": "hidden", "deviation": "squared",
+        "tied_map": "regions", "transform": _GELU,
+    },
+)
+_UNITER = _system(
+    "uniter", "UNITER", part="visual", base="uniter.",
+    settings=settings(layers="num_hidden_layers"),
+    fixed={
+        "items": "appended", "items.set": "regions", "items.width": 2048, "items.boxes": 7, "items.norm": "both",
+        "items.hidden": True, "items.segment": True, "norm_epsilon": 1e-12, "initial": "normal",
+    },
+    body=(
+        *encoder.body(), encoder.SEGMENTS,
+        MappingLine("items.vectors.features.*", f"{_REGIONS}img_linear.*", "D F"),
+        MappingLine("items.vectors.features_norm.*", f"{_REGIONS}img_layer_norm.*", "D"),
+        MappingLine("items.vectors.boxes.*", f"{_REGIONS}pos_linear.*", "D 7"),
+        MappingLine("items.vectors.boxes_norm.*", f"{_REGIONS}pos_layer_norm.*", "D"),
+        MappingLine("items.vectors.norm.*", f"{_REGIONS}LayerNorm.*", "D"),
+        MappingLine("items.vectors.hidden.weight", f"{_REGIONS}mask_embedding.weight", "2 F", _NotHidden()),
+    ),
+    sizes=sizes,
+    ignored=("feat_regress.weight",),  # the map of features
+    heads=(
+        _WORDS,
+        replace(
+            MATCHED, role="match", sign=("itm_output.weight", "{base}pooler.dense.weight"),
+            lines=(MATCHED.lines[0], MappingLine("head.output.*", "itm_output.*", "2 D")),
+        ),
+        _FEATURES,
+        _classes(
+            (
+                MappingLine("head.dense.*", "region_classifier.net.0.*", "D D"),
+                MappingLine("head.norm.*", "region_classifier.net.2.*", "D"),
+            ),
+            "region_classifier.net.3", "kl_mean",
+        ),
+    ),
+)  # fmt: skip
+
+SYSTEMS: tuple[BertBased, ...] = (
+    BertBased("uniter.img_embeddings.img_linear.weight", _UNITER, "uniter-base.json", "bert-base-cased"),
+)

@@ -1,0 +1,226 @@
+"""`cloze import` reads systems built on BERT as their authors release them: states equal their formulas on the file's tensors.
+
+Files are written here with the names and shapes of the authors' modules and random numbers; the expected states are computed from
+these tensors by the equations of their code, and never by cloze.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from cloze.checkpoint.build import load_checkpoint
+from cloze.cli.main import main
+
+State = dict[str, Tensor]
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "dog", "Runs", "##s"]
+CONFIG: dict[str, Any] = {
+    "hidden_act": "gelu", "hidden_size": 8, "intermediate_size": 12, "max_position_embeddings": 128, "num_attention_heads": 2,
+    "num_hidden_layers": 2, "type_vocab_size": 2, "vocab_size": len(WORDS), "hidden_dropout_prob": 0.1,
+    "attention_probs_dropout_prob": 0.1, "initializer_range": 0.02,
+}  # fmt: skip
+FEATURES, CLASSES = 2048, 1601
+TOKENS = torch.tensor([[2, 5, 6, 3], [2, 7, 3, 0]])
+BLOCK = torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]])
+
+
+class Names:
+    """A state dictionary that is written module by module, as `nn.Linear`, `nn.LayerNorm` and `nn.Embedding` name tensors."""
+
+    def __init__(self) -> None:
+        self.state: State = {}
+        self.draw = torch.Generator().manual_seed(5)
+
+    def table(self, name: str, *shape: int) -> None:
+        self.state[name] = 0.4 * torch.randn(*shape, generator=self.draw)
+
+    def linear(self, name: str, outputs: int, inputs: int) -> None:
+        self.table(f"{name}.weight", outputs, inputs)
+        self.table(f"{name}.bias", outputs)
+
+    def norm(self, name: str, width: int) -> None:
+        self.table(f"{name}.weight", width)
+        self.table(f"{name}.bias", width)
+        self.state[f"{name}.weight"] += 1
+
+    def layer(self, name: str, width: int = 8, inner: int = 12) -> None:
+        for part in ("query", "key", "value"):
+            self.linear(f"{name}.attention.self.{part}", width, width)
+        self.linear(f"{name}.attention.output.dense", width, width)
+        self.linear(f"{name}.intermediate.dense", inner, width)
+        self.linear(f"{name}.output.dense", width, inner)
+        for part in ("attention.output.LayerNorm", "output.LayerNorm"):
+            self.norm(f"{name}.{part}", width)
+
+    def bert(self, base: str, segments: int = 2) -> None:
+        for part, rows in (("word", len(WORDS)), ("position", 128), ("token_type", segments)):
+            self.table(f"{base}embeddings.{part}_embeddings.weight", rows, 8)
+        self.norm(f"{base}embeddings.LayerNorm", 8)
+        for number in range(2):
+            self.layer(f"{base}encoder.layer.{number}")
+        self.linear(f"{base}pooler.dense", 8, 8)
+
+    def words(self, lead: str, table: str) -> None:
+        self.linear(f"{lead}predictions.transform.dense", 8, 8)
+        self.norm(f"{lead}predictions.transform.LayerNorm", 8)
+        self.table(f"{lead}predictions.bias", len(WORDS))
+        self.state[f"{lead}predictions.decoder.weight"] = self.state[table]
+
+
+def linear(state: State, name: str, x: Tensor) -> Tensor:
+    return F.linear(x, state[f"{name}.weight"], state[f"{name}.bias"])
+
+
+def norm(state: State, name: str, x: Tensor) -> Tensor:
+    return F.layer_norm(x, x.shape[-1:], state[f"{name}.weight"], state[f"{name}.bias"], 1e-12)
+
+
+def attend(query: Tensor, key: Tensor, value: Tensor, real: Tensor, heads: int = 2) -> Tensor:
+    q, k, v = (x.unflatten(-1, (heads, -1)).transpose(1, 2) for x in (query, key, value))
+    scores = q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5 + (1.0 - real[:, None, None].float()) * -10000.0
+    return (scores.softmax(-1) @ v).transpose(1, 2).flatten(2)
+
+
+def meet(state: State, name: str, x: Tensor, real: Tensor, ending: str = "") -> Tensor:
+    """BertAttention; `ending` is `_ent` for that of entities."""
+    q, k, v = (linear(state, f"{name}.attention.self{ending}.{part}", x) for part in ("query", "key", "value"))
+    out = linear(state, f"{name}.attention.output{ending}.dense", attend(q, k, v, real))
+    return norm(state, f"{name}.attention.output{ending}.LayerNorm", out + x)
+
+
+def layer(state: State, name: str, x: Tensor, real: Tensor) -> Tensor:
+    """BertLayer."""
+    x = meet(state, name, x, real)
+    inner = F.gelu(linear(state, f"{name}.intermediate.dense", x))
+    return norm(state, f"{name}.output.LayerNorm", linear(state, f"{name}.output.dense", inner) + x)
+
+
+def text(state: State, base: str) -> Tensor:
+    """BertEmbeddings of `TOKENS`."""
+    word, place, kind = (state[f"{base}embeddings.{part}_embeddings.weight"] for part in ("word", "position", "token_type"))
+    return norm(state, f"{base}embeddings.LayerNorm", word[TOKENS] + place[: TOKENS.shape[1]] + kind[0])
+
+
+def regions() -> tuple[dict[str, Any], Tensor, Tensor]:
+    """The fields of two pictures of three and two regions, the features, and the corners of boxes."""
+    draw = torch.Generator().manual_seed(1)
+    features = torch.randn(2, 3, FEATURES, generator=draw)
+    features[1, 2] = 0.0
+    corners = torch.rand(2, 3, 2, 2, generator=draw).sort(2).values.flatten(2)
+    vectors = {"regions": features, "regions/boxes": corners}
+    return {"item_vectors": vectors, "item_length": {"regions": torch.tensor([3, 2])}}, features, corners
+
+
+REAL = torch.tensor([[1, 1, 1], [1, 1, 0]])
+
+
+def folder(place: Path, state: State, config: Mapping[str, Any], *, weights: str, file: str, lower: bool = True) -> Path:
+    place.mkdir()
+    torch.save(state, place / weights)
+    (place / file).write_text(json.dumps(config))
+    (place / "vocab.txt").write_text("\n".join(WORDS) + "\n")
+    if not lower:
+        (place / "tokenizer_config.json").write_text('{"do_lower_case": false}')
+    return place
+
+
+def imported(capsys: pytest.CaptureFixture[str], source: Path, out: Path) -> tuple[Any, str]:
+    """The checkpoint that the command writes, and what it printed; its recipe passes every check."""
+    code = main(["import", str(source), "--out", str(out)])
+    told = capsys.readouterr()
+    assert code == 0, told.err
+    assert main(["check", str(out / "cloze" / "recipe.yaml")]) == 0, capsys.readouterr()
+    capsys.readouterr()
+    return load_checkpoint(out), told.out
+
+
+def refusal(capsys: pytest.CaptureFixture[str], source: Path, *options: str) -> str:
+    out = source.parent / "out"
+    assert main(["import", str(source), "--out", str(out), *options]) == 2
+    assert not out.exists()
+    return capsys.readouterr().err
+
+
+# --- UNITER --------------------------------------------------------------------------------------------------------------
+
+
+def uniter() -> State:
+    names = Names()
+    names.bert("uniter.")
+    for part, inputs in (("img_linear", FEATURES), ("pos_linear", 7)):
+        names.linear(f"uniter.img_embeddings.{part}", 8, inputs)
+    for part in ("img_layer_norm", "pos_layer_norm", "LayerNorm"):
+        names.norm(f"uniter.img_embeddings.{part}", 8)
+    names.table("uniter.img_embeddings.mask_embedding.weight", 2, FEATURES)
+    names.words("cls.", "uniter.embeddings.word_embeddings.weight")
+    for head in ("feat_regress", "region_classifier"):
+        names.linear(f"{head}.net.0", 8, 8)
+        names.norm(f"{head}.net.2", 8)
+    names.linear("region_classifier.net.3", CLASSES, 8)
+    names.state["feat_regress.weight"] = names.state["uniter.img_embeddings.img_linear.weight"]
+    names.table("feat_regress.bias", FEATURES)
+    names.linear("itm_output", 2, 8)
+    return names.state
+
+
+def test_uniters_file_gives_the_states_and_scores_of_the_authors_formulas(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state, (fields, features, box) = uniter(), regions()
+    source = folder(
+        tmp_path / "uniter", state, CONFIG, weights="uniter-base.pt", file="uniter-base.json", lower=False
+    )
+    loaded, told = imported(capsys, source, tmp_path / "out")
+    assert "visual: 2 layers, width 8" in told and "used by no part" not in told
+    assert set(loaded.heads) == {"token_prediction", "match", "features", "classes"}
+
+    lead = "uniter.img_embeddings."
+    hidden = torch.tensor([[0, 1, 0], [0, 0, 0]])
+    features[0, 1] = 0.0
+    masked = features + state[f"{lead}mask_embedding.weight"][1] * hidden[..., None]  # row 0 is set to zero
+    size = box[..., 2:] - box[..., :2]
+    numbers = torch.cat([box, size, size[..., :1] * size[..., 1:]], -1)  # of data/data.py: corners, width, height, area
+    x = norm(state, f"{lead}img_layer_norm", linear(state, f"{lead}img_linear", masked))
+    x = x + norm(state, f"{lead}pos_layer_norm", linear(state, f"{lead}pos_linear", numbers))
+    x = norm(state, f"{lead}LayerNorm", x + state["uniter.embeddings.token_type_embeddings.weight"][1])
+    x, real = torch.cat([text(state, "uniter."), x], 1), torch.cat([BLOCK, REAL], 1)
+    for number in range(2):
+        x = layer(state, f"uniter.encoder.layer.{number}", x, real)
+
+    states = loaded.network.eval()(
+        want=frozenset({"hidden", "item_hidden", "summary"}), tokens=TOKENS, block=BLOCK, items={"regions/masked": hidden},
+        **fields,
+    )
+    torch.testing.assert_close(states["hidden"][BLOCK > 0], x[:, :4][BLOCK > 0], atol=1e-5, rtol=0)
+    torch.testing.assert_close(states["item_hidden"][REAL > 0], x[:, 4:][REAL > 0], atol=1e-5, rtol=0)
+    pooled = linear(state, "uniter.pooler.dense", x[:, 0]).tanh()
+    transformed = {
+        name: norm(state, f"{name}.net.2", F.gelu(linear(state, f"{name}.net.0", x[:, 4:]))) for name in
+        ("feat_regress", "region_classifier")
+    }
+    expected = {
+        "match": linear(state, "itm_output", pooled),
+        "features": transformed["feat_regress"] @ state["feat_regress.weight"] + state["feat_regress.bias"],
+        "classes": linear(state, "region_classifier.net.3", transformed["region_classifier"]),
+    }
+    for name, values in expected.items():
+        read = states["summary"] if name == "match" else states["item_hidden"]
+        torch.testing.assert_close(loaded.heads[name].head(read)[0], values[0], atol=1e-4, rtol=0)
+
+
+def test_uniters_file_without_config_or_with_a_tokenizer_of_small_letters_is_refused_with_what_to_put_next_to_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = folder(tmp_path / "uniter", uniter(), CONFIG, weights="uniter-base.pt", file="config.json")
+    assert 'For a cased model, write {"do_lower_case": false}' in refusal(capsys, source)
+    (source / "config.json").unlink()
+    told = refusal(capsys, source)
+    assert "no config of a network; the weights are those of UNITER" in told
+    assert "Put uniter-base.json next to them, and the tokenizer of bert-base-cased" in told
