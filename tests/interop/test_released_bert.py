@@ -22,7 +22,7 @@ from cloze.cli.main import main
 State = dict[str, Tensor]
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "dog", "Runs", "##s"]
 CONFIG: dict[str, Any] = {
-    "hidden_act": "gelu", "hidden_size": 8, "intermediate_size": 12, "max_position_embeddings": 128, "num_attention_heads": 2,
+    "hidden_act": "gelu", "hidden_size": 8, "intermediate_size": 12, "max_position_embeddings": 512, "num_attention_heads": 2,
     "num_hidden_layers": 2, "type_vocab_size": 2, "vocab_size": len(WORDS), "hidden_dropout_prob": 0.1,
     "attention_probs_dropout_prob": 0.1, "initializer_range": 0.02,
 }  # fmt: skip
@@ -60,7 +60,7 @@ class Names:
             self.norm(f"{name}.{part}", width)
 
     def bert(self, base: str, segments: int = 2) -> None:
-        for part, rows in (("word", len(WORDS)), ("position", 128), ("token_type", segments)):
+        for part, rows in (("word", len(WORDS)), ("position", 512), ("token_type", segments)):
             self.table(f"{base}embeddings.{part}_embeddings.weight", rows, 8)
         self.norm(f"{base}embeddings.LayerNorm", 8)
         for number in range(2):
@@ -88,10 +88,10 @@ def attend(query: Tensor, key: Tensor, value: Tensor, real: Tensor, heads: int =
     return (scores.softmax(-1) @ v).transpose(1, 2).flatten(2)
 
 
-def meet(state: State, name: str, x: Tensor, real: Tensor, ending: str = "") -> Tensor:
+def meet(state: State, name: str, x: Tensor, real: Tensor, ending: str = "", heads: int = 2) -> Tensor:
     """BertAttention; `ending` is `_ent` for that of entities."""
     q, k, v = (linear(state, f"{name}.attention.self{ending}.{part}", x) for part in ("query", "key", "value"))
-    out = linear(state, f"{name}.attention.output{ending}.dense", attend(q, k, v, real))
+    out = linear(state, f"{name}.attention.output{ending}.dense", attend(q, k, v, real, heads))
     return norm(state, f"{name}.attention.output{ending}.LayerNorm", out + x)
 
 
@@ -224,3 +224,86 @@ def test_uniters_file_without_config_or_with_a_tokenizer_of_small_letters_is_ref
     told = refusal(capsys, source)
     assert "no config of a network; the weights are those of UNITER" in told
     assert "Put uniter-base.json next to them, and the tokenizer of bert-base-cased" in told
+
+
+# --- ERNIE (Tsinghua) ----------------------------------------------------------------------------------------------------
+
+ERNIE = {**CONFIG, "num_hidden_layers": 3, "layer_types": ["sim", "mix", "norm"]}
+
+
+def ernie() -> State:
+    names = Names()
+    names.bert("bert.")
+    names.layer("bert.encoder.layer.2")
+    for number in (1, 2):
+        lead = f"bert.encoder.layer.{number}."
+        names.linear(f"{lead}intermediate.dense_ent", 12, 100)
+        names.linear(f"{lead}output.dense_ent", 100, 12)
+        names.norm(f"{lead}output.LayerNorm_ent", 100)
+    for part in ("self_ent.query", "self_ent.key", "self_ent.value", "output_ent.dense"):
+        names.linear(f"bert.encoder.layer.2.attention.{part}", 100, 100)
+    names.norm("bert.encoder.layer.2.attention.output_ent.LayerNorm", 100)
+    names.words("cls.", "bert.embeddings.word_embeddings.weight")
+    names.linear("cls.predictions_ent.transform.dense", 100, 8)
+    names.norm("cls.predictions_ent.transform.LayerNorm", 100)
+    names.linear("cls.seq_relationship", 2, 8)
+    return names.state
+
+
+def ernie_folder(place: Path, config: Mapping[str, Any] = ERNIE) -> tuple[Path, State, Tensor]:
+    state, vectors = ernie(), torch.randn(3, 100, generator=torch.Generator().manual_seed(2))
+    source = folder(place, state, config, weights="pytorch_model.bin", file="ernie_config.json")
+    (source / "vocab.txt").write_text("\n".join(word if word.startswith("[") else word.lower() for word in WORDS) + "\n")
+    (source / "kg_embed").mkdir()
+    (source / "kg_embed" / "entity2id.txt").write_text("3\nQ7\t0\nQ9\t2\nQ8\t1\n")
+    rows = "".join("\t".join(map(repr, row)) + "\t\n" for row in vectors.tolist())
+    (source / "kg_embed" / "entity2vec.vec").write_text(rows)
+    return source, state, vectors
+
+
+def test_ernies_file_gives_the_states_of_the_authors_formulas_with_the_vectors_of_its_entities(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, state, vectors = ernie_folder(tmp_path / "ernie_base")
+    loaded, told = imported(capsys, source, tmp_path / "out")
+    assert "knowledge_fusion: 3 layers, width 8" in told and "used by no part" not in told
+    assert set(loaded.heads) == {"token_prediction", "relation_prediction", "entity_prediction"}
+    table = loaded.tables["entities"]
+    assert table.ids == ("Q7", "Q8", "Q9")
+
+    x, mask = text(state, "bert."), torch.tensor([[1, 1, 0, 1], [1, 0, 0, 0]])
+    e = torch.zeros(2, 4, 100)  # an entity for each token, as in run_fewrel.py: zeros without one, and the first token is real
+    e[0, 1], e[0, 3] = vectors[2], vectors[0]
+    for number in range(3):
+        lead = f"bert.encoder.layer.{number}"
+        x = meet(state, lead, x, BLOCK)
+        inner = linear(state, f"{lead}.intermediate.dense", x)
+        if number:
+            e = (meet(state, lead, e, mask, "_ent", 4) if number == 2 else e) * mask[..., None]
+            inner = inner + linear(state, f"{lead}.intermediate.dense_ent", e)
+        h = F.gelu(inner)
+        x = norm(state, f"{lead}.output.LayerNorm", linear(state, f"{lead}.output.dense", h) + x)
+        if number:
+            e = norm(state, f"{lead}.output.LayerNorm_ent", linear(state, f"{lead}.output.dense_ent", h) + e)
+
+    states = loaded.network.eval()(
+        want=frozenset({"hidden"}), tokens=TOKENS, block=BLOCK, items={"entity": torch.tensor([[3, 1], [0, 0]])},
+        links={"entity": torch.tensor([[1, 0], [3, 1]])},
+    )
+    torch.testing.assert_close(states["hidden"][BLOCK > 0], x[BLOCK > 0], atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize(("file", "contents", "message"), [
+    ("ernie_config.json", json.dumps({**ERNIE, "layer_types": ["mix", "sim", "norm"]}), "expected a kind for each layer: sim …"),
+    ("kg_embed/entity2id.txt", "2\nQ7\t0\nQ9\t1\n", "3 vectors of width 100; entity2id.txt numbers 2 entities"),
+    ("kg_embed/entity2vec.vec", "0.5 zero\n", "cannot be read (could not convert string 'zero'"),
+    ("kg_embed/entity2vec.vec", None, "Put entity2vec.vec and entity2id.txt of the authors' kg_embed into"),
+])  # fmt: skip
+def test_ernies_files_that_do_not_fit_each_other_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], file: str, contents: str | None, message: str
+) -> None:
+    source, _, _ = ernie_folder(tmp_path / "ernie_base")
+    (source / file).unlink()
+    if contents is not None:
+        (source / file).write_text(contents)
+    assert message in refusal(capsys, source)

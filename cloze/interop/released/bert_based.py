@@ -7,7 +7,7 @@ class for it; the roles of its heads are the names that they have in the recipe.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,14 @@ from cloze.interop.heads import read_heads
 from cloze.interop.model import PortableModel
 from cloze.interop.pickled import read_state
 from cloze.interop.read import Imported, config_arguments, drop_ignored, fitting_tokenizer, modernised, network_state
-from cloze.interop.released.bert_systems import SYSTEMS, BertBased
+from cloze.interop.released.bert_system import BertBased
+from cloze.interop.released.ernie_thu import ERNIE_THU
+from cloze.interop.released.pictures import UNITER
 from cloze.interop.released.words import Split
 from cloze.interop.vectors.vectors import Vectors
 from cloze.text.tokenizer import Tokenizer
 
+SYSTEMS = (UNITER, ERNIE_THU)
 _ENDINGS = (".pt", ".bin", ".model")
 _WRAPPER = "module."
 
@@ -35,10 +38,10 @@ def find(source: Path) -> Mapping[str, Path]:
     if len(files) != 1 or files[0].suffix not in _ENDINGS:
         return {}
     try:
-        names = _named(files[0]).keys()
+        names = _named(files[0])
     except CheckpointError:  # whoever reads the file says what is wrong
         return {}
-    return {"weights": files[0]} if any(system.sign in names for system in SYSTEMS) else {}
+    return {"weights": files[0]} if _system(names) else {}
 
 
 def read(files: Mapping[str, Path], split: Split, words: Vectors | None) -> Imported:
@@ -48,7 +51,8 @@ def read(files: Mapping[str, Path], split: Split, words: Vectors | None) -> Impo
     """
     path = files["weights"]
     folder, weights = path.parent, _named(path)
-    system = next(system for system in SYSTEMS if system.sign in weights)
+    system = _system(weights)
+    assert system is not None  # `find` has found it
     architecture = system.architecture
     if words is not None or split != "punctuation":
         raise CheckpointError(f"{path}: {architecture.title} has BERT's word pieces; leave --words and --split out.")
@@ -74,6 +78,10 @@ def read(files: Mapping[str, Path], split: Split, words: Vectors | None) -> Impo
         folder=folder, architecture=None, model=model, tokenizer=tokenizer, reading=architecture.reading,
         remarks=(*remarks, *about_tokens), trained_by=architecture.recipe(model),
     )
+
+
+def _system(names: Iterable[str]) -> BertBased | None:
+    return next((system for system in SYSTEMS if any(name.endswith(system.sign) for name in names)), None)
 
 
 def _named(path: Path) -> dict[str, Any]:

@@ -1,50 +1,17 @@
-"""The names of tensors in the files of UNITER's, ViLBERT's, VL-BERT's and ERNIE's (Tsinghua) authors, each from their code."""
+"""The names of tensors in the files of UNITER's authors, from their code."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from cloze.interop import encoder
-from cloze.interop.architecture import Architecture, HeadTable
+from cloze.interop.architecture import HeadTable
 from cloze.interop.architectures.visual_bert import MASKED_LM, MATCHED, settings, sizes
 from cloze.interop.mapping import MappingLine, Move, TableSizes
-from cloze.interop.model import Annotating, PortableTable
-
-
-@dataclass(frozen=True)
-class Knowledge:
-    """What a network that looks up entities needs besides its weights."""
-
-    tables: Mapping[str, PortableTable]
-    input_edits: tuple[tuple[str, Mapping[str, Any]], ...]
-    annotators: Mapping[str, Annotating]
-
-
-@dataclass(frozen=True)
-class BertBased:
-    """A released system.
-
-    Attributes:
-        sign: A tensor that only its files have.
-        architecture: Its table, whose `recipe` names the recipe that trains it.
-        config: The authors' config file, for messages.
-        bert: The BERT whose tokenizer it has, for messages.
-        others: The beginnings of names of tensors that the network of cloze lacks, with a clause that says why they are refused.
-        knowledge: From the folder and the arguments, what it looks up.
-    """
-
-    sign: str
-    architecture: Architecture
-    config: str
-    bert: str
-    others: Mapping[str, str] | None = None
-    knowledge: Callable[[Path, Mapping[str, Any]], Knowledge] | None = None
+from cloze.interop.released.bert_system import BertBased, system_table
 
 
 class _NotHidden(Move):
@@ -71,14 +38,6 @@ def _classes(lines: tuple[MappingLine, ...], output: str, divergence: str) -> He
     )
 
 
-def _system(name: str, title: str, **parts: Any) -> Architecture:
-    """The table of a system, of which transformers has no class."""
-    return Architecture(
-        name=name, title=title, legal={}, heads=parts.pop("heads"), classes=(), tokenizer_class="BertTokenizer",
-        reading=encoder.READING, recipe=lambda model: name, assumed={}, **parts,
-    )  # fmt: skip
-
-
 # --- UNITER (ChenRocks/UNITER, model/model.py, model/pretrain.py) ----------------------------------------------------------
 
 _REGIONS = "{base}img_embeddings."
@@ -93,7 +52,7 @@ _FEATURES = HeadTable(
         "tied_map": "regions", "transform": _GELU,
     },
 )
-_UNITER = _system(
+_UNITER = system_table(
     "uniter", "UNITER", part="visual", base="uniter.",
     settings=settings(layers="num_hidden_layers"),
     fixed={
@@ -128,6 +87,4 @@ _UNITER = _system(
     ),
 )  # fmt: skip
 
-SYSTEMS: tuple[BertBased, ...] = (
-    BertBased("uniter.img_embeddings.img_linear.weight", _UNITER, "uniter-base.json", "bert-base-cased"),
-)
+UNITER = BertBased("uniter.img_embeddings.img_linear.weight", _UNITER, config="uniter-base.json", bert="bert-base-cased")
