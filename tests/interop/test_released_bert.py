@@ -95,9 +95,9 @@ def meet(state: State, name: str, x: Tensor, real: Tensor, ending: str = "", hea
     return norm(state, f"{name}.attention.output{ending}.LayerNorm", out + x)
 
 
-def layer(state: State, name: str, x: Tensor, real: Tensor) -> Tensor:
+def layer(state: State, name: str, x: Tensor, real: Tensor, heads: int = 2) -> Tensor:
     """BertLayer."""
-    x = meet(state, name, x, real)
+    x = meet(state, name, x, real, heads=heads)
     inner = F.gelu(linear(state, f"{name}.intermediate.dense", x))
     return norm(state, f"{name}.output.LayerNorm", linear(state, f"{name}.output.dense", inner) + x)
 
@@ -307,3 +307,100 @@ def test_ernies_files_that_do_not_fit_each_other_are_refused(
     if contents is not None:
         (source / file).write_text(contents)
     assert message in refusal(capsys, source)
+
+
+# --- ViLBERT -------------------------------------------------------------------------------------------------------------
+
+VILBERT = {
+    **CONFIG, "v_feature_size": FEATURES, "v_target_size": CLASSES, "v_hidden_size": 6, "v_num_hidden_layers": 1,
+    "v_num_attention_heads": 3, "v_intermediate_size": 7, "bi_hidden_size": 4, "bi_num_attention_heads": 2,
+    "v_biattention_id": [0], "t_biattention_id": [1], "v_hidden_act": "gelu", "pooling_method": "mul",
+}  # fmt: skip
+
+
+def vilbert() -> State:
+    names = Names()
+    names.bert("bert.")
+    for part in ("weight", "bias"):
+        del names.state[f"bert.pooler.dense.{part}"]
+    names.linear("bert.v_embeddings.image_embeddings", 6, FEATURES)
+    names.linear("bert.v_embeddings.image_location_embeddings", 6, 5)
+    names.norm("bert.v_embeddings.LayerNorm", 6)
+    names.layer("bert.encoder.v_layer.0", 6, 7)
+    cross = "bert.encoder.c_layer.0."
+    for number, (width, inner, lead) in enumerate(((6, 7, "v"), (8, 12, "t")), 1):
+        for part in ("query", "key", "value"):
+            names.linear(f"{cross}biattention.{part}{number}", 4, width)
+        for part in ("dense", "q_dense"):
+            names.linear(f"{cross}biOutput.{part}{number}", width, 4)
+        names.norm(f"{cross}biOutput.LayerNorm{number}", width)
+        names.linear(f"{cross}{lead}_intermediate.dense", inner, width)
+        names.linear(f"{cross}{lead}_output.dense", width, inner)
+        names.norm(f"{cross}{lead}_output.LayerNorm", width)
+        names.linear(f"bert.{lead}_pooler.dense", 4, width)
+    names.words("cls.", "bert.embeddings.word_embeddings.weight")
+    names.linear("cls.bi_seq_relationship", 2, 4)
+    names.linear("cls.imagePredictions.transform.dense", 6, 6)
+    names.norm("cls.imagePredictions.transform.LayerNorm", 6)
+    names.linear("cls.imagePredictions.decoder", CLASSES, 6)
+    return names.state
+
+
+def vilbert_folder(place: Path, state: State, config: Mapping[str, Any] = VILBERT) -> Path:
+    wrapped = {f"module.{name}": tensor for name, tensor in state.items()}  # as DataParallel names them
+    source = folder(place, wrapped, config, weights="pytorch_model_9.bin", file="config.json")
+    (source / "vocab.txt").write_text("\n".join(word if word.startswith("[") else word.lower() for word in WORDS) + "\n")
+    return source
+
+
+def test_vilberts_file_gives_the_states_and_scores_of_the_authors_formulas(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state, (fields, features, box) = vilbert(), regions()
+    loaded, told = imported(capsys, vilbert_folder(tmp_path / "vilbert", state), tmp_path / "out")
+    assert "co_attention: 2 layers, width 8" in told and "used by no part" not in told
+    assert set(loaded.heads) == {"token_prediction", "match", "classes"}
+
+    size = box[..., 2:] - box[..., :2]
+    numbers = torch.cat([box, size[..., :1] * size[..., 1:]], -1)
+    count = torch.tensor([3.0, 2.0])
+    features = torch.cat([(features.sum(1) / count[:, None])[:, None], features], 1)  # the mean in front
+    numbers = torch.cat([torch.tensor([0.0, 0, 1, 1, 1]).expand(2, 1, 5), numbers], 1)
+    seen = torch.cat([torch.ones(2, 1), REAL], 1)
+    lead = "bert.v_embeddings."
+    v = linear(state, f"{lead}image_embeddings", features) + linear(state, f"{lead}image_location_embeddings", numbers)
+    v, x = norm(state, f"{lead}LayerNorm", v), layer(state, "bert.encoder.layer.0", text(state, "bert."), BLOCK)
+    cross = "bert.encoder.c_layer.0."
+    q1, k1, v1 = (linear(state, f"{cross}biattention.{part}1", v) for part in ("query", "key", "value"))
+    q2, k2, v2 = (linear(state, f"{cross}biattention.{part}2", x) for part in ("query", "key", "value"))
+    v = norm(state, f"{cross}biOutput.LayerNorm1", linear(state, f"{cross}biOutput.dense1", attend(q1, k2, v2, BLOCK)) + v)
+    x = norm(state, f"{cross}biOutput.LayerNorm2", linear(state, f"{cross}biOutput.dense2", attend(q2, k1, v1, seen)) + x)
+    inner_v, inner_x = (F.gelu(linear(state, f"{cross}{at}_intermediate.dense", y)) for at, y in (("v", v), ("t", x)))
+    v = norm(state, f"{cross}v_output.LayerNorm", linear(state, f"{cross}v_output.dense", inner_v) + v)
+    x = norm(state, f"{cross}t_output.LayerNorm", linear(state, f"{cross}t_output.dense", inner_x) + x)
+    v = layer(state, "bert.encoder.v_layer.0", v, seen, 3)
+    x = layer(state, "bert.encoder.layer.1", x, BLOCK)
+    pooled = linear(state, "bert.t_pooler.dense", x[:, 0]).relu() * linear(state, "bert.v_pooler.dense", v[:, 0]).relu()
+
+    states = loaded.network.eval()(
+        want=frozenset({"hidden", "item_hidden", "pooled"}), tokens=TOKENS, block=BLOCK, **fields,
+        summaries=torch.tensor([0, 4]),
+    )
+    torch.testing.assert_close(states["hidden"][BLOCK > 0], x[BLOCK > 0], atol=1e-5, rtol=0)
+    torch.testing.assert_close(states["item_hidden"][REAL > 0], v[:, 1:][REAL > 0], atol=1e-5, rtol=0)
+    match = loaded.heads["match"].eval().head(states["pooled"])
+    torch.testing.assert_close(match.flip(-1), linear(state, "cls.bi_seq_relationship", pooled), atol=1e-5, rtol=0)
+    lead = "cls.imagePredictions."
+    transformed = norm(state, f"{lead}transform.LayerNorm", F.gelu(linear(state, f"{lead}transform.dense", v[:1, 1:])))
+    classes = loaded.heads["classes"].head(states["item_hidden"][:1])
+    torch.testing.assert_close(classes, linear(state, f"{lead}decoder", transformed), atol=1e-4, rtol=0)
+
+
+def test_a_vilbert_of_another_shape_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    state = vilbert()
+    moved = vilbert_folder(tmp_path / "moved", state, {**VILBERT, "t_biattention_id": [0]})
+    assert "before the layers [0] of regions and [0] of text; cloze's network has it before [0] and [1]" in refusal(capsys, moved)
+    added = vilbert_folder(tmp_path / "added", state, {**VILBERT, "fusion_method": "sum"})
+    assert "fusion_method is 'sum'; cloze's network has 'mul' there" in refusal(capsys, added)
+    state["bert.embeddings.task_embeddings.weight"] = torch.zeros(20, 8)
+    assert "holds vectors of tasks (12-in-1)" in refusal(capsys, vilbert_folder(tmp_path / "tasks", state))

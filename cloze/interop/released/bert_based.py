@@ -22,12 +22,13 @@ from cloze.interop.pickled import read_state
 from cloze.interop.read import Imported, config_arguments, drop_ignored, fitting_tokenizer, modernised, network_state
 from cloze.interop.released.bert_system import BertBased
 from cloze.interop.released.ernie_thu import ERNIE_THU
-from cloze.interop.released.pictures import UNITER
+from cloze.interop.released.uniter import UNITER
+from cloze.interop.released.vilbert import VILBERT
 from cloze.interop.released.words import Split
 from cloze.interop.vectors.vectors import Vectors
 from cloze.text.tokenizer import Tokenizer
 
-SYSTEMS = (UNITER, ERNIE_THU)
+SYSTEMS = (UNITER, VILBERT, ERNIE_THU)
 _ENDINGS = (".pt", ".bin", ".model")
 _WRAPPER = "module."
 

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from cloze.interop import encoder
-from cloze.interop.architecture import Architecture
+from cloze.interop.architecture import Architecture, HeadTable
+from cloze.interop.mapping import MappingLine
 from cloze.interop.model import Annotating, PortableTable
 
 
@@ -45,6 +46,22 @@ class BertBased:
 def system_table(name: str, title: str, **parts: Any) -> Architecture:
     """The table of a system, of which transformers has no class."""
     return Architecture(
-        name=name, title=title, legal={}, heads=parts.pop("heads"), classes=(), tokenizer_class="BertTokenizer",
-        reading=encoder.READING, recipe=lambda model: name, assumed={}, **parts,
+        name=name, title=title, classes=(), tokenizer_class="BertTokenizer",
+        reading=encoder.READING, recipe=lambda model: name, assumed={}, **{"legal": {}, **parts},
+    )  # fmt: skip
+
+
+def classes_head(dense: str, norm: str, output: str, *, divergence: str, width: str = "D") -> HeadTable:
+    """The head of the detector's probabilities of a region's classes, by the names of its parts; `width` is that of regions."""
+    return HeadTable(
+        role="classes", part="regress", sign=(f"{output}.weight",), objections=lambda head, arguments: [],
+        read={"hidden": "item_hidden"},
+        lines=(
+            MappingLine("head.dense.*", f"{dense}.*", f"{width} {width}"), MappingLine("head.norm.*", f"{norm}.*", width),
+            MappingLine("head.output.*", f"{output}.*", f"C {width}"),
+        ),
+        arguments=lambda config, tensors: {
+            "set": "probabilities", "numbers": int(tensors[f"{output}.weight"].shape[0]), "reading": "hidden",
+            "deviation": divergence, "transform": {"gelu": {"norm_epsilon": 1e-12}},
+        },
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The names of tensors in the files of UNITER's authors, from their code."""
+"""The names of tensors in the files of UNITER's authors (ChenRocks/UNITER, model/model.py and model/pretrain.py)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cloze.interop import encoder
 from cloze.interop.architecture import HeadTable
 from cloze.interop.architectures.visual_bert import MASKED_LM, MATCHED, settings, sizes
 from cloze.interop.mapping import MappingLine, Move, TableSizes
-from cloze.interop.released.bert_system import BertBased, system_table
+from cloze.interop.released.bert_system import BertBased, classes_head, system_table
 
 
 class _NotHidden(Move):
@@ -21,37 +21,19 @@ class _NotHidden(Move):
         return torch.cat([torch.zeros_like(tensors[0][:1]), tensors[0][1:]])
 
 
-_WORDS = replace(MASKED_LM, role="token_prediction")
-_GELU = {"gelu": {"norm_epsilon": 1e-12}}
-_OF_ITEMS = {"hidden": "item_hidden"}
-
-
-def _classes(lines: tuple[MappingLine, ...], output: str, divergence: str) -> HeadTable:
-    """The head of the detector's probabilities of a region's classes."""
-    return HeadTable(
-        role="classes", part="regress", sign=(f"{output}.weight",), objections=lambda head, arguments: [], read=_OF_ITEMS,
-        lines=(*lines, MappingLine("head.output.*", f"{output}.*", "C D")),
-        arguments=lambda config, tensors: {
-            "set": "probabilities", "numbers": int(tensors[f"{output}.weight"].shape[0]), "reading": "hidden",
-            "deviation": divergence, "transform": _GELU,
-        },
-    )
-
-
-# --- UNITER (ChenRocks/UNITER, model/model.py, model/pretrain.py) ----------------------------------------------------------
-
 _REGIONS = "{base}img_embeddings."
 _FEATURES = HeadTable(
-    role="features", part="regress", sign=("feat_regress.bias",), objections=lambda head, arguments: [], read=_OF_ITEMS,
+    role="features", part="regress", sign=("feat_regress.bias",), read={"hidden": "item_hidden"},
+    objections=lambda head, arguments: [],
     lines=(
         MappingLine("head.dense.*", "feat_regress.net.0.*", "D D"), MappingLine("head.norm.*", "feat_regress.net.2.*", "D"),
         MappingLine("head.bias", "feat_regress.bias", "F"),
     ),
     arguments=lambda config, tensors: {
         "set": "features", "numbers": int(tensors["feat_regress.bias"].shape[0]), "reading": "hidden", "deviation": "squared",
-        "tied_map": "regions", "transform": _GELU,
+        "tied_map": "regions", "transform": {"gelu": {"norm_epsilon": 1e-12}},
     },
-)
+)  # fmt: skip
 _UNITER = system_table(
     "uniter", "UNITER", part="visual", base="uniter.",
     settings=settings(layers="num_hidden_layers"),
@@ -71,19 +53,13 @@ _UNITER = system_table(
     sizes=sizes,
     ignored=("feat_regress.weight",),  # the map of features
     heads=(
-        _WORDS,
+        replace(MASKED_LM, role="token_prediction"),
         replace(
             MATCHED, role="match", sign=("itm_output.weight", "{base}pooler.dense.weight"),
             lines=(MATCHED.lines[0], MappingLine("head.output.*", "itm_output.*", "2 D")),
         ),
         _FEATURES,
-        _classes(
-            (
-                MappingLine("head.dense.*", "region_classifier.net.0.*", "D D"),
-                MappingLine("head.norm.*", "region_classifier.net.2.*", "D"),
-            ),
-            "region_classifier.net.3", "kl_mean",
-        ),
+        classes_head("region_classifier.net.0", "region_classifier.net.2", "region_classifier.net.3", divergence="kl_mean"),
     ),
 )  # fmt: skip
 
