@@ -121,13 +121,16 @@ def regions() -> tuple[dict[str, Any], Tensor, Tensor]:
 REAL = torch.tensor([[1, 1, 1], [1, 1, 0]])
 
 
-def folder(place: Path, state: State, config: Mapping[str, Any], *, weights: str, file: str, lower: bool = True) -> Path:
+def wrapped(state: State) -> State:
+    """The tensors as torch's DataParallel names them."""
+    return {f"module.{name}": tensor for name, tensor in state.items()}
+
+
+def folder(place: Path, state: Mapping[str, Any], config: Mapping[str, Any], *, weights: str, file: str) -> Path:
     place.mkdir()
     torch.save(state, place / weights)
     (place / file).write_text(json.dumps(config))
-    (place / "vocab.txt").write_text("\n".join(WORDS) + "\n")
-    if not lower:
-        (place / "tokenizer_config.json").write_text('{"do_lower_case": false}')
+    (place / "vocab.txt").write_text("\n".join(word if word.startswith("[") else word.lower() for word in WORDS) + "\n")
     return place
 
 
@@ -174,9 +177,9 @@ def test_uniters_file_gives_the_states_and_scores_of_the_authors_formulas(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     state, (fields, features, box) = uniter(), regions()
-    source = folder(
-        tmp_path / "uniter", state, CONFIG, weights="uniter-base.pt", file="uniter-base.json", lower=False
-    )
+    source = folder(tmp_path / "uniter", state, CONFIG, weights="uniter-base.pt", file="uniter-base.json")
+    (source / "vocab.txt").write_text("\n".join(WORDS) + "\n")  # of bert-base-cased
+    (source / "tokenizer_config.json").write_text('{"do_lower_case": false}')
     loaded, told = imported(capsys, source, tmp_path / "out")
     assert "visual: 2 layers, width 8" in told and "used by no part" not in told
     assert set(loaded.heads) == {"token_prediction", "match", "features", "classes"}
@@ -215,12 +218,10 @@ def test_uniters_file_gives_the_states_and_scores_of_the_authors_formulas(
         torch.testing.assert_close(loaded.heads[name].head(read)[0], values[0], atol=1e-4, rtol=0)
 
 
-def test_uniters_file_without_config_or_with_a_tokenizer_of_small_letters_is_refused_with_what_to_put_next_to_it(
+def test_a_file_without_a_config_is_refused_with_what_to_put_next_to_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    source = folder(tmp_path / "uniter", uniter(), CONFIG, weights="uniter-base.pt", file="config.json")
-    assert 'For a cased model, write {"do_lower_case": false}' in refusal(capsys, source)
-    (source / "config.json").unlink()
+    source = folder(tmp_path / "uniter", uniter(), {}, weights="uniter-base.pt", file="config.json")
     told = refusal(capsys, source)
     assert "no config of a network; the weights are those of UNITER" in told
     assert "Put uniter-base.json next to them, and the tokenizer of bert-base-cased" in told
@@ -253,7 +254,6 @@ def ernie() -> State:
 def ernie_folder(place: Path, config: Mapping[str, Any] = ERNIE) -> tuple[Path, State, Tensor]:
     state, vectors = ernie(), torch.randn(3, 100, generator=torch.Generator().manual_seed(2))
     source = folder(place, state, config, weights="pytorch_model.bin", file="ernie_config.json")
-    (source / "vocab.txt").write_text("\n".join(word if word.startswith("[") else word.lower() for word in WORDS) + "\n")
     (source / "kg_embed").mkdir()
     (source / "kg_embed" / "entity2id.txt").write_text("3\nQ7\t0\nQ9\t2\nQ8\t1\n")
     rows = "".join("\t".join(map(repr, row)) + "\t\n" for row in vectors.tolist())
@@ -347,10 +347,7 @@ def vilbert() -> State:
 
 
 def vilbert_folder(place: Path, state: State, config: Mapping[str, Any] = VILBERT) -> Path:
-    wrapped = {f"module.{name}": tensor for name, tensor in state.items()}  # as DataParallel names them
-    source = folder(place, wrapped, config, weights="pytorch_model_9.bin", file="config.json")
-    (source / "vocab.txt").write_text("\n".join(word if word.startswith("[") else word.lower() for word in WORDS) + "\n")
-    return source
+    return folder(place, wrapped(state), config, weights="pytorch_model_9.bin", file="config.json")
 
 
 def test_vilberts_file_gives_the_states_and_scores_of_the_authors_formulas(
@@ -403,4 +400,81 @@ def test_a_vilbert_of_another_shape_is_refused(tmp_path: Path, capsys: pytest.Ca
     added = vilbert_folder(tmp_path / "added", state, {**VILBERT, "fusion_method": "sum"})
     assert "fusion_method is 'sum'; cloze's network has 'mul' there" in refusal(capsys, added)
     state["bert.embeddings.task_embeddings.weight"] = torch.zeros(20, 8)
-    assert "holds vectors of tasks (12-in-1)" in refusal(capsys, vilbert_folder(tmp_path / "tasks", state))
+    tasks = vilbert_folder(tmp_path / "tasks", state)
+    assert "holds vectors of tasks (12-in-1); cloze's network has none" in refusal(capsys, tasks)
+
+
+# --- VL-BERT -------------------------------------------------------------------------------------------------------------
+
+
+def vl_bert() -> State:
+    names = Names()
+    for part, rows in (("word", len(WORDS)), ("end", 1), ("position", 512), ("token_type", 3)):
+        names.table(f"vlbert.{part}_embeddings.weight" if part != "end" else "vlbert.end_embedding.weight", rows, 8)
+    for part in ("embedding_LayerNorm", "visual_ln_text", "visual_ln_object"):
+        names.norm(f"vlbert.{part}", 8)
+    for number in range(2):
+        names.layer(f"vlbert.encoder.layer.{number}")
+    names.linear("image_feature_extractor.obj_downsample.1", 8, 2 * 2048)
+    for part in ("object_linguistic_embeddings", "object_mask_word_embedding", "aux_text_visual_embedding"):
+        names.table(f"{part}.weight", 1, 8)
+    names.table("object_mask_visual_embedding.weight", 1, FEATURES)
+    names.words("vlbert.mlm_head.", "vlbert.word_embeddings.weight")
+    names.linear("vlbert.mvrc_head.transform.dense", 8, 8)
+    names.linear("vlbert.mvrc_head.region_cls_pred", CLASSES, 8)
+    return names.state
+
+
+def test_vl_berts_file_gives_the_states_and_scores_of_the_authors_formulas(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state, (fields, features, box) = vl_bert(), regions()
+    saved = {"state_dict": wrapped(state), "optimizer": {"state": {}, "param_groups": [{"lr": 1e-7}]}}
+    source = folder(tmp_path / "vl", saved, CONFIG, weights="vl-bert-base-prec.model", file="bert_config.json")
+    loaded, told = imported(capsys, source, tmp_path / "out")
+    assert "visual: 2 layers, width 8" in told and "used by no part" not in told
+    assert set(loaded.heads) == {"token_prediction", "classes"}
+
+    features[0, 1] = 0.0  # a hidden region
+    whole = torch.tensor([[0.0, 0, 1, 1]])
+    table = {name: state[f"vlbert.{name}_embeddings.weight"] for name in ("word", "position", "token_type")}
+    states = loaded.network.eval()(
+        want=frozenset({"hidden", "item_hidden"}), tokens=TOKENS, block=BLOCK, **fields,
+        items={"regions/masked": torch.tensor([[0, 1, 0], [0, 0, 0]])},
+    )
+    for row, (tokens, count) in enumerate(((4, 3), (3, 2))):
+        shown = [item for item in range(count) if (row, item) != (0, 1)]
+        vectors = torch.stack([
+            features[row, item] if item in shown else state["object_mask_visual_embedding.weight"][0] for item in range(count)
+        ])
+        vectors = torch.cat([features[row, shown].mean(0)[None], vectors])  # the picture is the first of the boxes
+        corners = torch.cat([whole, box[row, :count]])
+        centred = torch.cat([(corners[:, :2] + corners[:, 2:]) / 2, corners[:, 2:] - corners[:, :2]], 1) * 100
+        angles = centred[..., None] / 1000 ** (torch.arange(256) / 256)
+        waves = torch.cat([angles.sin(), angles.cos()], -1).flatten(1)
+        seen = linear(state, "image_feature_extractor.obj_downsample.1", torch.cat([waves, vectors], 1)).relu()
+        kinds = state["object_linguistic_embeddings.weight"].repeat(count + 1, 1)
+        if row == 0:
+            kinds[2] = state["object_mask_word_embedding.weight"][0]
+        words = table["word"][TOKENS[row, :tokens]] + norm(state, "vlbert.visual_ln_text", seen[:1])
+        things = kinds + norm(state, "vlbert.visual_ln_object", seen)
+        x = torch.cat([words, things, state["vlbert.end_embedding.weight"]])
+        places = torch.tensor([*range(tokens), *[tokens] * (count + 1), tokens + 1])  # obj_pos_id_relative
+        segments = torch.tensor([0] * tokens + [2] * (count + 2))
+        x = norm(state, "vlbert.embedding_LayerNorm", x + table["position"][places] + table["token_type"][segments])[None]
+        for number in range(2):
+            x = layer(state, f"vlbert.encoder.layer.{number}", x, torch.ones(1, x.shape[1]))
+        torch.testing.assert_close(states["hidden"][row, :tokens], x[0, :tokens], atol=1e-5, rtol=0)
+        regions_seen = x[0, tokens + 1 : tokens + 1 + count]
+        torch.testing.assert_close(states["item_hidden"][row, :count], regions_seen, atol=1e-5, rtol=0)
+        classes = linear(state, "vlbert.mvrc_head.region_cls_pred", F.gelu(linear(
+            state, "vlbert.mvrc_head.transform.dense", regions_seen
+        )))
+        made = loaded.heads["classes"].head(states["item_hidden"][row, :count])
+        torch.testing.assert_close(made, classes, atol=1e-5, rtol=0)
+
+
+def test_a_vl_bert_with_a_detector_of_its_own_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    state = {**vl_bert(), "image_feature_extractor.backbone.conv1.weight": torch.zeros(4, 3, 7, 7)}
+    source = folder(tmp_path / "vl", state, CONFIG, weights="vl-bert-base-e2e.model", file="bert_config.json")
+    assert "is of a detector that was trained with the network (take a model …-prec)" in refusal(capsys, source)

@@ -22,13 +22,12 @@ from cloze.interop.pickled import read_state
 from cloze.interop.read import Imported, config_arguments, drop_ignored, fitting_tokenizer, modernised, network_state
 from cloze.interop.released.bert_system import BertBased
 from cloze.interop.released.ernie_thu import ERNIE_THU
-from cloze.interop.released.uniter import UNITER
-from cloze.interop.released.vilbert import VILBERT
+from cloze.interop.released.pictures import UNITER, VILBERT, VL_BERT
 from cloze.interop.released.words import Split
 from cloze.interop.vectors.vectors import Vectors
 from cloze.text.tokenizer import Tokenizer
 
-SYSTEMS = (UNITER, VILBERT, ERNIE_THU)
+SYSTEMS = (UNITER, VILBERT, VL_BERT, ERNIE_THU)
 _ENDINGS = (".pt", ".bin", ".model")
 _WRAPPER = "module."
 
@@ -57,9 +56,9 @@ def read(files: Mapping[str, Path], split: Split, words: Vectors | None) -> Impo
     architecture = system.architecture
     if words is not None or split != "punctuation":
         raise CheckpointError(f"{path}: {architecture.title} has BERT's word pieces; leave --words and --split out.")
-    for lead, why in (system.others or {}).items():
-        if name := next((name for name in weights if name.startswith(lead)), None):
-            raise CheckpointError(f"{path}: {name} {why}; this model cannot be imported.")
+    for ending, what in system.others.items():
+        if name := next((name for name in weights if name.endswith(ending)), None):
+            raise CheckpointError(f"{path}: {name} {what}; cloze's network has none, so this model cannot be imported.")
     config = _config(folder, system)
     arguments, (tensors, base) = config_arguments(folder, config, architecture), modernised(weights, architecture)
     facts = architecture.facts(arguments, config.get("vocab_size", 30522), base=base, pad=0)
@@ -69,9 +68,8 @@ def read(files: Mapping[str, Path], split: Split, words: Vectors | None) -> Impo
     model = PortableModel(
         nested(arguments, architecture.part), "open", network,
         {role: replace(head, read=table.read) for role, (table, head) in tables.items()}, part=architecture.part,
+        **system.knowledge(folder),
     )
-    if system.knowledge is not None:
-        model = replace(model, **vars(system.knowledge(folder, arguments)))
     tokenizer, about_tokens = fitting_tokenizer(folder, Tokenizer.load(folder), model)
     if tensors:
         remarks = [*remarks, f"used by no part of cloze: {', '.join(sorted(tensors)[:4])}{' …' if len(tensors) > 4 else ''}."]

@@ -1,25 +1,22 @@
-"""The description of a released system that is built on BERT."""
+"""The description of a released system that is built on BERT, and what their tables share."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from cloze.interop import encoder
 from cloze.interop.architecture import Architecture, HeadTable
+from cloze.interop.architectures.visual_bert import MASKED_LM
 from cloze.interop.mapping import MappingLine
-from cloze.interop.model import Annotating, PortableTable
 
-
-@dataclass(frozen=True)
-class Knowledge:
-    """What a network that looks up entities needs besides its weights."""
-
-    tables: Mapping[str, PortableTable]
-    input_edits: tuple[tuple[str, Mapping[str, Any]], ...]
-    annotators: Mapping[str, Annotating]
+#: The common part of the tables: transformers has no class for these systems.
+TABLE: Mapping[str, Any] = {
+    "classes": (), "assumed": {}, "tokenizer_class": "BertTokenizer", "reading": encoder.READING,
+}  # fmt: skip
+FIXED: Mapping[str, Any] = {"norm_epsilon": 1e-12, "initial": "normal"}
 
 
 @dataclass(frozen=True)
@@ -28,40 +25,40 @@ class BertBased:
 
     Attributes:
         sign: How the name of a tensor ends that only its files have.
-        architecture: Its table, whose `recipe` names the recipe that trains it.
         config: The authors' config file, for messages.
         bert: The BERT whose tokenizer it has, for messages.
-        others: The beginnings of names of tensors that the network of cloze lacks, with a clause that says why they are refused.
-        knowledge: From the folder and the arguments, what it looks up.
+        architecture: Its table. The roles of its heads are their names in the recipe.
+        others: How tensors end that the network of cloze lacks, with a clause that says what they are.
+        knowledge: From the folder, further fields of `PortableModel`.
     """
 
     sign: str
-    architecture: Architecture
     config: str
     bert: str
-    others: Mapping[str, str] | None = None
-    knowledge: Callable[[Path, Mapping[str, Any]], Knowledge] | None = None
+    architecture: Architecture
+    others: Mapping[str, str] = field(default_factory=dict)
+    knowledge: Callable[[Path], Mapping[str, Any]] = lambda folder: {}
 
 
-def system_table(name: str, title: str, **parts: Any) -> Architecture:
-    """The table of a system, of which transformers has no class."""
-    return Architecture(
-        name=name, title=title, classes=(), tokenizer_class="BertTokenizer",
-        reading=encoder.READING, recipe=lambda model: name, assumed={}, **{"legal": {}, **parts},
-    )  # fmt: skip
+def words_head(lead: str = "cls.") -> HeadTable:
+    """The head of masked words, whose tensors begin with `lead`."""
+    def renamed(lines: tuple[MappingLine, ...]) -> tuple[MappingLine, ...]:
+        return tuple(replace(line, theirs=str(line.theirs).replace("cls.", lead)) for line in lines)
+
+    return replace(
+        MASKED_LM, role="token_prediction", sign=(MASKED_LM.sign[0].replace("cls.", lead),), lines=renamed(MASKED_LM.lines),
+        tied=renamed(MASKED_LM.tied), untied=(), copies={},
+        repeats={f"{lead}predictions.decoder.weight": "{base}embeddings.word_embeddings.weight"},
+    )
 
 
-def classes_head(dense: str, norm: str, output: str, *, divergence: str, width: str = "D") -> HeadTable:
-    """The head of the detector's probabilities of a region's classes, by the names of its parts; `width` is that of regions."""
+def regression(role: str, sign: str, lines: tuple[MappingLine, ...], *, norm: bool = True, **arguments: Any) -> HeadTable:
+    """A head of numbers of a region, as many as the tensor `sign` has rows, after a dense map and GELU."""
+    transform = {"gelu": {"norm_epsilon": 1e-12} if norm else {}}
     return HeadTable(
-        role="classes", part="regress", sign=(f"{output}.weight",), objections=lambda head, arguments: [],
-        read={"hidden": "item_hidden"},
-        lines=(
-            MappingLine("head.dense.*", f"{dense}.*", f"{width} {width}"), MappingLine("head.norm.*", f"{norm}.*", width),
-            MappingLine("head.output.*", f"{output}.*", f"C {width}"),
-        ),
+        role=role, part="regress", sign=(sign,), lines=lines, read={"hidden": "item_hidden"},
+        objections=lambda head, _: [],
         arguments=lambda config, tensors: {
-            "set": "probabilities", "numbers": int(tensors[f"{output}.weight"].shape[0]), "reading": "hidden",
-            "deviation": divergence, "transform": {"gelu": {"norm_epsilon": 1e-12}},
+            "set": "probabilities", "reading": "hidden", "transform": transform, "numbers": len(tensors[sign]), **arguments,
         },
     )  # fmt: skip

@@ -12,12 +12,12 @@ import torch
 
 from cloze.errors import CheckpointError
 from cloze.interop import encoder
-from cloze.interop.architecture import HeadTable
+from cloze.interop.architecture import Architecture, HeadTable
 from cloze.interop.architectures.bert import NEXT_SENTENCE
-from cloze.interop.architectures.visual_bert import MASKED_LM, settings
+from cloze.interop.architectures.visual_bert import settings
 from cloze.interop.mapping import STACKED, MappingLine
 from cloze.interop.model import Annotating, PortableTable
-from cloze.interop.released.bert_system import BertBased, Knowledge, system_table
+from cloze.interop.released.bert_system import FIXED, TABLE, BertBased, words_head
 from cloze.knowledge.entities import BoundEntities
 
 _WIDTH = 100  # of entities and of their attention with 4 heads, in code/knowledge_bert/modeling.py
@@ -54,7 +54,7 @@ def _entity_layers(arguments: Mapping[str, Any]) -> tuple[MappingLine, ...]:
     return tuple(lines)
 
 
-def _knowledge(folder: Path, arguments: Mapping[str, Any]) -> Knowledge:
+def _knowledge(folder: Path) -> dict[str, Any]:
     """The vectors of entities, and how a text whose mentions are given is read. Errors: `CheckpointError`."""
     place = folder / "kg_embed" if (folder / "kg_embed").is_dir() else folder
     try:
@@ -77,7 +77,10 @@ def _knowledge(folder: Path, arguments: Mapping[str, Any]) -> Knowledge:
     table = BoundEntities(ids, matrix=np.concatenate([np.zeros((1, _WIDTH), np.float32), vectors]))
     arrays = {name: torch.from_numpy(array) for name, array in table.arrays.items()}
     link = {"table": "entities", "layer": "entity", "give": "entity", "tokens": "first"}
-    return Knowledge({"entities": PortableTable("entities", arrays)}, (("link", link),), {"entity": Annotating("mentions", {})})
+    return {
+        "tables": {"entities": PortableTable("entities", arrays)}, "input_edits": (("link", link),),
+        "annotators": {"entity": Annotating("mentions", {})},
+    }
 
 
 _TRANSFORM = "cls.predictions_ent.transform."
@@ -91,15 +94,13 @@ _ENTITIES = HeadTable(
 )  # fmt: skip
 
 ERNIE_THU = BertBased(
-    sign=".intermediate.dense_ent.weight", config="ernie_config.json", bert="bert-base-uncased", knowledge=_knowledge,
-    architecture=system_table(
-        "ernie-thu", "ERNIE (Tsinghua)", part="knowledge_fusion", base="bert.", settings=settings(layers="num_hidden_layers"),
-        fixed={
-            "entities.table": "entities", "entities.width": _WIDTH, "entities.heads": 4, "norm_epsilon": 1e-12,
-            "initial": "normal",
-        },
-        read=_read, body=(*encoder.body(), encoder.SEGMENTS), further=_entity_layers,
+    ".intermediate.dense_ent.weight", config="ernie_config.json", bert="bert-base-uncased", knowledge=_knowledge,
+    architecture=Architecture(
+        name="ernie-thu", title="ERNIE (Tsinghua)", part="knowledge_fusion", base="bert.", recipe=lambda model: "ernie-thu",
+        settings=settings(layers="num_hidden_layers"), legal={}, read=_read,
+        fixed={"entities.table": "entities", "entities.width": _WIDTH, "entities.heads": 4, **FIXED},
+        body=(*encoder.body(), encoder.SEGMENTS), further=_entity_layers,
         sizes=lambda arguments: {"P": arguments["max_length"], "W": _WIDTH},
-        heads=(replace(MASKED_LM, role="token_prediction"), replace(NEXT_SENTENCE, role="relation_prediction"), _ENTITIES),
+        heads=(words_head(), replace(NEXT_SENTENCE, role="relation_prediction"), _ENTITIES), **TABLE,
     ),
 )  # fmt: skip
