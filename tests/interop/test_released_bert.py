@@ -477,4 +477,16 @@ def test_vl_berts_file_gives_the_states_and_scores_of_the_authors_formulas(
 def test_a_vl_bert_with_a_detector_of_its_own_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     state = {**vl_bert(), "image_feature_extractor.backbone.conv1.weight": torch.zeros(4, 3, 7, 7)}
     source = folder(tmp_path / "vl", state, CONFIG, weights="vl-bert-base-e2e.model", file="bert_config.json")
-    assert "is of a detector that was trained with the network (take a model …-prec)" in refusal(capsys, source)
+    assert "is of a detector that was trained along (take a model …-prec)" in refusal(capsys, source)
+
+
+@pytest.mark.parametrize(("name", "message"), [
+    ("adapter.0.down_project.weight", "those of K-Adapter, which cloze does not import.\n  It trains such a network: cloze"),
+    ("knowbert.wordnet_soldered_kg.kg_to_bert_projection.weight", "those of KnowBERT"),
+    ("visual.embeddings.word_embeddings.weight", "those of UniVL"),
+])  # fmt: skip
+def test_systems_without_a_table_are_refused_by_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, message: str
+) -> None:
+    source = folder(tmp_path / "other", {name: torch.zeros(2, 2)}, CONFIG, weights="pytorch_model.bin", file="config.json")
+    assert message in refusal(capsys, source)

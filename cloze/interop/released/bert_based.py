@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from cloze.errors import CheckpointError
@@ -28,7 +29,12 @@ from cloze.interop.vectors.vectors import Vectors
 from cloze.text.tokenizer import Tokenizer
 
 SYSTEMS = (UNITER, VILBERT, VL_BERT, ERNIE_THU)
-_ENDINGS = (".pt", ".bin", ".model")
+#: How the name of a tensor ends that only files of these systems have, which no table reads: the system, and its recipe.
+NOT_READ: Mapping[str, tuple[str, str]] = MappingProxyType({
+    "adapter.0.down_project.weight": ("K-Adapter", "k-adapter"), ".kg_to_bert_projection.weight": ("KnowBERT", "knowbert"),
+    "visual.embeddings.word_embeddings.weight": ("UniVL", "univilm"),
+})
+_ENDINGS = (".pt", ".bin", ".model", ".th")
 _WRAPPER = "module."
 
 
@@ -41,7 +47,7 @@ def find(source: Path) -> Mapping[str, Path]:
         names = _named(files[0])
     except CheckpointError:  # whoever reads the file says what is wrong
         return {}
-    return {"weights": files[0]} if _system(names) else {}
+    return {"weights": files[0]} if _system(names) or _not_read(names) else {}
 
 
 def read(files: Mapping[str, Path], split: Split, words: Vectors | None) -> Imported:
@@ -51,8 +57,12 @@ def read(files: Mapping[str, Path], split: Split, words: Vectors | None) -> Impo
     """
     path = files["weights"]
     folder, weights = path.parent, _named(path)
-    system = _system(weights)
-    assert system is not None  # `find` has found it
+    if (system := _system(weights)) is None:
+        title, recipe = _not_read(weights) or ("another system", "bert")
+        raise CheckpointError(
+            f"{path}: the weights are those of {title}, which cloze does not import.\n"
+            f"  It trains such a network: cloze show {recipe}"
+        )
     architecture = system.architecture
     if words is not None or split != "punctuation":
         raise CheckpointError(f"{path}: {architecture.title} has BERT's word pieces; leave --words and --split out.")
@@ -81,6 +91,10 @@ def read(files: Mapping[str, Path], split: Split, words: Vectors | None) -> Impo
 
 def _system(names: Iterable[str]) -> BertBased | None:
     return next((system for system in SYSTEMS if any(name.endswith(system.sign) for name in names)), None)
+
+
+def _not_read(names: Iterable[str]) -> tuple[str, str] | None:
+    return next((NOT_READ[sign] for sign in NOT_READ if any(name.endswith(sign) for name in names)), None)
 
 
 def _named(path: Path) -> dict[str, Any]:

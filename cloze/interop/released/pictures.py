@@ -187,7 +187,7 @@ _UNLIKE = "is of a variant that the options of NETWORK choose"
 VL_BERT = BertBased(
     "object_linguistic_embeddings.weight", config="bert_config.json", bert="bert-base-uncased",
     others={
-        "image_feature_extractor.backbone.conv1.weight": "is of a detector that was trained with the network (take a model …-prec)",
+        "image_feature_extractor.backbone.conv1.weight": "is of a detector that was trained along (take a model …-prec)",
         ".visual_1x1_text.weight": _UNLIKE, ".visual_scale_text": _UNLIKE, ".special_word_embeddings.weight": _UNLIKE,
         "image_feature_extractor.object_embed.weight": _UNLIKE,
     },
