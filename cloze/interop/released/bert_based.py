@@ -23,7 +23,7 @@ from cloze.interop.pickled import read_state
 from cloze.interop.read import Imported, config_arguments, drop_ignored, fitting_tokenizer, modernised, network_state
 from cloze.interop.released.bert_system import BertBased
 from cloze.interop.released.ernie_thu import ERNIE_THU
-from cloze.interop.released.pictures import UNITER, VILBERT, VL_BERT
+from cloze.interop.released.of_pictures import UNITER, VILBERT, VL_BERT
 from cloze.interop.released.words import Split
 from cloze.interop.vectors.vectors import Vectors
 from cloze.text.tokenizer import Tokenizer

@@ -87,9 +87,9 @@ def _places(config: Mapping[str, Any]) -> dict[str, Any]:
     return {}
 
 
-def _layer(ours: str, theirs: tuple[str, ...], width: str, inner: str, inside: str) -> tuple[MappingLine, ...]:
-    """What follows queries, keys and values; `theirs` are the output map, its norm, and both maps of the feed-forward."""
-    out, norm, first, second = (f"{{base}}encoder.{name}" for name in theirs)
+def _layer(ours: str, names: tuple[str, ...], width: str, inner: str, inside: str) -> tuple[MappingLine, ...]:
+    """What follows queries, keys and values; `names` are those of the output map, its norm, and both maps of the feed-forward."""
+    out, norm, first, second = (f"{{base}}encoder.{name}" for name in names)
     return (
         MappingLine(f"{ours}attention.out.*", f"{out}.*", f"{width} {inside}"),
         MappingLine(f"{ours}attention_norm.*", f"{norm}.*", width),
