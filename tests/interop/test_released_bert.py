@@ -255,7 +255,7 @@ def ernie_folder(place: Path, config: Mapping[str, Any] = ERNIE) -> tuple[Path, 
     state, vectors = ernie(), torch.randn(3, 100, generator=torch.Generator().manual_seed(2))
     source = folder(place, state, config, weights="pytorch_model.bin", file="ernie_config.json")
     (source / "kg_embed").mkdir()
-    (source / "kg_embed" / "entity2id.txt").write_text("3\nQ7\t0\nQ9\t2\nQ8\t1\n")
+    (source / "kg_embed" / "entity2id.txt").write_text("3\nQ7\t0\nQ8\t2\nQ9\t1\n")
     rows = "".join("\t".join(map(repr, row)) + "\t\n" for row in vectors.tolist())
     (source / "kg_embed" / "entity2vec.vec").write_text(rows)
     return source, state, vectors
@@ -269,7 +269,7 @@ def test_ernies_file_gives_the_states_of_the_authors_formulas_with_the_vectors_o
     assert "knowledge_fusion: 3 layers, width 8" in told and "used by no part" not in told
     assert set(loaded.heads) == {"token_prediction", "relation_prediction", "entity_prediction"}
     table = loaded.tables["entities"]
-    assert table.ids == ("Q7", "Q8", "Q9")
+    assert table.ids == ("Q7", "Q9", "Q8")
 
     x, mask = text(state, "bert."), torch.tensor([[1, 1, 0, 1], [1, 0, 0, 0]])
     e = torch.zeros(2, 4, 100)  # an entity for each token, as in run_fewrel.py: zeros without one, and the first token is real
