@@ -54,7 +54,8 @@ def read_heads(
                 tensor = tensors.pop(copy, None)
                 if tensor is not None:
                     tensors.setdefault(source, tensor)
-        state = to_ours(table.rows(tie), tensors, facts.sized(C=head_arguments.get("classes", 0)), path)
+        outputs = head_arguments.get("classes", head_arguments.get("numbers", 0))
+        state = to_ours(table.rows(tie), tensors, facts.sized(C=outputs), path)
         head = PortableHead(table.part, head_arguments, state)
         for reason in table.objections(head, arguments):
             raise CheckpointError(f"{path}: the head {table.role} cannot be read: {reason}.")

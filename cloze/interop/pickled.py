@@ -25,7 +25,8 @@ def widened(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def load_state(path: Path) -> dict[str, Tensor]:
-    """The tensors of a state dictionary that torch saved, on the CPU, as they are; {'model': …} around it is taken off.
+    """The tensors of a state dictionary that torch saved, on the CPU, as they are; {'model': …} or {'state_dict': …} around it is
+    taken off.
 
     It is read with `weights_only`. What that refuses, and what holds no tensors, is a `CheckpointError`.
     """
@@ -42,8 +43,8 @@ def load_state(path: Path) -> dict[str, Tensor]:
             "  If you trust the file, save its tensors again: "
             "torch.save({name: t for name, t in torch.load(PATH, weights_only=False).items() if torch.is_tensor(t)}, NEW)"
         ) from None
-    if isinstance(state, Mapping) and isinstance(state.get("model"), Mapping):
-        state = state["model"]
+    if isinstance(state, Mapping):
+        state = next((state[name] for name in ("model", "state_dict") if isinstance(state.get(name), Mapping)), state)
     if not isinstance(state, Mapping):
         raise CheckpointError(f"{path}: holds a {type(state).__name__}; expected a state dictionary of tensors.")
     odd = next((str(name) for name, value in state.items() if isinstance(value, Tensor) and not _is_plain(value)), None)

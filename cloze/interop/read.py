@@ -85,7 +85,7 @@ def import_folder(folder: Path | str) -> Imported:
     config = read_config(folder)
     architecture = architecture_of(folder, config)
     model, labels, remarks = _model(folder, config, architecture, description)
-    tokenizer, about_tokens = _fitting(folder, Tokenizer.load(folder), model)
+    tokenizer, about_tokens = fitting_tokenizer(folder, Tokenizer.load(folder), model)
     remarks += about_tokens
     reading = (
         Reading.of(description["reading"]) if description else _reading(folder, config, architecture, model, tokenizer)
@@ -114,7 +114,7 @@ def import_heads(
     `further` are tensors of the heads under transformers' names, which come before those of the folder.
     """
     architecture = architecture_of(folder, config)
-    arguments, (tensors, base) = _arguments(folder, config, architecture), _modernised(read_weights(folder), architecture)
+    arguments, (tensors, base) = config_arguments(folder, config, architecture), modernised(read_weights(folder), architecture)
     lead = architecture.base_in(further)
     upstream_names = {base + name.removeprefix(lead) if lead and name.startswith(lead) else name: name for name in further}
     tensors |= {name: further[upstream] for name, upstream in upstream_names.items()}
@@ -122,7 +122,7 @@ def import_heads(
     facts, source = architecture.facts(arguments, config.get("vocab_size", 30522), base=base, pad=pad), str(weights_file(folder))
     _fold_segments(tensors, architecture, config, arguments, base, source)
     _drop_copies(architecture, tensors, base, source, arguments)
-    network = _network(architecture, arguments, tensors, facts, source)
+    network = network_state(architecture, arguments, tensors, facts, source)
     roles = {role for cls in classes_of(architecture, config) for role in cls.roles}
     variant = replace(architecture, heads=tuple(table for table in architecture.heads if table.role in roles))
     head_tables, _ = read_heads(variant, config, tensors, network, arguments, facts, source)
@@ -135,7 +135,7 @@ def _model(
     folder: Path, config: Mapping[str, Any], architecture: Architecture, description: Mapping[str, Any] | None
 ) -> tuple[PortableModel, tuple[str, ...], list[str]]:
     remarks: list[str] = []
-    arguments = _arguments(folder, config, architecture)
+    arguments = config_arguments(folder, config, architecture)
     tower = description is not None and description["part"] != architecture.part and has_tower(description["part"])
     described = None if description is None else _own_arguments(description, architecture, folder / DESCRIPTION)
     if described is not None and not _agrees(described, config, architecture):
@@ -144,7 +144,7 @@ def _model(
         described = None
     arguments = described or arguments
     weights = read_stored(folder)
-    tensors, base = _modernised(weights.tensors, architecture)
+    tensors, base = modernised(weights.tensors, architecture)
     if weights.narrow:
         remarks.append(f"the weights are stored in {' and '.join(weights.narrow)}; cloze computes and writes in float32.")
     pad = config.get("pad_token_id", 1 if architecture.paddings else 0)
@@ -152,17 +152,14 @@ def _model(
     source = str(weights_file(folder))
     _fold_segments(tensors, architecture, config, arguments, base, source)
     _drop_copies(architecture, tensors, base, source, arguments)
-    network = _network(architecture, arguments, tensors, facts, source)
+    network = network_state(architecture, arguments, tensors, facts, source)
     head_tables, about_heads = read_heads(architecture, config, tensors, network, arguments, facts, source)
     remarks += about_heads
     heads = own_names(head_tables, description, folder, config)
     if description is None:
         sentences = read_sentences(folder, arguments, architecture.reading)
         heads |= {} if sentences is None else {SENTENCES: sentences}
-    for pattern in architecture.ignored:
-        buffer = re.compile(re.escape(pattern.replace("{base}", base)).replace(r"\{i\}", r"\d+"))
-        for name in [name for name in tensors if buffer.fullmatch(name)]:
-            del tensors[name]
+    drop_ignored(architecture, tensors, base)
     if tensors:
         names = ", ".join(sorted(tensors)[:4]) + (" …" if len(tensors) > 4 else "")
         remarks.append(f"carried along, but used by no part of cloze: {names}.")
@@ -189,7 +186,7 @@ def _model(
     return model, _labels(folder, config, heads, roles), remarks
 
 
-def _network(
+def network_state(
     architecture: Architecture, arguments: Mapping[str, Any], tensors: dict[str, Tensor], facts: TableSizes, path: str
 ) -> dict[str, Tensor]:
     """The network's state; of tensors that follow from the arguments, those that the file lacks are computed."""
@@ -199,6 +196,14 @@ def _network(
     return {name: computed[name] for name in absent} | to_ours(
         [line for line in lines if line.ours not in absent], tensors, facts, path
     )
+
+
+def drop_ignored(architecture: Architecture, tensors: dict[str, Tensor], base: str) -> None:
+    """Remove the tensors that `Architecture.ignored` names."""
+    for pattern in architecture.ignored:
+        buffer = re.compile(re.escape(pattern.replace("{base}", base)).replace(r"\{i\}", r"\d+"))
+        for name in [name for name in tensors if buffer.fullmatch(name)]:
+            del tensors[name]
 
 
 def _own_arguments(description: Mapping[str, Any], architecture: Architecture, path: Path) -> dict[str, Any]:
@@ -251,7 +256,8 @@ def _order(config: Mapping[str, Any], architecture: Architecture) -> str:
     return architecture.orders[0] if architecture.order_of is None else architecture.order_of(config)
 
 
-def _arguments(folder: Path, config: Mapping[str, Any], architecture: Architecture) -> dict[str, Any]:
+def config_arguments(folder: Path, config: Mapping[str, Any], architecture: Architecture) -> dict[str, Any]:
+    """The network's flat arguments that a config asks for; an unsound value is a `CheckpointError`."""
     path = folder / "config.json"
     segments = {"segments": 0} if "segments" in defaults("network", architecture.part) else {}  # unless config.json counts them
     arguments: dict[str, Any] = {**segments, **architecture.assumed, **architecture.fixed}
@@ -317,7 +323,7 @@ def _agrees(arguments: Mapping[str, Any], config: Mapping[str, Any], architectur
     return dict(architecture.read({**expected, **config})) == dict(architecture.read(expected))
 
 
-def _modernised(weights: Mapping[str, Tensor], architecture: Architecture) -> tuple[dict[str, Tensor], str]:
+def modernised(weights: Mapping[str, Tensor], architecture: Architecture) -> tuple[dict[str, Tensor], str]:
     """Tensors under their present names, and the prefix before the body's."""
     tensors = {_modern(name): tensor for name, tensor in weights.items()}
     base = architecture.base_in(tensors)
@@ -410,14 +416,14 @@ def _read_own(folder: Path, description: Mapping[str, Any]) -> Imported:
         changed=changed,
         no_plain_form=str(description.get("no_plain_form", "")),
     )
-    tokenizer, _ = _fitting(folder, Tokenizer.load(folder), model)
+    tokenizer, _ = fitting_tokenizer(folder, Tokenizer.load(folder), model)
     return Imported(
         folder=folder, architecture=None, model=model, tokenizer=tokenizer, reading=Reading.of(description["reading"]),
         labels=tuple(description.get("labels") or ()), step=int(description.get("step") or 0),
     )
 
 
-def _fitting(folder: Path, tokenizer: Tokenizer, model: PortableModel) -> tuple[Tokenizer, list[str]]:
+def fitting_tokenizer(folder: Path, tokenizer: Tokenizer, model: PortableModel) -> tuple[Tokenizer, list[str]]:
     """The tokenizer without last special tokens that have no vector, and a remark on them (BART for summaries has no vector for
     the mask). Every other id needs a vector; up to the next multiple of 256, or a hundredth more (Qwen2, mDeBERTa), further
     vectors are padding that some trainers add."""

@@ -38,7 +38,7 @@ def adapted_recipe(imported: Imported, base: Mapping[str, Any], name: str) -> di
         f"Read from a Hugging Face folder of transformers' {imported.architecture}: its network and its vocabulary. "
         f"Everything else is that of the recipe {base['name']}, because such a folder does not say how it was trained.\n"
     )
-    recipe["text"] = _text(imported.tokenizer)
+    recipe["text"] = text_of(imported.tokenizer)
     _reframe(recipe, imported.reading)
     arguments = dict(imported.model.arguments)
     if "networks" in recipe:
@@ -72,7 +72,8 @@ def _reframe(recipe: dict[str, Any], reading: Reading) -> None:
             options |= {"frame": reading.target or reading.single, "start": reading.start}
 
 
-def _text(tokenizer: Tokenizer) -> dict[str, Any]:
+def text_of(tokenizer: Tokenizer) -> dict[str, Any]:
+    """The section `text` of a recipe with such a tokenizer."""
     arguments: dict[str, Any] = {"size": tokenizer.size}
     if tokenizer.kind not in names("tokenizer"):  # one that cloze reads and does not train
         return {"tokenizer": {"unigram": arguments}}

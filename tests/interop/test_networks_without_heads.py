@@ -40,5 +40,5 @@ def test_an_architecture_can_express_it() -> None:
 
 
 def test_its_config_is_read() -> None:
-    arguments = read._arguments(Path("folder"), {"n_layer": 2, "n_embd": 6, "vocab_size": 11}, RECURRENT)
+    arguments = read.config_arguments(Path("folder"), {"n_layer": 2, "n_embd": 6, "vocab_size": 11}, RECURRENT)
     assert (arguments["layers"], arguments["width"]) == (2, 6) and "heads" not in arguments

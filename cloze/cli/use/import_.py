@@ -1,4 +1,4 @@
-"""`cloze import`: a Hugging Face folder, word vectors or released recurrent weights → a checkpoint that every command opens."""
+"""`cloze import`: a Hugging Face folder, word vectors or weights of authors → a checkpoint that every command opens."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ def command(
     fastText (.bin, .ftz) becomes a fine-tuned folder.
 
     These released weights are read from their folder or file: ELMo (options.json, weights.hdf5), CoVe (wmtlstm.pth with --words
-    GLOVE), Skip-thought (uni_skip.npz with its tables) and fastai's AWD-LSTM (lstm_fwd.pth with itos.pkl).
+    GLOVE), Skip-thought (uni_skip.npz with its tables) and fastai's AWD-LSTM (lstm_fwd.pth with itos.pkl); UNITER, ViLBERT,
+    VL-BERT and ERNIE (Tsinghua) from a folder with the weights, the authors' config and the vocabulary.
 
     --words adds the words of a larger table of vectors to the vocabulary of a run, by a linear map between the two spaces:
     cloze import SKIP-THOUGHT --words GoogleNews.bin --out LARGER.

@@ -1,7 +1,8 @@
-"""Weights that the authors of recurrent systems released in files of their own: ELMo, CoVe, Skip-thought, fastai's AWD-LSTM.
-May import: what interop may. To add a system: a file with `find` and `read`, and its line in `released.SYSTEMS`.
+"""Weights that authors released in files of their own: ELMo, CoVe, Skip-thought, fastai's AWD-LSTM, and systems built on BERT.
+May import: what interop may. To add a system: a file with `find` and `read`, and its line in `released.SYSTEMS`; one that is
+built on BERT is a table, `BertBased`, and its name in `bert_based.SYSTEMS`.
 Nothing is unpickled but tensors (torch's restricted reader) and lists of words (`pickles.py`).
-Contract: tests/interop/test_released.py reads files that the test writes and compares states with a plain forward pass.
+Contract: tests/interop/test_released*.py read files that the tests write and compare states with a plain forward pass.
 """
 
 from cloze.interop.released.released import import_released, is_released

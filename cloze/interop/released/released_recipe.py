@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cloze.interop.read import Imported
+from cloze.interop.recipe import text_of
 
 
 def released_recipe(imported: Imported, base: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -18,11 +19,7 @@ def released_recipe(imported: Imported, base: Mapping[str, Any], name: str) -> d
         f"Read from the files that the authors released: network and vocabulary. Everything else is that of the recipe "
         f"{base['name']}, because such files do not say how they were trained.\n"
     )
-    split = "whitespace" if "WhitespaceSplit" in tokenizer.description else "punctuation"
-    words = {"min_count": 1, "split": split, "special": dict(tokenizer.literals)}
-    recipe["text"] = {"tokenizer": {"words": words}}
-    if tokenizer.lower:
-        recipe["text"]["normalise"] = {"lower": True}
+    recipe["text"] = text_of(tokenizer) | {key: value for key, value in recipe["text"].items() if key == "annotate"}
     recipe["reading"] = {**recipe["reading"], "single": reading.single, "summary": reading.summary}
     part, arguments = imported.model.part, imported.model.arguments
     networks = recipe.get("networks") or {"": recipe["network"]}

@@ -1,0 +1,125 @@
+"""Systems of pictures and entities that are built on BERT: the weights of their authors, next to the config of their scripts.
+
+A folder has one file of weights, the JSON config of the authors' code, and the tokenizer of the BERT that they started from.
+The system is told by the names of the tensors. Its table is an `Architecture` that is not registered, since transformers has no
+class for it; the roles of its heads are the names that they have in the recipe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from cloze.errors import CheckpointError
+from cloze.interop.architecture import ACTIVATIONS_BACK
+from cloze.interop.arguments import nested
+from cloze.interop.files import read_json
+from cloze.interop.heads import read_heads
+from cloze.interop.model import PortableModel
+from cloze.interop.pickled import read_state
+from cloze.interop.read import Imported, config_arguments, drop_ignored, fitting_tokenizer, modernised, network_state
+from cloze.interop.released.bert_system import BertBased
+from cloze.interop.released.ernie_thu import ERNIE_THU
+from cloze.interop.released.of_pictures import UNITER, VILBERT, VL_BERT
+from cloze.interop.released.words import Split
+from cloze.interop.vectors.vectors import Vectors
+from cloze.text.tokenizer import Tokenizer
+
+SYSTEMS = (UNITER, VILBERT, VL_BERT, ERNIE_THU)
+#: How the name of a tensor ends that only files of these systems have, which no table reads: the system, and its recipe.
+NOT_READ: Mapping[str, tuple[str, str]] = MappingProxyType({
+    "adapter.0.down_project.weight": ("K-Adapter", "k-adapter"), ".kg_to_bert_projection.weight": ("KnowBERT", "knowbert"),
+    "visual.embeddings.word_embeddings.weight": ("UniVL", "univilm"),
+})
+_ENDINGS = (".pt", ".bin", ".model", ".th")
+_WRAPPER = "module."
+
+
+def find(source: Path) -> Mapping[str, Path]:
+    """`weights`: the one file in the folder, or the file itself, that holds tensors of one of the systems."""
+    files = [source] if source.is_file() else sorted(path for path in source.iterdir() if path.suffix in _ENDINGS)
+    if len(files) != 1 or files[0].suffix not in _ENDINGS:
+        return {}
+    try:
+        names = _named(files[0])
+    except CheckpointError:  # whoever reads the file says what is wrong
+        return {}
+    return {"weights": files[0]} if _system(names) or _not_read(names) else {}
+
+
+def read(files: Mapping[str, Path], split: Split, words: Vectors | None) -> Imported:
+    """The network with those heads that the authors' file and the recipe both have; other tensors are named in a remark.
+
+    Errors: no config or tokenizer in the folder, missing or misshapen tensors, a variant that cloze lacks: `CheckpointError`.
+    """
+    path = files["weights"]
+    folder, weights = path.parent, _named(path)
+    if (system := _system(weights)) is None:
+        title, recipe = _not_read(weights) or ("another system", "bert")
+        raise CheckpointError(
+            f"{path}: the weights are those of {title}, which cloze does not import.\n"
+            f"  It trains such a network: cloze show {recipe}"
+        )
+    architecture = system.architecture
+    if words is not None or split != "punctuation":
+        raise CheckpointError(f"{path}: {architecture.title} has BERT's word pieces; leave --words and --split out.")
+    for ending, what in system.others.items():
+        if name := next((name for name in weights if name.endswith(ending)), None):
+            raise CheckpointError(f"{path}: {name} {what}; cloze's network has none, so this model cannot be imported.")
+    config = _config(folder, system)
+    arguments, (tensors, base) = config_arguments(folder, config, architecture), modernised(weights, architecture)
+    facts = architecture.facts(arguments, config.get("vocab_size", 30522), base=base, pad=0)
+    network = network_state(architecture, arguments, tensors, facts, str(path))
+    tables, remarks = read_heads(architecture, config, tensors, network, arguments, facts, str(path))
+    drop_ignored(architecture, tensors, base)
+    model = PortableModel(
+        nested(arguments, architecture.part), "open", network,
+        {role: replace(head, read=table.read) for role, (table, head) in tables.items()}, part=architecture.part,
+        **system.knowledge(folder),
+    )
+    tokenizer, about_tokens = fitting_tokenizer(folder, Tokenizer.load(folder), model)
+    if tensors:
+        remarks = [*remarks, f"used by no part of cloze: {', '.join(sorted(tensors)[:4])}{' …' if len(tensors) > 4 else ''}."]
+    return Imported(
+        folder=folder, architecture=None, model=model, tokenizer=tokenizer, reading=architecture.reading,
+        remarks=(*remarks, *about_tokens), trained_by=architecture.recipe(model),
+    )
+
+
+def _system(names: Iterable[str]) -> BertBased | None:
+    return next((system for system in SYSTEMS if any(name.endswith(system.sign) for name in names)), None)
+
+
+def _not_read(names: Iterable[str]) -> tuple[str, str] | None:
+    return next((NOT_READ[sign] for sign in NOT_READ if any(name.endswith(sign) for name in names)), None)
+
+
+def _named(path: Path) -> dict[str, Any]:
+    """The tensors of a file, without the prefix of torch's DataParallel."""
+    tensors = read_state(path)
+    wrapped = all(name.startswith(_WRAPPER) for name in tensors)
+    return {name.removeprefix(_WRAPPER): tensor for name, tensor in tensors.items()} if wrapped else tensors
+
+
+def _config(folder: Path, system: BertBased) -> dict[str, Any]:
+    """The one JSON file of the folder that gives the width of a network, with values that cloze has."""
+    title = system.architecture.title
+    contents = {path: read_json(path, f"the config of {title}") for path in sorted(folder.glob("*.json"))}
+    configs = [(path, values) for path, values in contents.items() if "hidden_size" in values]
+    if len(configs) != 1:
+        count = "no config of a network" if not configs else f"{len(configs)} configs, {configs[0][0].name} among them"
+        raise CheckpointError(
+            f"{folder}: {count}; the weights are those of {title}, which needs one.\n"
+            f"  Put {system.config} next to them, and the tokenizer of {system.bert}."
+        )
+    path, config = configs[0]
+    for key, values in {"hidden_act": tuple(ACTIVATIONS_BACK), **system.architecture.legal}.items():
+        if config.get(key, values[0]) not in values:
+            raise CheckpointError(
+                f"{path}: {key} is {config[key]!r}; cloze's network has {' or '.join(map(repr, values))} there, so this model "
+                "cannot be imported."
+            )
+    return config
