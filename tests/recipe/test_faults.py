@@ -72,7 +72,7 @@ UNFIT = [  # found by matching fields and states
      'exercise[1].corrupt: corrupt takes "masked", which nothing before it gives.\n  Edits that give masked: mask'),
     (('  - frame: "[CLS] {A} [SEP]"\n', ""), 'mask takes "special", which nothing before it gives.'),
     (("{A} [SEP]\"\n  - mask", "{A} [SEP] {B}\"\n  - mask"),
-     'frame takes "parts", which nothing before it gives.\n  Edits that give parts: distance, pair'),
+     'frame takes "parts", which nothing before it gives.\n  Edits that give parts: dialogue, distance, pair'),
     (("tie: true", "tie: true, read: query"),
      'token_prediction reads "query", but network "main" (transformer) gives: '
      "attention, hidden, keys, layers, parameters, queries, scores, summary, values.\n  Networks that give"),

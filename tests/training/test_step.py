@@ -97,6 +97,7 @@ class Noting(torch.nn.Module):
     """A rewriter that gives the tokens it was given, and notes whether it was training."""
 
     takes, optional, reads, gives = frozenset({"tokens"}), frozenset(), (), frozenset({"tokens"})
+    keeps = None
 
     def __init__(self) -> None:
         super().__init__()
