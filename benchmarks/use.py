@@ -170,7 +170,7 @@ def whole_processes(verb: str, texts: str, threads: int, rounds: int, work: Path
             if side.startswith("cloze ") and verb == "cold":
                 word = side.removeprefix("cloze ")
                 model = weights() if word == "embed" else work / "model"
-                out = ["--out", str(work / "cold.npy")] if word == "embed" else []
+                out = ["--out", str(work / "cold.npy"), "--overwrite"] if word == "embed" else []
                 command = [sys.executable, "-m", "cloze", word, str(model), str(work / "ten.txt"), *out]
             began = time.perf_counter()
             process = subprocess.Popen(
