@@ -4,7 +4,7 @@ Importing torch, scikit-learn and cloze takes a process two to five seconds, as 
 `python -m cloze.forked LIFE MODULES…`, computes nothing, so no thread of a library is lost in a fork. It answers each line of its
 standard input with a line: a job with the number of its process, `null` with the processes that have ended and their codes.
 
-A process of a job reads, as standard input, the pipe LIFE, which ends with the process that wanted the job (see `jobs.py`).
+A process of a job reads, as standard input, the pipe LIFE, which ends with the process that started the job (see `jobs.py`).
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def _close(server: subprocess.Popen[str], life_end: int) -> None:
 def serve(life: int, modules: Iterable[str]) -> None:
     """Import the modules that are installed, then answer every line of standard input until its end."""
     for module in modules:
-        with suppress(ModuleNotFoundError):
+        with suppress(ImportError):  # a job that needs it fails by itself, with the message in its log
             import_module(module)
     gc.freeze()  # collections in the forks leave these objects, and so the memory that they share, alone
     for line in iter(sys.stdin.readline, ""):

@@ -28,8 +28,8 @@ _GRACE = 60.0  # seconds that a process has to write its checkpoint
 
 
 class Job(NamedTuple):
-    """A command line: `python -m module *words`; what it prints goes to the end of the file `log`. `imports` are modules that it
-    needs, which jobs on this machine import once for all."""
+    """A command line: `python -m module *words`; what it prints goes to the end of the file `log`. `imports` are modules
+    that it needs; all jobs on this machine share one import of them."""
 
     name: str
     module: str

@@ -39,7 +39,7 @@ class BoundCheckpoints(dict[str, Path]):
 
 @lru_cache(maxsize=4)
 def _described(folder: Path, files: tuple[tuple[int, int, int], ...]) -> Imported:
-    """A folder without its tensors, as long as it consists of these `files`, told by inode, time and bytes."""
+    """A folder without its tensors, as long as its `files` have these inodes, times and sizes."""
     from cloze.checkpoint.saved_change import open_folder
 
     imported = open_folder(folder)

@@ -262,7 +262,9 @@ def load_checkpoint(
     dtype = as_dtype(precision, torch_device)
     if is_onnx(Path(folder)):
         if precision == "bf16":
-            raise CheckpointError(f"{folder}: an ONNX file is computed in the precision that it was written in. Leave bf16 out.")
+            raise CheckpointError(
+                f"{folder}: an ONNX model runs in the precision that it was exported in. Use the precision fp32 or auto."
+            )
         return load_onnx(folder_of(Path(folder)))
     with naming_files(Path(folder)):
         loaded = _opened(open_folder(Path(folder)), torch_device, plain_form=plain_form, annotate=annotate)

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cloze.bounds import Count, Share
-from cloze.exercises.companions.distance import first_sentence, sentence_bounds
-from cloze.exercises.edit import Edit
+from cloze.exercises.companions.distance import WithDistractor, first_sentence, sentence_bounds
 from cloze.exercises.joined import with_companions
 from cloze.registry import register
 from cloze.rng import Draw, integers_below
@@ -17,7 +16,7 @@ from cloze.rows import Rows
 
 @register("edit", "dialogue")
 @dataclass(frozen=True)
-class Dialogue(Edit):
+class Dialogue(WithDistractor):
     """The first `turns` turns of a dialogue; with probability `rate` one of them, each equally likely, is that of another
     dialogue (the dialogue language model of ERNIE, Sun et al., 2019). A document is a dialogue and a sentence is a turn.
 
@@ -28,16 +27,6 @@ class Dialogue(Edit):
     turns: Count = 3
     rate: Share = 0.5
     set: str = "dialogue"
-
-    @property
-    def joins(self) -> tuple[str, ...]:
-        """The companion with the turn of another dialogue."""
-        return ("distractor",)
-
-    @property
-    def takes(self) -> frozenset[str]:
-        names = {"tokens", "length", "sentence"}
-        return frozenset(names | {f"distractor.{name}" for name in names})
 
     @property
     def gives(self) -> frozenset[str]:

@@ -14,9 +14,23 @@ from cloze.rng import Draw, integers_below
 from cloze.rows import Rows, columns_before, count_true
 
 
+class WithDistractor(Edit):
+    """An edit of sentences, one of which may be that of another document: the companion `distractor`."""
+
+    @property
+    def joins(self) -> tuple[str, ...]:
+        """The companion with the sentence of another document."""
+        return ("distractor",)
+
+    @property
+    def takes(self) -> frozenset[str]:
+        names = {"tokens", "length", "sentence"}
+        return frozenset(names | {f"distractor.{name}" for name in names})
+
+
 @register("edit", "distance")
 @dataclass(frozen=True)
-class Distance(Edit):
+class Distance(WithDistractor):
     """Two sentences, A and B: adjacent (class 0), of one document but not adjacent (1), or of two documents (2), each equally
     likely (ERNIE 2.0, Sun et al., 2020). A passage of two sentences has no pair of class 1, and one of one sentence is always of
     class 2.
@@ -28,16 +42,6 @@ class Distance(Edit):
     """
 
     set: str = "distance"
-
-    @property
-    def joins(self) -> tuple[str, ...]:
-        """The companion with the sentence of another document."""
-        return ("distractor",)
-
-    @property
-    def takes(self) -> frozenset[str]:
-        names = {"tokens", "length", "sentence"}
-        return frozenset(names | {f"distractor.{name}" for name in names})
 
     @property
     def gives(self) -> frozenset[str]:

@@ -1,7 +1,7 @@
 """Systems of pictures and entities that are built on BERT: the weights of their authors, next to the config of their scripts.
 
 A folder has one file of weights, the JSON config of the authors' code, and the tokenizer of the BERT that they started from.
-The system is told by the names of the tensors. Its table is an `Architecture` that is not registered, since transformers has no
+The names of the tensors identify the system. Its table is an `Architecture` that is not registered, since transformers has no
 class for it; the roles of its heads are the names that they have in the recipe.
 """
 
@@ -19,7 +19,7 @@ from cloze.interop.arguments import nested
 from cloze.interop.files import read_json
 from cloze.interop.heads import read_heads
 from cloze.interop.model import PortableModel
-from cloze.interop.pickled import read_state
+from cloze.interop.pickled import read_state, tensor_names
 from cloze.interop.read import Imported, config_arguments, drop_ignored, fitting_tokenizer, modernised, network_state
 from cloze.interop.released.bert_system import BertBased
 from cloze.interop.released.ernie_thu import ERNIE_THU
@@ -44,8 +44,8 @@ def find(source: Path) -> Mapping[str, Path]:
     if len(files) != 1 or files[0].suffix not in _ENDINGS:
         return {}
     try:
-        names = _named(files[0])
-    except CheckpointError:  # whoever reads the file says what is wrong
+        names = tensor_names(files[0])
+    except CheckpointError:  # the function that reads the weights reports what is wrong
         return {}
     return {"weights": files[0]} if _system(names) or _not_read(names) else {}
 
@@ -66,7 +66,7 @@ def read(files: Mapping[str, Path], split: Split, words: Vectors | None) -> Impo
     architecture = system.architecture
     if words is not None or split != "punctuation":
         raise CheckpointError(f"{path}: {architecture.title} has BERT's word pieces; leave --words and --split out.")
-    for ending, what in system.others.items():
+    for ending, what in system.unsupported.items():
         if name := next((name for name in weights if name.endswith(ending)), None):
             raise CheckpointError(f"{path}: {name} {what}; cloze's network has none, so this model cannot be imported.")
     config = _config(folder, system)

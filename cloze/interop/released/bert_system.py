@@ -28,7 +28,7 @@ class BertBased:
         config: The authors' config file, for messages.
         bert: The BERT whose tokenizer it has, for messages.
         architecture: Its table. The roles of its heads are their names in the recipe.
-        others: How tensors end that the network of cloze lacks, with a clause that says what they are.
+        unsupported: Endings of the names of tensors that the network of cloze lacks, with a clause that says what they are.
         knowledge: From the folder, further fields of `PortableModel`.
     """
 
@@ -36,7 +36,7 @@ class BertBased:
     config: str
     bert: str
     architecture: Architecture
-    others: Mapping[str, str] = field(default_factory=dict)
+    unsupported: Mapping[str, str] = field(default_factory=dict)
     knowledge: Callable[[Path], Mapping[str, Any]] = lambda folder: {}
 
 

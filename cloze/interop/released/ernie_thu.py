@@ -56,22 +56,22 @@ def _entity_layers(arguments: Mapping[str, Any]) -> tuple[MappingLine, ...]:
 
 def _knowledge(folder: Path) -> dict[str, Any]:
     """The vectors of entities, and how a text whose mentions are given is read. Errors: `CheckpointError`."""
-    place = folder / "kg_embed" if (folder / "kg_embed").is_dir() else folder
+    tables = folder / "kg_embed" if (folder / "kg_embed").is_dir() else folder
     try:
-        rows = (place / _IDS).read_text(encoding="utf-8").splitlines()[1:]  # the first line is their number
+        rows = (tables / _IDS).read_text(encoding="utf-8").splitlines()[1:]  # the first line is their number
         numbers = {identifier: int(number) for identifier, number in (row.split() for row in rows if row.strip())}
-        vectors = np.loadtxt(place / _VECTORS, dtype=np.float32, ndmin=2)
+        vectors = np.loadtxt(tables / _VECTORS, dtype=np.float32, ndmin=2)
     except FileNotFoundError as error:
         raise CheckpointError(
             f"{error.filename}: there is no such file; the network reads the vectors of entities.\n"
             f"  Put {_VECTORS} and {_IDS} of the authors' kg_embed into {folder}."
         ) from None
     except (OSError, ValueError) as error:
-        raise CheckpointError(f"{place}: {_VECTORS} or {_IDS} cannot be read ({error}). Copy both files again.") from None
+        raise CheckpointError(f"{tables}: {_VECTORS} or {_IDS} cannot be read ({error}). Copy both files again.") from None
     ids = sorted(numbers, key=numbers.__getitem__)
     if [numbers[identifier] for identifier in ids] != list(range(len(vectors))) or vectors.shape[1] != _WIDTH:
         raise CheckpointError(
-            f"{place / _VECTORS}: {len(vectors):,} vectors of width {vectors.shape[1]}; {_IDS} numbers {len(ids):,} entities, "
+            f"{tables / _VECTORS}: {len(vectors):,} vectors of width {vectors.shape[1]}; {_IDS} numbers {len(ids):,} entities, "
             f"and the network reads width {_WIDTH}.\n  The files belong to different models: copy both again."
         )
     table = BoundEntities(ids, matrix=np.concatenate([np.zeros((1, _WIDTH), np.float32), vectors]))

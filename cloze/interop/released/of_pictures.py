@@ -117,7 +117,7 @@ def _crossing(side: str, reader: int, letter: str, sizes: tuple[str, str, str]) 
 _OWN, _VIEW, _REGION = "v_layer.{j}.", "{base}v_embeddings.", "cls.imagePredictions."
 VILBERT = BertBased(
     ".v_embeddings.image_location_embeddings.weight", config="bert_base_6layer_6conect.json", bert="bert-base-uncased",
-    others={".task_embeddings.weight": "holds vectors of tasks (12-in-1)"},
+    unsupported={".task_embeddings.weight": "holds vectors of tasks (12-in-1)"},
     architecture=Architecture(
         name="vilbert", title="ViLBERT", part="co_attention", base="bert.", recipe=lambda model: "vilbert",
         settings=(
@@ -186,7 +186,7 @@ def _embedding(name: str) -> str:
 _UNLIKE = "is of a variant that the options of NETWORK choose"
 VL_BERT = BertBased(
     "object_linguistic_embeddings.weight", config="bert_config.json", bert="bert-base-uncased",
-    others={
+    unsupported={
         "image_feature_extractor.backbone.conv1.weight": "is of a detector that was trained along (take a model …-prec)",
         ".visual_1x1_text.weight": _UNLIKE, ".visual_scale_text": _UNLIKE, ".special_word_embeddings.weight": _UNLIKE,
         "image_feature_extractor.object_embed.weight": _UNLIKE,

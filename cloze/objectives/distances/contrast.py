@@ -31,7 +31,7 @@ class Contrast(StepObjective):
     score is the dot product divided by `temperature`; `normalise` makes it a cosine. `project` first maps queries and keys, each
     by its own matrix, to that width. With `wrong` each example also has a text that is wrong for it, of summaries `wrong` (E, D),
     and the wrong ones of all examples are further negatives (supervised SimCSE: Gao et al., 2021, eq. 5). With `negatives`
-    only so many keys of other examples are negatives of a query, drawn anew for it in every step without repetition (DSSM: Huang
+    only so many keys of other examples are negatives of a query, drawn again in every step, without repetition (DSSM: Huang
     et al., 2013, §3.3). Metrics: `correct`. Parameters: `head.query.*`, `head.key.*` with `project`.
 
     The loss does not depend on how a step is divided into micro-batches and between processes (`scope: step`); the held-out loss
@@ -103,11 +103,11 @@ class Contrast(StepObjective):
         # the clock counts from the first row of a micro-batch, the rows here from that of the step
         rows = numbers.repeat_interleave(count) - self.clock.first_row
         uniform = uniform_by_row(self.clock, "negatives", rows, numbers.repeat(count))
-        own = torch.eye(count, dtype=torch.bool, device=scores.device)
-        uniform = uniform.view(count, count).masked_fill(own | scores.isneginf(), -1.0)
+        diagonal = torch.eye(count, dtype=torch.bool, device=scores.device)
+        uniform = uniform.view(count, count).masked_fill(diagonal | scores.isneginf(), -1.0)
         drawn = uniform.topk(min(self.negatives, count), dim=1)
-        kept = own.scatter(1, drawn.indices, drawn.values >= 0) | own
-        return scores.masked_fill(~kept, float("-inf"))
+        compared = diagonal.scatter(1, drawn.indices, drawn.values >= 0) | diagonal
+        return scores.masked_fill(~compared, float("-inf"))
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
         """The sum of cross-entropies over the keys."""

@@ -93,14 +93,14 @@ def rows_with_blocks(evidence: Any, retrieved: Tensor, batch: Mapping[str, Tenso
     counts = np.clip(counts, 0, np.maximum(settings.length - lengths - 1, 0))
     total = lengths + counts + 1
     columns = np.arange(int(total.max(initial=1)))
-    place = columns - lengths[:, None]  # in the block
-    inside = (place >= 0) & (place < counts[:, None])
+    block_column = columns - lengths[:, None]
+    inside = (block_column >= 0) & (block_column < counts[:, None])
     tokens = np.where(
-        inside, np.take_along_axis(texts, place.clip(0, texts.shape[1] - 1), axis=1),
+        inside, np.take_along_axis(texts, block_column.clip(0, texts.shape[1] - 1), axis=1),
         questions[owner[:, None], np.minimum(columns, lengths[:, None] - 1)],  # behind its end the last token, [SEP]
     )
     real = columns < total[:, None]
-    tensors = {"tokens": tokens, "segments": ((place >= 0) & real).astype(np.int64), "block": real.astype(np.int64)}
+    tensors = {"tokens": tokens, "segments": ((block_column >= 0) & real).astype(np.int64), "block": real.astype(np.int64)}
     return {name: torch.from_numpy(array).to(batch["tokens"].device) for name, array in tensors.items()}
 
 
@@ -266,8 +266,8 @@ def occurrences(tokens: Tensor, text: Sequence[int]) -> Tensor:
     """Where `text` begins in rows of tokens (R, L): (R, L)."""
     length = tokens.shape[1]
     begins = torch.ones_like(tokens, dtype=torch.bool)
-    for place, token in enumerate(text):
-        begins &= F.pad(tokens[:, place:] == token, (0, min(place, length)))
+    for offset, token in enumerate(text):
+        begins &= F.pad(tokens[:, offset:] == token, (0, min(offset, length)))
     return begins
 
 

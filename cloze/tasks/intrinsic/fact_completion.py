@@ -54,13 +54,13 @@ def complete(
     Differs: the candidates are the objects of the relation's facts in `facts`; the authors' script reads them from its file. The
     gap may stand anywhere; theirs is always the end of the text.
     """
-    asked = without_leaks(facts) if no_leaks else facts
+    scored = without_leaks(facts) if no_leaks else facts
     candidates = {
         relation: list(dict.fromkeys(answer for fact in facts if fact.relation == relation for answer in fact.answers))
         for relation in {fact.relation for fact in facts}
     }
-    left, ranked, ranks = Counter({LEAK: len(facts) - len(asked)}), list[FactPrompt](), list[float]()
-    for fact in asked:
+    left, ranked, ranks = Counter({LEAK: len(facts) - len(scored)}), list[FactPrompt](), list[float]()
+    for fact in scored:
         names = candidates[fact.relation]
         filled = _filled(reader, fact, names)
         report(1)
