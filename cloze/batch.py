@@ -10,8 +10,8 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from cloze import fields
 
-#: The starts of a `block` that has been moved to a GPU, as long as it exists.
-_STARTS = WeakTensorKeyDictionary()
+#: The tensors on the CPU from which tensors on a GPU were copied, as long as the latter exist.
+_SENT = WeakTensorKeyDictionary()
 
 
 class Batch(Mapping[str, Tensor]):
@@ -33,14 +33,8 @@ class Batch(Mapping[str, Tensor]):
         return len(self._tensors)
 
     def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Batch:
-        """The same batch on another device. A GPU also gets the `known_starts` of every `block`."""
-        if torch.device(device).type != "cuda":
-            moved = {name: tensor.to(device, non_blocking=non_blocking) for name, tensor in self._tensors.items()}
-            return Batch(moved, checked=True)
-        moved = {name: _to_gpu(tensor, device, non_blocking) for name, tensor in self._tensors.items()}
-        for name, tensor in self._tensors.items():
-            if fields.split(name).field == "block" and tensor.device.type == "cpu":
-                _STARTS[moved[name]] = _to_gpu(block_starts(tensor), device, non_blocking)
+        """The same batch on another device. `on_host` knows the tensors that a GPU got."""
+        moved = {name: send(tensor, device, non_blocking=non_blocking) for name, tensor in self._tensors.items()}
         return Batch(moved, checked=True)
 
     def view(self, name: str) -> Batch:
@@ -78,17 +72,27 @@ def block_starts(block: Tensor) -> Tensor:
     return torch.cat([starts, starts.new_full((spare,), block.numel())]).to(torch.int32)
 
 
-def known_starts(block: Tensor) -> Tensor | None:
-    """The `block_starts` of a tensor that `Batch.to` has moved to a GPU, found before, on the CPU: their number would have to be
-    waited for. None for any other."""
-    starts: Tensor | None = _STARTS.get(block)
-    return starts
+def was_sent(tensor: Tensor) -> bool:
+    """Whether `send` has copied this tensor to a GPU, so that `on_host` waits for nothing."""
+    return tensor in _SENT
 
 
-def _to_gpu(tensor: Tensor, device: torch.device | str, non_blocking: bool) -> Tensor:
-    """From pinned memory if the copy is not waited for: another one would wait until the device has finished what it does."""
-    pinned = tensor.pin_memory() if non_blocking and tensor.device.type == "cpu" else tensor
-    return pinned.to(device, non_blocking=non_blocking)
+def on_host(tensor: Tensor) -> Tensor:
+    """The same numbers on the CPU, where sizes that depend on them cost no wait for a GPU: the tensor that `send` has copied to the
+    GPU, else a copy, for which the host waits. A tensor that is not on a GPU is returned as it is."""
+    if tensor.device.type != "cuda":
+        return tensor
+    sent: Tensor | None = _SENT.get(tensor)
+    return tensor.cpu() if sent is None else sent
+
+
+def send(tensor: Tensor, device: torch.device | str, *, non_blocking: bool = True) -> Tensor:
+    """The tensor on a device. A GPU copies it from pinned memory: another copy would wait until the GPU has finished its work."""
+    if torch.device(device).type != "cuda" or tensor.device.type != "cpu":
+        return tensor.to(device, non_blocking=non_blocking)
+    copy = (tensor.pin_memory() if non_blocking else tensor).to(device, non_blocking=non_blocking)
+    _SENT[copy] = tensor
+    return copy
 
 
 def _check(name: str, tensor: Tensor) -> None:

@@ -223,5 +223,5 @@ def described(
         targets = arguments.Targets.coded(*objective.codes)
     subwords = arguments.SubwordRows.none()
     if network.subwords is not None:
-        subwords = arguments.SubwordRows(network._buffer("starts").numpy(), network._buffer("rows").numpy())
+        subwords = arguments.SubwordRows(*(rows.numpy() for rows in network.table_rows()))
     return cut, targets, subwords

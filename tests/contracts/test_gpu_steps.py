@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import torch
 
-from cloze.batch import Batch, block_starts
+from cloze.batch import Batch, block_starts, on_host
 from cloze.networks.blocks.visibility import visibility
 from tests.contracts.conftest import CHINESE
 from tests.device_steps import DeviceSteps
@@ -86,6 +86,16 @@ def test_a_kernel_learns_where_packed_rows_start_without_waiting() -> None:
         alone = visibility("open", moved["block"].clone(), length=4, past=0, device=moved["block"].device)
         assert alone.starts is None and alone.mask is not None and not gpu.waits  # then a mask does
     assert starts.tolist() == [0, 2, 3, 4, 6, *[8] * 59] == block_starts(block).tolist()
+
+
+def test_the_host_reads_what_it_has_sent_without_waiting() -> None:
+    sent = torch.tensor([[1, 2], [0, 3]])
+    with SimulatedGpu() as gpu:
+        moved = Batch({"tokens": sent}).to("cuda", non_blocking=True)["tokens"]
+        gpu.waits.clear()
+        assert on_host(moved) is sent and not gpu.waits
+        assert on_host(moved + 1).tolist() == [[2, 3], [1, 4]] and sum(gpu.waits.values()) == 1
+    assert on_host(sent) is sent
 
 
 @pytest.mark.parametrize(("work", "waits"), [

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from cloze.batch import on_host, send
 from cloze.networks.blocks.dropout import Positions
 
 ROWS = 64
@@ -58,22 +59,23 @@ class Selected:
     @classmethod
     def of(cls, chosen: Tensor, batch: int, length: int, *, even: bool = False) -> Selected:
         """The tokens at flat positions, in any order, possibly repeated; with `even` a few more (see `rows_to_add`)."""
-        marked = torch.zeros(batch * length, dtype=torch.bool, device=chosen.device)
-        marked[chosen] = True
+        marked = torch.zeros(batch * length, dtype=torch.bool)
+        marked[on_host(chosen)] = True
         if even:
             more, free = rows_to_add(int(marked.sum())), (~marked).nonzero().view(-1)
             if 0 < more <= len(free):  # spread, so that no row of the batch has many more tokens than others
-                marked[free[torch.arange(more, device=free.device) * len(free) // more]] = True
+                marked[free[torch.arange(more) * len(free) // more]] = True
         flat = marked.nonzero().view(-1)
         row, position = flat // length, flat % length
-        counts = torch.zeros(batch, dtype=torch.long, device=flat.device).index_add_(0, row, torch.ones_like(row))
+        counts = torch.zeros(batch, dtype=torch.long).index_add_(0, row, torch.ones_like(row))
         across = -(-max(1, int(counts.max())) // _SLOTS) * _SLOTS
-        slot = torch.arange(len(flat), device=flat.device) - (counts.cumsum(0) - counts)[row]
+        slot = torch.arange(len(flat)) - (counts.cumsum(0) - counts)[row]
         cells = row * across + slot
-        columns = torch.zeros(batch * across, dtype=torch.long, device=flat.device).index_copy_(0, cells, position)
-        return cls(
-            Positions(row, position), flat, slot, cells, columns.view(batch, across), batch, length, across, len(flat)
+        columns = torch.zeros(batch * across, dtype=torch.long).index_copy_(0, cells, position).view(batch, across)
+        row, position, flat, slot, cells, columns = (
+            send(part, chosen.device) for part in (row, position, flat, slot, cells, columns)
         )
+        return cls(Positions(row, position), flat, slot, cells, columns, batch, length, across, len(flat))
 
     def take(self, x: Tensor) -> Tensor:
         """(B, L, …) to (M, …)."""

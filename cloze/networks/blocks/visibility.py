@@ -14,7 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from cloze.batch import known_starts
+from cloze.batch import block_starts, on_host, send, was_sent
 from cloze.errors import RecipeError, propose
 from cloze.networks.blocks.selected import Selected
 
@@ -114,7 +114,7 @@ def visibility(
         same = (block[:, :, None] == block[:, None, :])[:, None]
         if order != "open":
             same = same & _constant(order, length, 0, device)
-        starts = known_starts(block) if device.type == "cuda" and order != "right_to_left" else None
+        starts = send(block_starts(on_host(block)), device) if was_sent(block) and order != "right_to_left" else None
         return Visibility("mask", same, starts, order)
     seen = order[:, None, :] <= order[:, :, None]
     if block is not None:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from cloze.batch import on_host, send
 from cloze.bounds import BelowOne, Depth, Natural, Positive, Width
 from cloze.errors import RecipeError
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
@@ -33,8 +34,9 @@ class Directions(NamedTuple):
 
     @classmethod
     def of(cls, backwards: Tensor) -> Directions:
-        """Of which rows (B,) belong to the backward direction. Found once for all layers: a GPU is waited for here."""
-        order, count = backwards.to(torch.uint8).argsort(stable=True), int((~backwards).sum())
+        """Of which rows (B,) belong to the backward direction. Found once for all layers."""
+        rows = on_host(backwards)
+        order, count = send(rows.to(torch.uint8).argsort(stable=True), backwards.device), int((~rows).sum())
         return cls(order[:count], order[count:])
 
 

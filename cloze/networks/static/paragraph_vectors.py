@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from cloze.batch import on_host
 from cloze.bounds import NonNegative, Width
 from cloze.errors import RecipeError
 from cloze.networks.blocks.computed import own_weight, resize_table
@@ -105,9 +106,9 @@ class ParagraphVectors(WordVectors):
         """The vectors of the paragraphs (B, D), or those of new texts."""
         if paragraph is not None:
             count = len(own_weight(self.embeddings)) - self.first
-            if paragraph.numel() and int(paragraph.max()) >= count:
+            if paragraph.numel() and int(on_host(paragraph).max()) >= count:
                 raise RecipeError(
-                    f"paragraph_vectors: the paragraph {int(paragraph.max()):,} of {count:,}; the table has the documents of one "
+                    f"paragraph_vectors: the paragraph {int(on_host(paragraph).max()):,} of {count:,}; the table has the documents of one "
                     "whole store.\n  Build the store in one piece: `cloze corpus build`."
                 )
             return F.embedding(paragraph.long() + self.first, self.embeddings.weight)

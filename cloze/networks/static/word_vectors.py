@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from cloze.batch import on_host, send
 from cloze.bounds import Count, NonNegative, Width
 from cloze.errors import RecipeError
 from cloze.hashed import count_roles, ngram_rows, rows_of_words
@@ -80,21 +81,17 @@ class WordVectors(Network):
         self.contexts = nn.Embedding(vocab_size, width) if both_sides else None
         self.bias = nn.Parameter(torch.empty(vocab_size)) if biases else None
         self.context_bias = nn.Parameter(torch.empty(vocab_size)) if biases else None
-        self._keep_rows()
+        #: Word i has the table rows `rows[starts[i] : starts[i + 1]]`; arrays of the CPU, where the number of rows is known without
+        #: waiting for a GPU.
+        self._table_rows: tuple[Tensor, Tensor] | None = None
+        if self.spellings is not None and subwords is not None:
+            starts, rows = rows_of_words(self.spellings, subwords, buckets)
+            self._table_rows = torch.from_numpy(starts), torch.from_numpy(rows)
         self.takes = self.needs | {"block", "centers", "contexts"} | ({"cell"} if both_sides else frozenset())
         pairs = {"association": StateKind("P", "cell")} if both_sides else {}
         context = {"context": StateKind("B L D", "all_but_itself"), "summary": StateKind("E D", "all")}
         self.gives = {**reading_kinds("itself"), **context, **pairs}
         self.reset_parameters()
-
-    def _keep_rows(self) -> None:
-        """What the spellings say of rows, as buffers that move with the module and are not saved."""
-        starts, rows = None, None
-        if self.spellings is not None and self.subwords is not None:
-            arrays = rows_of_words(self.spellings, self.subwords, self.buckets)
-            starts, rows = (torch.from_numpy(array) for array in arrays)
-        for name, buffer in (("starts", starts), ("rows", rows)):
-            self.register_buffer(name, buffer, persistent=False)
 
     @property
     def token_tables(self) -> dict[str, nn.Embedding]:
@@ -127,7 +124,7 @@ class WordVectors(Network):
         """The wanted states of tokens (B, L)."""
         outputs: dict[str, Tensor] = {}
         if want & {"hidden", "layers", "context", "summary"}:
-            sums, sizes = self._sums(tokens.flatten())  # (B·L, D), (B·L): flat until a state is given
+            sums, sizes = self._sums(tokens)  # (B·L, D), (B·L): flat until a state is given
             hidden = sums if sizes is None else sums / sizes[:, None].to(sums.dtype)
         if want & {"hidden", "layers"}:
             full = self.gradient == "full" and sizes is not None
@@ -185,19 +182,20 @@ class WordVectors(Network):
         return sums if sizes is None else sums / sizes[:, None].to(sums.dtype)
 
     def _sums(self, ids: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The sum of the rows of each of the ids (M,), and how many rows it has, None for one each."""
+        """The sum of the rows of each of M ids, of any shape, (M, D), and how many rows it has (M,), None for one each."""
         if self.subwords is None:
-            return F.embedding(ids, self.embeddings.weight), None
-        # Word i has the table rows `rows[starts[i] : starts[i + 1]]`. Those of the U distinct ids stand one behind another in
-        # `table_rows` (S,), each id's from its offset on; their sums (U, D) go back to the M ids.
-        starts, rows = self._buffer("starts"), self._buffer("rows")
-        distinct, index = torch.unique(ids, return_inverse=True)
+            return F.embedding(ids.flatten(), self.embeddings.weight), None
+        # The rows of the U distinct ids stand one behind another in `table_rows` (S,), each id's from its offset on; their sums
+        # (U, D) go back to the M ids.
+        starts, rows = self.table_rows()
+        distinct, index = torch.unique(on_host(ids).flatten(), return_inverse=True)
         sizes = starts[distinct + 1] - starts[distinct]
         offsets = sizes.cumsum(0) - sizes
-        number = torch.arange(int(sizes.sum()), device=ids.device)
+        number = torch.arange(int(sizes.sum()))
         table_rows = rows[number + (starts[distinct] - offsets).repeat_interleave(sizes)]
+        table_rows, offsets, index, sizes = (send(part, ids.device) for part in (table_rows, offsets, index, sizes[index]))
         sums = F.embedding_bag(table_rows, self.embeddings.weight, offsets, mode="sum")
-        return sums.index_select(0, index), sizes[index]
+        return sums.index_select(0, index), sizes
 
     def _of_pairs(self, sums: Tensor, sizes: Tensor | None, centers: Tensor, contexts: Tensor) -> Tensor:
         """The mean of all rows of the words at `contexts`, by centre, (B*L, D)."""
@@ -219,7 +217,7 @@ class WordVectors(Network):
         """The mean over the words of each example, (E, D), examples row by row."""
         example, words = self._examples(tokens, block)
         inside = torch.ones_like(tokens, dtype=torch.bool) if block is None else block > 0
-        several = 1 if block is None else max(int(block.max()), 1) if block.numel() else 1
+        several = 1 if block is None else max(int(on_host(block).max()), 1) if block.numel() else 1
         # Numbers are left for as many examples in every row as the fullest has, (B · several); those that exist are the E.
         exists = torch.zeros(len(tokens) * several, dtype=torch.bool, device=tokens.device)
         exists[torch.arange(len(tokens), device=tokens.device) * several] = True  # a row has an example, be it empty
@@ -233,7 +231,7 @@ class WordVectors(Network):
         words = tokens >= self.roles
         if block is None:
             return row.flatten(), words.flatten()
-        several = max(int(block.max()), 1) if block.numel() else 1
+        several = max(int(on_host(block).max()), 1) if block.numel() else 1
         return (row * several + (block - 1).clamp(min=0)).flatten(), (words & (block > 0)).flatten()
 
     def _association(self, cell: Tensor | None) -> Tensor:
@@ -245,13 +243,13 @@ class WordVectors(Network):
             score = score + self.bias[word] + self.context_bias[other]
         return score
 
-    def _buffer(self, name: str) -> Tensor:
-        buffer: Tensor | None = self.get_buffer(name)
-        if buffer is None:
+    def table_rows(self) -> tuple[Tensor, Tensor]:
+        """Starts (V + 1,) and rows: word i has the table rows `rows[starts[i] : starts[i + 1]]`. `RecipeError` without spellings."""
+        if self._table_rows is None:
             raise RecipeError(
                 "word_vectors: n-grams need the words' spellings, and none were given. Give `spellings`, the word behind each id."
             )
-        return buffer
+        return self._table_rows
 
 
 def _by_example(hidden: Tensor, example: Tensor, words: Tensor, examples: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from cloze.batch import on_host, send
 from cloze.errors import RecipeError, require_table
-from cloze.networks.blocks.inputs.constant_tables import on_device_of
 from cloze.networks.blocks.inputs.known_vectors import STAND_IN, matrix_of
 
 
@@ -37,15 +37,15 @@ class Candidates(nn.Module):
             ids = None if matrix_of(table) is STAND_IN else table.candidates
         except AttributeError:
             raise RecipeError(f"{part}: the table {name!r} has no candidates; expected a table `surfaces`.") from None
-        self.ids: Tensor
-        self.priors: Tensor
-        none = torch.zeros(table.size + 1, 1)
-        self.register_buffer("ids", none.long() if ids is None else torch.from_numpy(ids).long(), persistent=False)
-        self.register_buffer("priors", none if ids is None else torch.from_numpy(table.priors).clone(), persistent=False)
+        # They stay on the CPU, where the number of candidates is known without waiting for a GPU.
+        none = torch.zeros(table.size + 1, 1, device="cpu")
+        self.ids = none.long() if ids is None else torch.from_numpy(ids).long()
+        self.priors = none if ids is None else torch.from_numpy(table.priors).clone()
 
     def forward(self, items: Tensor) -> EntityCandidates:
         """Of items (E, R)."""
-        surfaces = items.flatten().long()
-        ids = on_device_of(items, self.ids)[surfaces]
+        surfaces = on_host(items).flatten().long()
+        ids = self.ids[surfaces]
         item, slot = (ids > 0).nonzero().unbind(1)
-        return EntityCandidates(item, ids[item, slot], on_device_of(items, self.priors)[surfaces[item], slot])
+        parts = (item, ids[item, slot], self.priors[surfaces[item], slot])
+        return EntityCandidates(*(send(part, items.device) for part in parts))

@@ -18,9 +18,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from cloze.batch import on_host, send
 from cloze.bounds import Count, OptionalDepth, Width
 from cloze.errors import RecipeError
-from cloze.networks.blocks.inputs.constant_tables import on_device_of
 from cloze.networks.cost import Operations, SequenceSize
 from cloze.networks.spelling import MASKED, NOTHING, PADDING, spell_vocabulary, trigrams
 from cloze.registry import Given, register
@@ -73,8 +73,7 @@ class Characters(nn.Module, ABC):
         if spellings is not None:
             rows = spell_vocabulary(spellings[:vocab_size], per_word)
             spelled[: len(rows)] = rows
-        self.spelled: Tensor
-        self.register_buffer("spelled", torch.from_numpy(spelled), persistent=False)
+        self.spelled = torch.from_numpy(spelled)  # on the CPU, where the number of distinct words is known without waiting for a GPU
 
     def forward(self, tokens: Tensor, characters: Tensor | None = None) -> Tensor:
         """(B, L) ids, and characters (B, L, C) where a token has its own, zeros elsewhere, to (B, L, width)."""
@@ -89,13 +88,15 @@ class Characters(nn.Module, ABC):
 
     def _distinct(self, tokens: Tensor, characters: Tensor | None) -> tuple[Tensor, Tensor]:
         """The characters of all distinct words (N, C), and which of them each token is (B, L)."""
-        distinct, index = torch.unique(tokens, return_inverse=True)
-        spelled = on_device_of(tokens, self.spelled)[distinct]
-        if characters is None:
-            return spelled, index
-        has_characters = (characters != NOTHING).any(-1)
-        rows, again = torch.unique(characters[has_characters], dim=0, return_inverse=True)
-        return torch.cat([spelled, rows.to(spelled.dtype)]), index.masked_scatter(has_characters, again + len(distinct))
+        distinct, index = torch.unique(on_host(tokens), return_inverse=True)
+        spelled = self.spelled[distinct]
+        if characters is not None:
+            characters = on_host(characters)
+            has_characters = (characters != NOTHING).any(-1)
+            rows, again = torch.unique(characters[has_characters], dim=0, return_inverse=True)
+            spelled = torch.cat([spelled, rows.to(spelled.dtype)])
+            index = index.masked_scatter(has_characters, again + len(distinct))
+        return send(spelled, tokens.device), send(index, tokens.device)
 
     def count_words(self, counted: Operations, words: Tensor) -> None:
         """Count the products for words (N, C)."""
@@ -193,6 +194,7 @@ class CharCNN(Characters):
         """How many characters the longest of words (N, C) has."""
         if spelled.is_meta:
             return spelled.shape[1]
+        spelled = on_host(spelled)
         columns = torch.arange(1, spelled.shape[1] + 1, device=spelled.device)
         return int(torch.where(spelled != PADDING, columns, 0).amax()) if len(spelled) else 0
 

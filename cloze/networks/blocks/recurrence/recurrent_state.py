@@ -8,6 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from cloze.batch import on_host
 from cloze.errors import RecipeError
 from cloze.networks.blocks.recurrence.stepping import State
 
@@ -32,7 +33,7 @@ def lengths_of(block: Tensor | None, network: str) -> Tensor | None:
     """How many real tokens each row has (B,), None where nothing is padded; a row of several examples is a `RecipeError`."""
     if block is None:
         return None
-    if bool((block > 1).any()):
+    if bool((on_host(block) > 1).any()):
         raise RecipeError(f"{network}: a row holds several texts, and a state would go on to the next. Write `packing: false`.")
     return (block > 0).sum(1)
 
