@@ -78,8 +78,11 @@ def was_sent(tensor: Tensor) -> bool:
 
 
 def on_host(tensor: Tensor) -> Tensor:
-    """The same numbers on the CPU, where sizes that depend on them cost no wait for a GPU: the tensor that `send` has copied to the
-    GPU, else a copy, for which the host waits. A tensor that is not on a GPU is returned as it is."""
+    """The same numbers on the CPU, where sizes that depend on them cost no wait for a GPU.
+
+    It is the tensor that `send` has copied to the GPU, else a copy, for which the host waits. A tensor that is not on a GPU is
+    returned as it is.
+    """
     if tensor.device.type != "cuda":
         return tensor
     sent: Tensor | None = _SENT.get(tensor)

@@ -220,7 +220,7 @@ def test_a_kernel_moves_along_the_gradient_of_the_loop(ask: str, tree: bool, sub
         shares=ask == "shared",
     )
     answers = parts.Targets.coded(*objective.codes) if tree else parts.Targets.sampled(objective.noise.numpy(), negatives=2)
-    table = parts.SubwordRows(network.starts.numpy(), network.rows.numpy()) if subwords else parts.SubwordRows.none()
+    table = parts.SubwordRows(*(rows.numpy() for rows in network.table_rows())) if subwords else parts.SubwordRows.none()
     inputs, outputs = (part.copy() for part in start)
     rate = 1e-4
     work = parts.ThreadBuffers.of(windows, answers, 16, table)

@@ -106,9 +106,10 @@ class ParagraphVectors(WordVectors):
         """The vectors of the paragraphs (B, D), or those of new texts."""
         if paragraph is not None:
             count = len(own_weight(self.embeddings)) - self.first
-            if paragraph.numel() and int(on_host(paragraph).max()) >= count:
+            highest = int(on_host(paragraph).max()) if paragraph.numel() else 0
+            if highest >= count:
                 raise RecipeError(
-                    f"paragraph_vectors: the paragraph {int(on_host(paragraph).max()):,} of {count:,}; the table has the documents of one "
+                    f"paragraph_vectors: the paragraph {highest:,} of {count:,}; the table has the documents of one "
                     "whole store.\n  Build the store in one piece: `cloze corpus build`."
                 )
             return F.embedding(paragraph.long() + self.first, self.embeddings.weight)

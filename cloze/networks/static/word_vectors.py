@@ -81,8 +81,7 @@ class WordVectors(Network):
         self.contexts = nn.Embedding(vocab_size, width) if both_sides else None
         self.bias = nn.Parameter(torch.empty(vocab_size)) if biases else None
         self.context_bias = nn.Parameter(torch.empty(vocab_size)) if biases else None
-        #: Word i has the table rows `rows[starts[i] : starts[i + 1]]`; arrays of the CPU, where the number of rows is known without
-        #: waiting for a GPU.
+        # They stay on the CPU, where the number of rows is known without waiting for a GPU.
         self._table_rows: tuple[Tensor, Tensor] | None = None
         if self.spellings is not None and subwords is not None:
             starts, rows = rows_of_words(self.spellings, subwords, buckets)
@@ -244,7 +243,8 @@ class WordVectors(Network):
         return score
 
     def table_rows(self) -> tuple[Tensor, Tensor]:
-        """Starts (V + 1,) and rows: word i has the table rows `rows[starts[i] : starts[i + 1]]`. `RecipeError` without spellings."""
+        """Starts (V + 1,) and rows: word i has the table rows `rows[starts[i] : starts[i + 1]]`. Raises `RecipeError` without
+        spellings."""
         if self._table_rows is None:
             raise RecipeError(
                 "word_vectors: n-grams need the words' spellings, and none were given. Give `spellings`, the word behind each id."

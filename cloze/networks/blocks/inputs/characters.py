@@ -73,7 +73,7 @@ class Characters(nn.Module, ABC):
         if spellings is not None:
             rows = spell_vocabulary(spellings[:vocab_size], per_word)
             spelled[: len(rows)] = rows
-        self.spelled = torch.from_numpy(spelled)  # on the CPU, where the number of distinct words is known without waiting for a GPU
+        self.spelled = torch.from_numpy(spelled)  # stays on the CPU, where the number of distinct words is known without a wait
 
     def forward(self, tokens: Tensor, characters: Tensor | None = None) -> Tensor:
         """(B, L) ids, and characters (B, L, C) where a token has its own, zeros elsewhere, to (B, L, width)."""
