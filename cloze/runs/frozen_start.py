@@ -113,7 +113,7 @@ def fit_heads(step: StepModule, data: Data, keys: Collection[str], *, device: to
     rows = {entry: min(ROWS, data.rows_in_epoch(entry)) for entry in step.entries}
     dev = _read(step, {entry: data.held_out(entry) for entry in step.entries}, keys, device)
     folds = 1 if all(_count_targets(step.objectives[key], dev[key]) >= ENOUGH for key in keys) else 2 * FOLDS
-    training = {entry: data.sweep(entry, count, max(1, min(PIECE, count // folds))) for entry, count in rows.items()}
+    training = {entry: data.first_rows(entry, count, max(1, min(PIECE, count // folds))) for entry, count in rows.items()}
     seen = _read(step, training, keys, device)
     for key in keys:
         objective = step.objectives[key]
