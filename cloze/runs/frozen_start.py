@@ -209,8 +209,8 @@ def fit_output(objective: Any, pieces: Sequence[ObjectiveReading], dev: Sequence
 
 
 def choose_penalty(paths: Sequence[Sequence[Losses]]) -> float:
-    """The penalty of `PENALTIES` with the lowest loss of rows left out, in the mean over some paths, of those up to which the
-    training rows keep a loss of `LEFT` times that."""
+    """The penalty with the lowest mean held-out loss. The search stops before penalties that bring the training loss below `LEFT`
+    times the held-out loss."""
     best, lowest = PENALTIES[0], float("inf")
     for penalty, losses in zip(PENALTIES, zip(*paths, strict=False), strict=False):
         held, trained = sum(fold.held for fold in losses), sum(fold.trained for fold in losses)

@@ -107,7 +107,7 @@ def _build_run(
     heads_to_start = load_origins(
         step, recipe, origins, tokenizer, resumes=resumes, say=say, tables=tables,
         drawn=partial(build_step, recipe, vocab_size=tokenizer.size, seed=seed, **arguments),
-        labels=(description or {}).get("labels") or (),
+        class_names=(description or {}).get("labels") or (),
     )
     setup_seconds = float((old or {}).get("setup_seconds", 0.0))
     if not resumes and not dry_run:
@@ -244,9 +244,9 @@ def publisher_of(
         recipe, tokenizer, tables, languages_of(stores), run_name=run_name(out), home=out, code=files_of(recipe),
         task=description, labels=None if description is None else description.get("labels"),
         label_names={layer: store.label_names(layer) for store in stores.values() for layer in store.labels},
-        references={label: reference_to(origins[label], out) for label in borrowed_names - {recipe.export, *read}},
-        needed={label: origins[label] for label in read if label in borrowed_names},
-        bases={label: name for label, folder in origins.items() if (name := name_of(folder)) is not None},
+        references={name: reference_to(origins[name], out) for name in borrowed_names - {recipe.export, *read}},
+        needed={network_name: origins[network_name] for network_name in read if network_name in borrowed_names},
+        bases={network_name: name for network_name, folder in origins.items() if (name := name_of(folder)) is not None},
     )
 
 
@@ -294,22 +294,22 @@ def inputs_of(
         "dev": {name: store_input(dev_stores[name], paths) for name, paths in request.dev.items() if name in dev_stores},
         "init": None if init is None else weights_input(init, (old_inputs or {}).get("init")),
         "networks": {
-            label: {"from": network.origin, **weights_input(origins[label], old.get(label))}
-            for label, network in recipe.networks.items()
-            if _starts_elsewhere(label, network, recipe, request, origins, borrowed_names)
+            network_name: {"from": network.origin, **weights_input(origins[network_name], old.get(network_name))}
+            for network_name, network in recipe.networks.items()
+            if _starts_elsewhere(network_name, network, recipe, request, origins, borrowed_names)
         },
         **record_of(files_of(recipe)),
     }
 
 
 def _starts_elsewhere(
-    label: str, network: NetworkSpec, recipe: Recipe, request: Request, origins: Mapping[str, Path],
+    network_name: str, network: NetworkSpec, recipe: Recipe, request: Request, origins: Mapping[str, Path],
     borrowed_names: Collection[str],
 ) -> bool:
     """Whether a network starts from a checkpoint that is recorded by its name; the exported one that of `--init` is `init`."""
     if network.origin is None:
-        return label in origins and label != recipe.export
-    return network.origin in request.checkpoints or label in borrowed_names
+        return network_name in origins and network_name != recipe.export
+    return network.origin in request.checkpoints or network_name in borrowed_names
 
 
 def open_dev_stores(
