@@ -227,7 +227,8 @@ class FinetuneOptions:
 
     `tasks` are several tasks by name with their files, in place of a `task` with its `train` and `dev` files; `first` is trained
     before them. Without a `task`, the `recipe` says which it is, else it is sentence_classification. `baselines`: a linear
-    model on n-grams is fitted for comparison. `fit`: the recipe is fitted to the checkpoint and the rows; None: if it comes with cloze.
+    model on n-grams is fitted for comparison. `fit`: the recipe is fitted to the checkpoint and the rows; None: if it comes with
+    cloze.
     `from_scratch` starts from random weights in the shape of the checkpoint, `within` is the maximum training time in seconds,
     and `report` gets every line.
     """

@@ -17,14 +17,14 @@ from cloze.runs.finetuning.auxiliary import BERT, masking_of
 from cloze.runs.finetuning.finetune import finetune
 from cloze.runs.finetuning.task_recipe import recipe_onto
 
-HeadFacts = Callable[[str], Path]
+Start = Callable[[str], Path]
 #: Tasks that BERT learns, but for those whose recipes are for other networks.
 OTHERS = ("text_to_text", "ulmfit_classification", "siatl_classification", "speechbert_question_answering")
 TASKS = [name for name in task_recipe_names() if name not in OTHERS and not name.startswith("gpt_")]
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_a_masked_language_model_is_trained_along_with_every_task_as_it_was_before(start: HeadFacts, task: str) -> None:
+def test_a_masked_language_model_is_trained_along_with_every_task_as_it_was_before(start: Start, task: str) -> None:
     loaded = load_checkpoint(start("bert"))
     made = recipe_onto(task, loaded, auxiliary="0.5")
     for entry in made.entries.values():
@@ -45,7 +45,7 @@ def test_text_is_masked_as_the_checkpoints_own_recipe_does_and_by_berts_where_th
         assert masking_of(load_recipe(name).canonical()) is masking_of(None) is BERT
 
 
-def test_a_run_trains_both_losses_on_its_own_view(start: HeadFacts, tmp_path: Path) -> None:
+def test_a_run_trains_both_losses_on_its_own_view(start: Start, tmp_path: Path) -> None:
     out, table = tmp_path / "out", tmp_path / "rows.tsv"
     table.write_text("text\tlabel\n" + "the cat saw the rain\tx\nthe dog saw the night\ty\n" * 4, encoding="utf-8")
     finetune(
@@ -68,6 +68,6 @@ def test_a_run_trains_both_losses_on_its_own_view(start: HeadFacts, tmp_path: Pa
     ("t5-small", "has token_prediction, which reads decoder_hidden"), ("xlnet-base", "has token_prediction, which reads query"),
     ("electra-small", "has none"),
 ])  # fmt: skip
-def test_a_network_that_predicts_no_masked_tokens_has_no_auxiliary(start: HeadFacts, name: str, said: str) -> None:
+def test_a_network_that_predicts_no_masked_tokens_has_no_auxiliary(start: Start, name: str, said: str) -> None:
     with pytest.raises(RecipeError, match=f"masked_language_model: needs a head that predicts masked tokens; .* and {said}"):
         recipe_onto("sentence_classification", load_checkpoint(start(name)), auxiliary="0.5")
