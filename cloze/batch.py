@@ -1,4 +1,4 @@
-"""A checked bundle of tensors: names, kinds and numbers of dimensions are compared with the ledger once, then nothing else."""
+"""Tensors by field name. The constructor checks names, kinds and numbers of dimensions; later operations check nothing."""
 
 from __future__ import annotations
 

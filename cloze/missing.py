@@ -9,7 +9,7 @@ from pathlib import Path
 from cloze.errors import CheckpointError, did_you_mean, nearest, nearest_path
 
 RECIPES = Path(__file__).parent / "recipes"
-OWN_TASKS = frozenset(file.stem for file in (RECIPES / "own_tasks").glob("*.yaml"))  # they begin without a checkpoint
+SCRATCH_TASKS = frozenset(file.stem for file in (RECIPES / "own_tasks").glob("*.yaml"))  # they begin without a checkpoint
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _FOLDER = "a folder with config.json, model.safetensors and a tokenizer in it"
 

@@ -21,7 +21,7 @@ from cloze.training.meter import Meter
 from cloze.training.run import Run, RunIdentity
 from cloze.training.schedule.budget import Budget
 from cloze.training.step import StepModule
-from cloze.training.together import StepPiece, together
+from cloze.training.together import StepPiece, whole_step_losses
 from cloze.training.trainee import Trainee
 
 
@@ -37,7 +37,7 @@ class DeviceSteps:
         run = Run(
             folder=Path("unused"), step=step, data=self.data, export=lambda folder, state, number: None,
             budget=Budget.parse("1000steps"), optimizer=build_part(recipe.training.optimizer),
-            rate=build_part(recipe.training.rate), record=RunIdentity({}, ""),
+            rate=build_part(recipe.training.rate), identity=RunIdentity({}, ""),
             training=replace(training_of(recipe), precision=precision, compile=compiled, nominal_steps=1000),
         )
         self.trainee = Trainee(run, Ranks(0, 1, torch.device(device)))
@@ -66,7 +66,7 @@ class DeviceSteps:
         factors = {name: 1.0 / max(count, 1.0) for name, count in totals.divisors("targets").items()}
         for entry in self.entries:
             entry_pieces = [piece for piece in pieces if piece.entry == entry]
-            with together(trainee, entry_pieces, step=session.run_progress.step, share=0.0):
+            with whole_step_losses(trainee, entry_pieces, step=session.run_progress.step, share=0.0):
                 for piece in entry_pieces:
                     loop._backward(session, piece, 0.0, factors, last=piece is pieces[-1])
         norm = loop._update(session, 0.0)

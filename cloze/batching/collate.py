@@ -46,7 +46,7 @@ def several_per_row(length: NDArray[Any], row: NDArray[np.int64], width: int) ->
 def collate(rows: Rows, layout: BatchLayout, *, takes: frozenset[str], padding: int = 0) -> Arrays:
     """The arrays of one view by field (`cloze/fields.py`), without a view prefix: token-aligned ones (rows, width), targets (M,).
 
-    `takes` are the token-aligned fields that some network takes; targets are always included. `block` is given
+    `takes` are the token-aligned fields that a network or an objective takes; targets are always included. `block` is given
     when rows hold padding or several examples; `position_ids` restart with every packed example; `summaries` is each
     example's first token when rows are packed. Where a row is padding, `tokens` has the id `padding`, every other field 0.
     """

@@ -74,7 +74,7 @@ class Data:
         self.workers = workers
         self.growth = growth
         self._made: dict[tuple[str, Cursor], tuple[list[MicroArrays], Cursor]] = {}
-        self._ordered: dict[tuple[str, Cursor], Future[list[StepArrays]]] = {}
+        self._requested: dict[tuple[str, Cursor], Future[list[StepArrays]]] = {}
         self._pool: ProcessPoolExecutor | None = None
         self._set_batch(batch)
 
@@ -102,7 +102,7 @@ class Data:
         if (rows := self.rows(share)) != self._rows:
             self._rows = rows
             self._made.clear()
-            self._ordered.clear()
+            self._requested.clear()
 
     def set_micro_batch(self, micro_batch: int) -> None:
         """Divide the rows of a rank into micro-batches of at most this many."""
@@ -115,7 +115,7 @@ class Data:
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
             self._pool = None
-        self._ordered.clear()
+        self._requested.clear()
         self._made.clear()
 
     def change(self, values: Mapping[str, Any]) -> bool:
@@ -125,15 +125,15 @@ class Data:
             self._set_batch(int(values["batch"]))
         odds = {name[5:]: float(value) for name, value in values.items() if name.startswith("odds.")}
         changed = {name: feed.with_odds(odds) for name, feed in self.feeds.items() if isinstance(feed, MixedFeed)}
-        otherwise = any(feed is not self.feeds[name] for name, feed in changed.items())
+        odds_changed = any(feed is not self.feeds[name] for name, feed in changed.items())
         self.feeds.update(changed)
         length = int(values.get("length", 0))
-        longer = [name for name, feed in self.feeds.items() if length and feed.length != length]
-        for name in longer:
+        resized = [name for name, feed in self.feeds.items() if length and feed.length != length]
+        for name in resized:
             self.feeds[name] = self.feeds[name].for_length(length)
             if name in self.held_out_feeds:
                 self.held_out_feeds[name] = self.held_out_feeds[name].for_length(length)
-        return bool(longer) or otherwise
+        return bool(resized) or odds_changed
 
     def whole(self) -> Data:
         """The same data as one process has them: the rows of all ranks."""
@@ -149,23 +149,23 @@ class Data:
         moves."""
         feed = self.feeds[entry]
         feed = feed.for_length(length) if length is not None and length != feed.length else feed
-        runs, _ = feed.advance(Cursor(row=int(at * feed.row_count(0))), rows)
-        (micro,) = feed.micro_batches(runs, [rows])
+        stretches, _ = feed.advance(Cursor(row=int(at * feed.row_count(0))), rows)
+        (micro,) = feed.micro_batches(stretches, [rows])
         return MicroBatch(to_batch(micro), 0, micro.tokens, micro.examples)
 
-    def sweep(self, entry: str, rows: int, size: int) -> Iterator[MicroBatch]:
+    def first_rows(self, entry: str, rows: int, size: int) -> Iterator[MicroBatch]:
         """The first rows of an entry's first epoch in micro-batches of at most `size`; no cursor moves."""
         feed, cursor = self.feeds[entry], Cursor()
         for first in range(0, rows, size):
-            runs, cursor = feed.advance(cursor, min(size, rows - first))
-            (micro,) = feed.micro_batches(runs, [min(size, rows - first)])
+            stretches, cursor = feed.advance(cursor, min(size, rows - first))
+            (micro,) = feed.micro_batches(stretches, [min(size, rows - first)])
             yield MicroBatch(to_batch(micro), first, micro.tokens, micro.examples)
 
     def rows_in_epoch(self, entry: str) -> int:
         """The rows of an entry's first epoch at the current length."""
         return self.feeds[entry].row_count(0)
 
-    def spans(self) -> list[tuple[int, int]]:
+    def micro_batch_ranges(self) -> list[tuple[int, int]]:
         """(first row, rows) of each of this rank's micro-batches in a step; every rank has the same number, and each has rows."""
         rows, ranks = self._rows, self.ranks
         start, stop = rows * self.rank // ranks, rows * (self.rank + 1) // ranks
@@ -196,19 +196,19 @@ class Data:
         if isinstance(feed, Feed) and isinstance(feed.source, InLanes):
             yield from self._held_out_lanes(feed)
             return
-        share = min(feed.row_count(0), self.held_out_rows) // self.ranks
-        first = self.rank * share
-        for start in range(first, first + share, self.micro_batch):
-            chosen = np.arange(start, min(start + self.micro_batch, first + share))
+        rows_per_rank = min(feed.row_count(0), self.held_out_rows) // self.ranks
+        first = self.rank * rows_per_rank
+        for start in range(first, first + rows_per_rank, self.micro_batch):
+            chosen = np.arange(start, min(start + self.micro_batch, first + rows_per_rank))
             (micro,) = feed.micro_batches([(0, chosen)], [len(chosen)])
             yield MicroBatch(to_batch(micro), start, micro.tokens, micro.examples)
 
     def _held_out_lanes(self, feed: Feed) -> Iterator[MicroBatch]:
         """Steps as in training, beginning with the first, so that each row continues the memory of its lane."""
         for start in range(0, min(feed.row_count(0), max(self.held_out_rows, self.batch)), self.batch):
-            spans = self.spans()
-            chosen = [(0, np.arange(start + first, start + first + size)) for first, size in spans]
-            for micro, (first, size) in zip(feed.micro_batches(chosen, [size for _, size in spans]), spans, strict=True):
+            ranges = self.micro_batch_ranges()
+            chosen = [(0, np.arange(start + first, start + first + size)) for first, size in ranges]
+            for micro, (first, size) in zip(feed.micro_batches(chosen, [size for _, size in ranges]), ranges, strict=True):
                 yield MicroBatch(to_batch(micro), first, micro.tokens, size)
 
     def _fill(self, entry: str, cursor: Cursor, share: float) -> None:
@@ -217,20 +217,20 @@ class Data:
         """
         self._made.clear()
         feed = self.feeds[entry]
-        spans = self.spans()
-        in_block = EXAMPLES_AT_ONCE // max(1, sum(size for _, size in spans))
+        ranges = self.micro_batch_ranges()
+        in_block = EXAMPLES_AT_ONCE // max(1, sum(size for _, size in ranges))
         ahead = max(1, min(in_block, -(-feed.row_count(cursor.epoch) // self._rows)))
         if feed.is_scheduled:
-            steps = make_steps(feed.when(share), cursor, self._rows, spans, 1)
+            steps = make_steps(feed.when(share), cursor, self._rows, ranges, 1)
         elif not self.workers:
-            steps = make_steps(feed, cursor, self._rows, spans, ahead)
+            steps = make_steps(feed, cursor, self._rows, ranges, ahead)
         else:
-            steps = self._from_workers(entry, cursor, spans, ahead)
+            steps = self._from_workers(entry, cursor, ranges, ahead)
         for begin, micros, after in steps:
             self._made[entry, begin] = micros, after
 
     def _from_workers(
-        self, entry: str, cursor: Cursor, spans: list[tuple[int, int]], ahead: int
+        self, entry: str, cursor: Cursor, ranges: list[tuple[int, int]], ahead: int
     ) -> list[StepArrays]:
         if self._pool is None:
             self._pool = ProcessPoolExecutor(
@@ -240,40 +240,41 @@ class Data:
         futures: dict[tuple[str, Cursor], Future[list[StepArrays]]] = {}
         for _ in range(self.workers + 1):
             key = entry, begin
-            if key in self._ordered:
-                futures[key] = self._ordered.pop(key)
+            if key in self._requested:
+                futures[key] = self._requested.pop(key)
             else:
-                futures[key] = self._pool.submit(_make_there, entry, begin, self._rows, spans, ahead)
+                futures[key] = self._pool.submit(_make_there, entry, begin, self._rows, ranges, ahead)
             _, begin = feed.advance(begin, self._rows * ahead)
         now = futures.pop((entry, cursor))
         # Blocks ordered for other entries stay ordered: the entries of a mixture alternate.
-        self._ordered.update(futures)
+        self._requested.update(futures)
         return now.result()
 
 
 def make_steps(
-    feed: Feed | MixedFeed, cursor: Cursor, batch: int, spans: list[tuple[int, int]], ahead: int
+    feed: Feed | MixedFeed, cursor: Cursor, batch: int, ranges: list[tuple[int, int]], ahead: int
 ) -> list[StepArrays]:
     """`ahead` consecutive steps from `cursor`, made in one block: (cursor, this rank's micros, next cursor) of each."""
-    steps, runs, firsts = [], [], []
+    steps, windows, firsts = [], [], []
     for _ in range(ahead):
         step_rows, after = feed.advance(cursor, batch)
         steps.append((cursor, after))
-        runs += [_window(step_rows, first, size) for first, size in spans]
+        windows += [_window(step_rows, first, size) for first, size in ranges]
         widths = feed.widths(step_rows)
-        firsts += [first if widths is None else int(widths[:first].sum()) for first, _ in spans]
+        firsts += [first if widths is None else int(widths[:first].sum()) for first, _ in ranges]
         cursor = after
-    # `runs`, `firsts` and `micros` list the micro-batches of all steps, (steps · spans,).
-    micros = feed.micro_batches([run for window in runs for run in window], [size for _ in steps for _, size in spans])
+    # `windows`, `firsts` and `micros` list the micro-batches of all steps, (steps · ranges,).
+    sizes = [size for _ in steps for _, size in ranges]
+    micros = feed.micro_batches([stretch for window in windows for stretch in window], sizes)
     micros = [micro._replace(first_row=first) for micro, first in zip(micros, firsts, strict=True)]
-    number = len(spans)
+    number = len(ranges)
     return [(begin, micros[i * number:(i + 1) * number], after) for i, (begin, after) in enumerate(steps)]
 
 
-def _window(runs: list[EpochRows], first: int, size: int) -> list[EpochRows]:
+def _window(stretches: list[EpochRows], first: int, size: int) -> list[EpochRows]:
     """The rows `first` … `first + size` of a step, which may come from more than one epoch."""
     chosen, start = [], 0
-    for epoch, rows in runs:
+    for epoch, rows in stretches:
         part = rows[max(first - start, 0):max(first + size - start, 0)]
         start += len(rows)
         if len(part):
@@ -314,6 +315,6 @@ def _leave_with(parent: int) -> None:
 
 
 def _make_there(
-    entry: str, cursor: Cursor, batch: int, spans: list[tuple[int, int]], ahead: int
+    entry: str, cursor: Cursor, batch: int, ranges: list[tuple[int, int]], ahead: int
 ) -> list[StepArrays]:
-    return make_steps(_feeds[entry], cursor, batch, spans, ahead)
+    return make_steps(_feeds[entry], cursor, batch, ranges, ahead)

@@ -59,7 +59,7 @@ class Feed:
     """Makes the rows of one entry, at one length.
 
     A row of the batch holds one example, or, with `packing`, several. Which examples make up a row is a pure function of (seed,
-    entry, epoch), or of the shard that they are in; `rows(epoch)` says how many there are. Rows are made in blocks of many
+    entry, epoch), or of the shard that they are in; `row_count(epoch)` says how many there are. Rows are made in blocks of many
     examples, which spreads numpy's fixed cost per call (measured: three times the rows per second).
     """
 
@@ -210,9 +210,9 @@ class Feed:
         return MicroArrays(arrays, tokens, examples)
 
 
-def _merged(runs: Sequence[tuple[int, NDArray[np.int64]]]) -> list[tuple[int, NDArray[np.int64]]]:
+def _merged(stretches: Sequence[tuple[int, NDArray[np.int64]]]) -> list[tuple[int, NDArray[np.int64]]]:
     """Neighbouring runs of the same epoch as one, so that each epoch's rows are made in one block."""
     return [
         (epoch, np.concatenate([rows for _, rows in group]))
-        for epoch, group in groupby(runs, key=lambda run: run[0])
+        for epoch, group in groupby(stretches, key=lambda run: run[0])
     ]

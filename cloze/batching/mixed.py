@@ -83,15 +83,15 @@ class MixedFeed:
         """The next `count` rows as one run, and the next cursor."""
         return [(cursor.epoch, np.arange(cursor.row, cursor.row + count))], Cursor(cursor.epoch, cursor.row + count)
 
-    def widths(self, runs: Sequence[tuple[int, Ints]]) -> None:
+    def widths(self, stretches: Sequence[tuple[int, Ints]]) -> None:
         """Each makes one row."""
 
-    def micro_batches(self, runs: Sequence[tuple[int, Ints]], sizes: Sequence[int]) -> list[MicroArrays]:
-        """The rows of `runs`, cut into micro-batches of `sizes` rows laid out as arrays."""
+    def micro_batches(self, stretches: Sequence[tuple[int, Ints]], sizes: Sequence[int]) -> list[MicroArrays]:
+        """The rows of `stretches`, cut into micro-batches of `sizes` rows laid out as arrays."""
         # By row of the mixture (N,): `series`, `number`, `entry`, `nth` of its entry. Rows are made entry by
         # entry; `places` says where each belongs, and `back` (N,) restores the order.
-        series = np.concatenate([np.full(len(rows), series) for series, rows in runs])
-        number = np.concatenate([rows for _, rows in runs])
+        series = np.concatenate([np.full(len(rows), series) for series, rows in stretches])
+        number = np.concatenate([rows for _, rows in stretches])
         entry, nth = self.deck.entries(number)
         blocks, places = [], []
         for kind, (name, feed) in enumerate(self.feeds.items()):

@@ -79,7 +79,7 @@ def build_step(
         torch.manual_seed(fold(seed, "initial") >> 1)
         available = {
             "vocab_size": vocab_size, "clock": clock, "tables": stand_ins(recipe.tables) if tables is None else tables,
-            **facts_of(recipe, store, tokenizer),
+            **corpus_facts(recipe, store, tokenizer),
         }
         networks: dict[str, nn.Module] = {}
         for name in recipe.networks:
@@ -114,8 +114,9 @@ def build_step(
     return step
 
 
-def facts_of(recipe: Recipe, store: Store | None, tokenizer: Tokenizer | None) -> dict[str, Any]:
-    """Facts about the text for networks and objectives: `counts` and `spellings`, computed only if a part needs them."""
+def corpus_facts(recipe: Recipe, store: Store | None, tokenizer: Tokenizer | None) -> dict[str, Any]:
+    """What networks and objectives may be given of the text: `entity_count`, and `counts`, `spellings` and `documents` if a part
+    asks for them."""
     specs = [network.part for network in recipe.networks.values() if network.part is not None]
     specs += [objective.part for entry in recipe.step_entries.values() for _, objective in entry.objectives()]
     specs += [v for spec in specs for v in spec.arguments.values() if isinstance(v, PartSpec)]
@@ -208,11 +209,11 @@ def _pass(
             take[name] = Rewrite(key, bound(source.read, rewriters[key]))
         else:
             take[name] = _state(entry, pass_, source)
-    weighted = []
+    pass_objective = []
     for spec in pass_.objectives:
         key = recipe.objective_key(pass_, spec)
-        weighted.append(PassObjective(spec.name, key, live(spec.weight), bound(spec.read, objectives[key], spec.set)))
-    return Pass(pass_.name, pass_.network, pass_.view, take, tuple(weighted), constant_order(entry), pass_.grad)
+        pass_objective.append(PassObjective(spec.name, key, live(spec.weight), bound(spec.read, objectives[key], spec.set)))
+    return Pass(pass_.name, pass_.network, pass_.view, take, tuple(pass_objective), constant_order(entry), pass_.grad)
 
 
 def _state(entry: EntrySpec, pass_: PassSpec, path: str, set: str | None = None) -> str:

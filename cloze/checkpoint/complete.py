@@ -27,7 +27,7 @@ from cloze.exercises.companions.answer import AnswerForm, ByForm, Lesson
 from cloze.exercises.frame import OWN
 from cloze.interop import Annotating
 from cloze.interop.architecture import ARCHITECTURES
-from cloze.objectives.labels.head_from_checkpoint import HeadFromCheckpoint, Predicts, Start
+from cloze.objectives.labels.head_from_checkpoint import HeadFacts, HeadFromCheckpoint, Predicts
 from cloze.recipe.builders import build
 from cloze.recipe.faults import Faults
 from cloze.recipe.grammar import RESERVED
@@ -54,7 +54,7 @@ class Origin:
     network: Mapping[str, Any]  # {part: arguments}
     reading: Mapping[str, Any]
     order: str
-    start: Start
+    start: HeadFacts
     architecture: str | None = None
     spells: bool = False
     lookups: tuple[tuple[str, Mapping[str, Any]], ...] = ()
@@ -75,7 +75,7 @@ class Origin:
         }
         architecture, plain = ARCHITECTURES.get(loaded.imported.architecture or ""), plain_head(loaded)
         tables = () if architecture is None else architecture.heads
-        start = Start(
+        start = HeadFacts(
             order=loaded.order, layers=len(network.depth_groups()) - 1,
             heads={table.role: table.made() for table in tables if table.role in ("classifier", "chooser")},
             plain=None if plain is None else (plain.transform, plain.norm.eps),

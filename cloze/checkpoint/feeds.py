@@ -30,15 +30,15 @@ def build_data(
     facts = TokenFacts.of(tokenizer)
     length = first_length(recipe)
     entry_feeds: dict[str, dict[str, Feed]] = {"train": {}, "held_out": {}}
-    for part in ("train", "held_out"):
+    for subset in ("train", "held_out"):
         for name, entry in recipe.entries.items():
             feed = build_feed(
-                recipe, entry, stores[entry.source], step, facts, length=length, seed=seed, part=part,
+                recipe, entry, stores[entry.source], step, facts, length=length, seed=seed, subset=subset,
                 compiled=compiled, tables=tables,
             )
-            if part == "train" or feed.row_count(0):
-                entry_feeds[part][name] = feed
-    feeds = {part: step_feeds(recipe, entries, odds_of(recipe, stores), seed=seed) for part, entries in entry_feeds.items()}
+            if subset == "train" or feed.row_count(0):
+                entry_feeds[subset][name] = feed
+    feeds = {subset: step_feeds(recipe, entries, odds_of(recipe, stores), seed=seed) for subset, entries in entry_feeds.items()}
     return Data(
         feeds["train"], batch=first_batch(recipe), micro_batch=recipe.training.group or recipe.training.micro_batch, rank=rank,
         ranks=ranks, workers=recipe.training.workers, held_out=feeds["held_out"],
@@ -48,12 +48,12 @@ def build_data(
 
 def build_feed(
     recipe: Recipe, entry: EntrySpec, store: Store, step: StepModule, facts: TokenFacts, *, length: int, seed: int,
-    part: Literal["train", "held_out"] = "train", compiled: bool = False, share: float | None = None,
+    subset: Literal["train", "held_out"] = "train", compiled: bool = False, held_out_share: float | None = None,
     tables: Mapping[str, Any] | None = None, training: bool = True,
 ) -> Feed:
-    """One entry's examples over a store at one length; `share` of the documents is held out (default: the recipe's). Without
-    `training`, the edits that only training uses are left out, as for the part that is held out."""
-    share = recipe.training.held_out if share is None else share
+    """One entry's examples over a store at one length; `held_out_share` of the documents is held out (default: the recipe's).
+    Without `training`, the edits that only training uses are left out, as for held-out text."""
+    held_out_share = recipe.training.held_out if held_out_share is None else held_out_share
     source = build_part(recipe.sources[entry.source], {"tables": tables or {}})
     takes: set[str] = set()
     for pass_ in entry.passes:
@@ -61,9 +61,9 @@ def build_feed(
         readers = [network, *(step.objectives[recipe.head_key(pass_, spec)] for spec in pass_.objectives)]
         names = map(fields.split, frozenset().union(*(reader.takes for reader in readers)))
         takes |= {fields.join("main", field, chosen) for _, field, chosen in names}
-    edits = edits_of(recipe, entry, facts, store=store, tables=tables or {}, training=training and part == "train")
+    edits = edits_of(recipe, entry, facts, store=store, tables=tables or {}, training=training and subset == "train")
     options = source_options(source, edits, lanes=first_batch(recipe), batch=first_batch(recipe))
-    arguments: dict[str, Any] = {"seed": seed, "entry": entry.name, "held_out": share, "part": part}
+    arguments: dict[str, Any] = {"seed": seed, "entry": entry.name, "held_out": held_out_share, "subset": subset}
     return Feed(
         store.bind_source(source, lanes=recipe.training.lanes, options=options, **arguments),
         edits,

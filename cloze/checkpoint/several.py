@@ -14,12 +14,12 @@ from cloze.errors import TaskError, did_you_mean, propose
 from cloze.recipe.load import read_tree, task_recipe_names
 
 FIRST = "first"  # the stage, and the task, that comes before the others
-_ASKED = ("type", "metric")  # the keys of `task:` that belong to an entry
+_KEYS_OF_ENTRY = ("type", "metric")  # the keys of `task:` that belong to an entry
 START = "start"  # the name that task recipes give the checkpoint they begin with
 
 
 class LabelledFiles(NamedTuple):
-    """A type of task, and the files of its training and dev sets."""
+    """A task by the name of its recipe, and the files of its training and dev sets."""
 
     type: str
     train: tuple[str, ...]
@@ -90,10 +90,10 @@ def recipe_of_tasks(tasks: Mapping[str, LabelledFiles]) -> dict[str, Any]:
     if len(entries) == 1:
         return {**shared, **next(iter(entries.values())), "task": first["task"]}
     mixture = {
-        name: {"source": name, "odds": "by_size", **entry, "task": _of(recipes[name], _ASKED, True)}
+        name: {"source": name, "odds": "by_size", **entry, "task": _task_keys(recipes[name], _KEYS_OF_ENTRY, True)}
         for name, entry in entries.items()
     }
-    return {**shared, "mixture": mixture, "task": _of(first, _ASKED, False)}
+    return {**shared, "mixture": mixture, "task": _task_keys(first, _KEYS_OF_ENTRY, False)}
 
 
 def staged_recipe(first: LabelledFiles, tasks: Mapping[str, LabelledFiles]) -> dict[str, Any]:
@@ -117,5 +117,5 @@ def _entry(name: str, recipe: Mapping[str, Any]) -> dict[str, Any]:
     return entry
 
 
-def _of(recipe: Mapping[str, Any], keys: Sequence[str], included: bool) -> dict[str, Any]:
+def _task_keys(recipe: Mapping[str, Any], keys: Sequence[str], included: bool) -> dict[str, Any]:
     return {key: value for key, value in recipe["task"].items() if (key in keys) is included}

@@ -128,7 +128,7 @@ class AdaptedCheckpoint:
 
     @property
     def padding(self) -> int:
-        """How many vectors the checkpoint has more than its tokenizer has ids."""
+        """The number of vectors beyond the ids of the tokenizer."""
         return self.loaded.imported.vocab_size - self.loaded.tokenizer.size
 
     def _without_padding(self, state: Tensors, module: nn.Module) -> Tensors:
@@ -153,41 +153,41 @@ class AdaptedCheckpoint:
 
 
 def begin_with(
-    step: StepModule, recipe: Recipe, label: str, folder: Path, tokenizer: Tokenizer, *, say: Say = print,
-    drawn: Callable[[], StepModule] | None = None, labels: Sequence[str] = (),
+    step: StepModule, recipe: Recipe, network_name: str, folder: Path, tokenizer: Tokenizer, *, say: Say = print,
+    drawn: Callable[[], StepModule] | None = None, class_names: Sequence[str] = (),
 ) -> frozenset[str]:
-    """Load the weights of a checkpoint into the network `label`, and into those of its heads that the checkpoint has.
+    """Load the weights of a checkpoint into the network `network_name`, and into those of its heads that the checkpoint has.
     Returns the heads to start, by their keys in the step: those of a task that copied nothing from the checkpoint; with
     `new_heads: fitted`, all new ones.
 
     A head takes the weights of the checkpoint's head with the same state name and part. A head of another shape (other
     classes) starts at random, or is refused if nothing would train it. One line says what starts at random. `drawn`
-    builds the step with random weights, for a network that was built without (`filled` of `build_step`). `labels` are
+    builds the step with random weights, for a network that was built without (`filled` of `build_step`). `class_names` are
     the classes of the task: the outputs of a checkpoint's head for the same classes in another order are put in theirs.
 
     Raises:
         CheckpointError: the network, the tokenizer, or a head that is never trained does not fit.
     """
-    network = step.networks[label]
-    checkpoint = _adapted(recipe, label, folder, network, tokenizer, say)
-    start = WarmStart.of_network(
-        network, checkpoint.network_state(), None if drawn is None else lambda: drawn().networks[label].state_dict()
+    network = step.networks[network_name]
+    checkpoint = _adapted(recipe, network_name, folder, network, tokenizer, say)
+    warm_start = WarmStart.of_network(
+        network, checkpoint.network_state(), None if drawn is None else lambda: drawn().networks[network_name].state_dict()
     )
-    _require_fit(start, checkpoint.transition, recipe, label, folder)
-    network.load_state_dict(dict(start.loaded))
-    new, frozen, heads_to_start = dict(start.new), frozen_heads(recipe), set[str]()
+    _require_fit(warm_start, checkpoint.transition, recipe, network_name, folder)
+    network.load_state_dict(dict(warm_start.loaded))
+    new, frozen, heads_to_start = dict(warm_start.new), frozen_heads(recipe), set[str]()
     fitted = recipe.training.new_heads == "fitted"
     for pass_, spec in _objectives(recipe):
-        if pass_.network != label:
+        if pass_.network != network_name:
             continue
         head: Any = step.objectives[recipe.head_key(pass_, spec)]
-        stays = recipe.head_name(pass_, spec) in frozen
-        lacks = _load_head(head, spec, checkpoint, or_alone=stays, labels=labels)
-        if lacks and stays:
-            raise CheckpointError(_random_head(folder, recipe, label, spec, checkpoint, lacks))
-        if lacks and recipe.task is None:
+        is_frozen = recipe.head_name(pass_, spec) in frozen
+        misfit = _load_head(head, spec, checkpoint, or_alone=is_frozen, class_names=class_names)
+        if misfit and is_frozen:
+            raise CheckpointError(_random_head(folder, recipe, network_name, spec, checkpoint, misfit))
+        if misfit and recipe.task is None:
             new[f"head {spec.state}"] = sum(tensor.numel() for tensor in head.state_dict().values())
-        elif lacks:
+        elif misfit:
             copied = start_head(head, checkpoint.loaded, pooler=not fitted)
             if fitted or not copied:
                 heads_to_start.add(recipe.head_key(pass_, spec))
@@ -203,11 +203,11 @@ def _objectives(recipe: Recipe) -> Iterator[tuple[PassSpec, ObjectiveSpec]]:
 
 
 def _adapted(
-    recipe: Recipe, label: str, folder: Path, network: nn.Module, tokenizer: Tokenizer, say: Say
+    recipe: Recipe, network_name: str, folder: Path, network: nn.Module, tokenizer: Tokenizer, say: Say
 ) -> AdaptedCheckpoint:
     """The checkpoint in a folder with the changes that adapt it. If the recipe does not start with all of the
     checkpoint's own changes, the checkpoint's plain form is loaded."""
-    spec = recipe.networks[label]
+    spec = recipe.networks[network_name]
     assert spec.part is not None  # the network is built
     loaded = load_checkpoint(folder)
     inherited = _inherited(spec.change, loaded.imported.model)
@@ -256,7 +256,7 @@ def _with_vocabulary(
 
 
 def _load_head(
-    head: nn.Module, spec: ObjectiveSpec, checkpoint: AdaptedCheckpoint, *, or_alone: bool, labels: Sequence[str]
+    head: nn.Module, spec: ObjectiveSpec, checkpoint: AdaptedCheckpoint, *, or_alone: bool, class_names: Sequence[str]
 ) -> str:
     """Load the head of the same name and part, `or_alone` the only one of that part that predicts the same set; returns
     what does not fit, or an empty string."""
@@ -267,7 +267,7 @@ def _load_head(
         return "the checkpoint has no such head" if head.state_dict() else ""
     start = WarmStart.of_head(head, checkpoint.head_state(name, head))
     if not start.misfit:
-        head.load_state_dict(_ordered(start.loaded, loaded.imported.labels, labels))
+        head.load_state_dict(_ordered(start.loaded, loaded.imported.labels, class_names))
     return start.misfit
 
 
@@ -280,12 +280,12 @@ def _ordered(state: Tensors, checkpoint_labels: Sequence[str], ours: Sequence[st
 
 
 def _random_head(
-    folder: Path, recipe: Recipe, label: str, spec: ObjectiveSpec, checkpoint: AdaptedCheckpoint, lacks: str
+    folder: Path, recipe: Recipe, network_name: str, spec: ObjectiveSpec, checkpoint: AdaptedCheckpoint, misfit: str
 ) -> str:
     """The error for a head that nothing would train, with the ways to get its weights."""
     heads = checkpoint.loaded.imported.model.heads
     head_names = ", ".join(f"{name} ({head.part})" for name, head in heads.items()) or "none"
-    fitting, origin = checkpoint.heads_for(spec)[1], recipe.networks[label].origin
+    fitting, origin = checkpoint.heads_for(spec)[1], recipe.networks[network_name].origin
     if len(fitting) > 1:
         way = f"Name the one that is meant with `head:` in a recipe of your own: {', '.join(fitting)}."
     elif recipe.task is None:
@@ -296,20 +296,20 @@ def _random_head(
         given_as = "cloze finetune TUNED" if origin == START else f"--bind {origin}=TUNED"
         way = f"Tune the checkpoint on this task first, with the same classes, then give {given_as}:\n    {tuned}"
     return (
-        f"{folder}: the head {spec.state!r} ({spec.part.name}) of network {label!r} would stay random, because no pass trains "
-        f"it: {lacks}.\n  Heads of the checkpoint: {head_names}. {way}"
+        f"{folder}: the head {spec.state!r} ({spec.part.name}) of network {network_name!r} would stay random, because no pass "
+        f"trains it: {misfit}.\n  Heads of the checkpoint: {head_names}. {way}"
     )
 
 
 # ---- what is refused -------------------------------------------------------------------------------------------------
 
 
-def _require_fit(start: WarmStart, transition: Transition, recipe: Recipe, label: str, folder: Path) -> None:
+def _require_fit(start: WarmStart, transition: Transition, recipe: Recipe, network_name: str, folder: Path) -> None:
     """Raise a `CheckpointError` if a checkpoint does not fit a network; with changes, other arguments may fit."""
-    spec, origin = recipe.networks[label], transition.origin
+    spec, origin = recipe.networks[network_name], transition.origin
     assert spec.part is not None  # the network is built
-    here = Shape(label, spec.part.name, transition.arguments)
-    refused = f"{folder}: does not fit the network {label!r} of {recipe.name}: "
+    here = Shape(network_name, spec.part.name, transition.arguments)
+    refused = f"{folder}: does not fit the network {network_name!r} of {recipe.name}: "
     expected = {here.part, *transition.here.compatible_parts}
     if origin.part not in expected and not spec.change:
         raise CheckpointError(
@@ -336,7 +336,7 @@ def _require_fit(start: WarmStart, transition: Transition, recipe: Recipe, label
             "  To train on all of the text again: leave --init out."
         )
     if misfit:
-        way = _own_recipe(folder) if here.part == origin.part else _way_out(folder, label, old, new)
+        way = _own_recipe(folder) if here.part == origin.part else _way_out(folder, network_name, old, new)
         raise CheckpointError(f"{refused}{misfit}.\n  {way}")
 
 
@@ -356,13 +356,13 @@ def _own_recipe(folder: Path) -> str:
     )
 
 
-def _way_out(folder: Path, label: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+def _way_out(folder: Path, network_name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     """The arguments of a larger network that make the checkpoint fit; the checkpoint's own recipe if none does."""
     old = {**old, **({"max_length": old["positions.max_length"]} if "positions.max_length" in old else {})}
     differ = [name for name in _SIZES if name in old and name in new and old[name] != new[name]]
     if not differ:
         return _own_recipe(folder)
-    network = "network" if label == "main" else f"networks.{label}"
+    network = "network" if network_name == "main" else f"networks.{network_name}"
     return "To give the network the sizes of the checkpoint: " + " ".join(
         f"--set {network}.{name}={old[name]}" for name in differ
     )
@@ -373,21 +373,24 @@ def _way_out(folder: Path, label: str, old: Mapping[str, Any], new: Mapping[str,
 
 def load_origins(
     step: StepModule, recipe: Recipe, origins: Mapping[str, Path], tokenizer: Tokenizer, *, resumes: bool, say: Say,
-    tables: Mapping[str, Any] = MappingProxyType({}), drawn: Callable[[], StepModule] | None = None, labels: Sequence[str] = (),
+    tables: Mapping[str, Any] = MappingProxyType({}), drawn: Callable[[], StepModule] | None = None,
+    class_names: Sequence[str] = (),
 ) -> frozenset[str]:
     """Load every network that comes from a checkpoint; if the run resumes, only those that its own checkpoints do not hold.
 
-    Returns the heads to start as `begin_with` does. `tables` are those of `make_tables`; `drawn` and `labels` are as in
+    Returns the heads to start as `begin_with` does. `tables` are those of `make_tables`; `drawn` and `class_names` are as in
     `begin_with`.
     """
-    never, heads_to_start, loaded = borrowed(recipe), frozenset[str](), list[str]()
-    for label, folder in origins.items():
-        if not resumes or label in never:
-            reading = reading_of(label, tables)
+    borrowed_networks, heads_to_start, loaded = borrowed(recipe), frozenset[str](), list[str]()
+    for network_name, folder in origins.items():
+        if not resumes or network_name in borrowed_networks:
+            reading = reading_of(network_name, tables)
             network_tokenizer = tokenizer if reading is None or reading.first else reading.tokenizer
-            heard: Say = (lambda text: None) if resumes else say
-            heads_to_start |= begin_with(step, recipe, label, folder, network_tokenizer, say=heard, drawn=drawn, labels=labels)
-            loaded.append(label)
+            say_if_new: Say = (lambda text: None) if resumes else say
+            heads_to_start |= begin_with(
+                step, recipe, network_name, folder, network_tokenizer, say=say_if_new, drawn=drawn, class_names=class_names
+            )
+            loaded.append(network_name)
     take_off_sums(step.networks, recipe.tie_detached, loaded)
     return heads_to_start
 

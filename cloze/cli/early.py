@@ -63,9 +63,9 @@ def require_paths_of(arguments: Mapping[str, Any]) -> None:
     A recipe that begins without a checkpoint may stand in the place of one, and `-` and addresses are no paths.
     """
     for path in _missing(arguments, CHECKPOINTS):
-        from cloze.missing import OWN_TASKS, require_checkpoint
+        from cloze.missing import SCRATCH_TASKS, require_checkpoint
 
-        if path.name not in OWN_TASKS:
+        if path.name not in SCRATCH_TASKS:
             require_checkpoint(path)
     for path in _missing(arguments, READ):
         from cloze.corpus.readers.text_files import require_files

@@ -39,7 +39,7 @@ from cloze.tasks.result import TASK_FILE, contents_of
 
 RECORD = Path("cloze") / "compression.json"
 MASKS = ("sparsify", "prune_heads")  # changes that leave what they have computed as it is, and stay with the network
-MEASURED = ("dev", "spread", "trials", "frozen")  # in task.json, figures of the network before
+MEASURED = ("dev", "spread", "trials", "frozen_start")  # in task.json, figures of the network before
 
 Described = tuple[str, Mapping[str, Any]]
 

@@ -22,7 +22,7 @@ from cloze.decoding.generating.sequence import has_decoder
 from cloze.decoding.layout import Framed, Ids, Marks
 from cloze.decoding.marks import unlabelled
 from cloze.decoding.prompts import FilledPrompt
-from cloze.decoding.reader import Checkpoint, Reader, head_for, orders_of, prediction_head
+from cloze.decoding.reader import Checkpoint, Reader, head_of_kind, orders_of, prediction_head
 from cloze.decoding.scores.scoring import log_probabilities
 from cloze.errors import CheckpointError, TaskError, UserError
 
@@ -252,7 +252,7 @@ def prompting_of(loaded: Checkpoint) -> Prompting:
     """How a checkpoint scores answers; an error if it predicts no tokens, or reads in both directions without a [MASK]."""
     reader = Reader.of(loaded)
     if has_decoder(reader):
-        head = head_for(loaded, "token_prediction")
+        head = head_of_kind(loaded, "token_prediction")
         if head is None:
             raise CheckpointError(f"{loaded.folder}: prompts need a head that predicts tokens; this checkpoint has none.")
         return DecoderPrompting(reader, head)

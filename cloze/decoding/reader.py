@@ -392,13 +392,13 @@ class Reader:
         return scores
 
 
-def head_for(loaded: Checkpoint, kind: Kind) -> Any:
+def head_of_kind(loaded: Checkpoint, kind: Kind) -> Any:
     """The first head of this kind, with its readings bound, one that reads what the network writes before others; or None."""
     heads = [head for head, head_kind in _heads(loaded) if head_kind == kind]
     return next((head for head in heads if loaded.network.writes in head.reads), next(iter(heads), None))
 
 
-def head_names(loaded: Checkpoint) -> str:
+def describe_heads(loaded: Checkpoint) -> str:
     """What the heads of a checkpoint predict of tokens, for messages; any other head is called by its name."""
     heads = zip(loaded.heads, _heads(loaded), strict=True)
     return ", ".join(sorted({name if kind in (None, "relation_prediction") else kind for name, (_, kind) in heads})) or "none"
@@ -420,16 +420,16 @@ def prediction_head(loaded: Checkpoint, *, verb: str) -> Any:
     """The head that predicts tokens; without one a `CheckpointError` names the heads there are and what to do."""
     if verb not in ("generate", "score"):
         refuse_answering(loaded, verb=verb)
-    head = head_for(loaded, "token_prediction")
+    head = head_of_kind(loaded, "token_prediction")
     if head is not None:
         return head
     way_out = "Use a checkpoint that was trained with token_prediction."
     generators = [path for path in sorted(Path(loaded.folder).glob("cloze/networks/*")) if path.is_dir()]
-    if head_for(loaded, "token_labelling") is not None and generators:
+    if head_of_kind(loaded, "token_labelling") is not None and generators:
         way_out = f"A discriminator predicts no words, but its generator does: {generators[0]}"
     raise CheckpointError(
         f"{loaded.folder}: cloze {verb} needs a head that predicts tokens; this checkpoint has: "
-        f"{head_names(loaded)}.\n  {way_out}"
+        f"{describe_heads(loaded)}.\n  {way_out}"
     )
 
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from cloze.decoding.generating.sequence import answers, has_decoder
 from cloze.decoding.generating.writing import asks
-from cloze.decoding.reader import Checkpoint, Reader, head_for, prediction_head, require_order
+from cloze.decoding.reader import Checkpoint, Reader, head_of_kind, prediction_head, require_order
 from cloze.decoding.scores.scoring import Method, check_order, method_of
 from cloze.errors import UserError
 
@@ -38,7 +38,7 @@ def to_augment(loaded: Checkpoint) -> Ready:
 
 def to_generate(loaded: Checkpoint, *, language: str | None = None, to: str | None = None) -> Ready:
     """What continues texts or answers them; a `ClozeError` for a network that does neither."""
-    reader, head = Reader.of(loaded, language=language, to=to), head_for(loaded, "token_prediction")
+    reader, head = Reader.of(loaded, language=language, to=to), head_of_kind(loaded, "token_prediction")
     if head is not None and asks(reader, head):
         return Ready(reader, head)
     if not has_decoder(reader):
@@ -67,9 +67,9 @@ def predicting_heads(loaded: Checkpoint) -> list[str]:
 
 def _instead(loaded: Checkpoint) -> str:
     """What to do with a network that does not write."""
-    if head_for(loaded, "token_prediction") is not None:
+    if head_of_kind(loaded, "token_prediction") is not None:
         return f'To fill a gap: cloze fill {loaded.folder} "… [MASK] …"'
-    if head_for(loaded, "token_labelling") is not None:
+    if head_of_kind(loaded, "token_labelling") is not None:
         return f"It predicts no words. To judge the tokens of a text: cloze score {loaded.folder} TEXT"
     if not loaded.network_arguments.get("words", True):  # vectors of paragraphs alone
         return f"It predicts no words. To make vectors of texts: cloze embed {loaded.folder} TEXT"

@@ -23,8 +23,10 @@ class Edit(Schedulable, ABC):
     """One step of an exercise: the base class of every edit.
 
     `takes` and `gives` name the fields of its view that it reads and writes. An edit never changes its input, draws random
-    numbers only from `draw`, and is vectorised over rows and tokens. The numbers of a dataclass may follow schedules, except
-    those in `described`: `PlacedEdit` gives each step its own edit. All other members have defaults, which fit most edits.
+    numbers only from `draw`, and is vectorised over rows and tokens. A `Given` parameter has the default None: checks build the
+    edit and read `takes` and `gives` before there is a tokenizer or a table, so that only `__call__` may use it. The numbers of a
+    dataclass may follow schedules, except those in `described`: `PlacedEdit` gives each step its own edit. All other members have
+    defaults, which fit most edits.
     """
 
     #: Whether it makes several rows of one record (see `widths`), cuts them to length, and gives `owner`, the record of each row.
@@ -46,12 +48,12 @@ class Edit(Schedulable, ABC):
     spoils: ClassVar[tuple[str, ...]] = ()
     #: Whether tokens that it selects or replaces are hidden from the network.
     hides: ClassVar[bool] = False
-    #: Whether it adds tokens to the text that the trained network reads, too, so that a checkpoint keeps it.
+    #: Whether it adds tokens to the text. A checkpoint then keeps the edit, since reading a text needs it.
     adds: ClassVar[bool] = False
-    #: Whether it gives the network labels of the text as further ids, so that a checkpoint keeps it.
+    #: Whether it gives the network labels of the text as further ids. A checkpoint keeps such an edit: reading a text needs it.
     shows: ClassVar[bool] = False
-    #: Whether it makes targets of the answer of a record, of the fields `column/<column>` or `numbers/<column>`: the objective
-    #: that has its argument `set` solves the task, and gets what the answers say of a head, such as the number of classes.
+    #: Whether it turns the answer of a record (the field `column/<column>` or `numbers/<column>`) into targets. The objective
+    #: with the same `set` then solves the task, and receives facts about the answers, such as the number of classes.
     targets_of_answer: ClassVar[bool] = False
     #: The view that it always makes: a second sequence whose rows have lengths of their own. Other edits that make a view have an
     #: argument `to`.

@@ -153,12 +153,12 @@ class Exercise:
         self._views = {"main"} | {name for p in edits for name in (p.view, p.made)}
         self.wants = self._wants()
         self._companions = {fields.split(name).view for name in self.wants} - self._views
-        self._dead: list[frozenset[str]] = []
-        gone: set[str] = set()
+        self._dropped_after: list[frozenset[str]] = []
+        dropped: set[str] = set()
         for index, p in enumerate(self.edits):
-            gone -= set(map(p.full, p.edit.gives))
-            self._dead.append(self._useless_after(index) - gone)
-            gone |= self._dead[-1]
+            dropped -= set(map(p.full, p.edit.gives))
+            self._dropped_after.append(self._unneeded_after(index) - dropped)
+            dropped |= self._dropped_after[-1]
 
     @property
     def is_scheduled(self) -> bool:
@@ -195,7 +195,7 @@ class Exercise:
         required |= {f"{companion}.{name}" for companion in joined for name in aligned}
         return frozenset(required)
 
-    def _useless_after(self, index: int) -> frozenset[str]:
+    def _unneeded_after(self, index: int) -> frozenset[str]:
         later: set[str] = set()
         copies = False
         for p in self.edits[index + 1:]:
@@ -211,7 +211,7 @@ class Exercise:
         )
 
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
-        for edit, dead in zip(self.edits, self._dead, strict=True):
+        for edit, dead in zip(self.edits, self._dropped_after, strict=True):
             rows = edit(rows, draw)
             if edit.edit.spreads:  # the rows of one record draw the same random numbers
                 draw = draw.take(rows["owner"])

@@ -145,8 +145,8 @@ class BoundGraph(BoundSource[Ordering]):
     def __init__(self, source: GraphSource, store: TripleStore, **address: Unpack[Address]) -> None:
         super().__init__(source, store, **address)
         parts = split_documents(len(store.triples), self.held_out)
-        self.facts = parts[self.part]
-        self._known = parts["train"] if self.part == "train" else np.arange(len(store.triples))
+        self.facts = parts[self.subset]
+        self._known = parts["train"] if self.subset == "train" else np.arange(len(store.triples))
 
     @cached_property
     def corruption(self) -> Corruption:
@@ -159,7 +159,7 @@ class BoundGraph(BoundSource[Ordering]):
 
     def replaced(self, places: Int64, draw: rng.Draw) -> tuple[NDArray[np.bool_], Int64]:
         """The negatives of facts, by their place in this part: (B, K) whether each replaces the head, and by which entity."""
-        return self.corruption.entities_for(self.facts[places] if self.part == "held_out" else places, draw)
+        return self.corruption.entities_for(self.facts[places] if self.subset == "held_out" else places, draw)
 
 
 class BoundTriples(BoundGraph):

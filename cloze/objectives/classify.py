@@ -132,7 +132,7 @@ class Classify(TargetsAtPositions):
         return self.target_weights(batch)
 
 
-class RelationPrediction(Classify):
+class ClassifySummary(Classify):
     """`Classify` of texts and of pairs, by their summary."""
 
     kind: Kind | None = "relation_prediction"
@@ -199,6 +199,6 @@ def classify(
     if reading == "mean":
         objective: Classify = ClassifyMean(head, set=set)
     else:
-        objective = RelationPrediction(head, set=set) if reading == "summary" else Classify(head, set=set, reading=reading)
+        objective = ClassifySummary(head, set=set) if reading == "summary" else Classify(head, set=set, reading=reading)
     objective.class_weights = weights_of(class_weights, classes)
     return objective

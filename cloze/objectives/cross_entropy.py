@@ -99,7 +99,7 @@ class _VocabularyLoss(torch.autograd.Function):
             bias_cast = None if bias is None else bias.to(dtype)
             total, right = _zero_sums(dtype)
             count = len(rows)
-            rows, targets, weights = _evened(rows, targets, _weights(weights, count, total.dtype))
+            rows, targets, weights = _padded_to_few_sizes(rows, targets, _weights(weights, count, total.dtype))
             for_rows, for_table, for_bias = (gradient and required for required in ctx.needs_input_grad[:3])
             d_rows = torch.empty_like(rows) if for_rows else None
             d_table = torch.zeros_like(table) if for_table and not len(rows) else None  # else the first block's own
@@ -130,7 +130,7 @@ class _VocabularyLoss(torch.autograd.Function):
         return *scaled, None, None, None, None, None
 
 
-def _evened(rows: Tensor, targets: Tensor, weights: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _padded_to_few_sizes(rows: Tensor, targets: Tensor, weights: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Pad with rows of weight 0, so that the scores, the largest block of memory, have one of few sizes."""
     more = rows_to_add(len(rows))
     return F.pad(rows, (0, 0, 0, more)), F.pad(targets, (0, more)), F.pad(weights, (0, more))

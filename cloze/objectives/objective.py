@@ -17,7 +17,8 @@ from cloze.networks.cost import Operations, shown
 from cloze.objectives.product import Product
 
 #: What a trained head predicts: the token at a position, whether each token belongs where it stands, or the class of a text or
-#: a pair of texts.
+#: a pair of texts. With a kind, `predict` gives logits: commands make probabilities of them by a softmax, or by a sigmoid where
+#: there is one output.
 Kind = Literal["token_prediction", "token_labelling", "relation_prediction"]
 
 
@@ -48,7 +49,7 @@ class Objective(nn.Module, ABC):
         optional: The batch fields that it uses if they are present.
         set: The set of targets that it predicts.
         reads: The names of the states that it reads.
-        at: The fields with the flat positions that it reads of a state; none: it may read all of it.
+        at: Fields with the flat positions at which it reads a state. Empty: it may read the state at every position.
         scope: `row` if the loss of a batch is the sum of the losses of its rows. With `batch`, the rows that are compared must
             stay together: those of a `training.group`, or all of the step, which excludes accumulation and several processes.
             With `step`, rows are compared with those of the group or else with all others of the step, however it is divided:
@@ -103,7 +104,7 @@ class Objective(nn.Module, ABC):
 
     @abstractmethod
     def scores(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:
-        """What `loss` is computed from: the head's output for every target, or without a head what the states give."""
+        """What `loss` is computed from: the head's output for every target, or without a head what the states alone give."""
 
     @abstractmethod
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
@@ -158,7 +159,7 @@ class StepObjective(Objective):
 
     @abstractmethod
     def kept(self, states: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
-        """What the other rows of the step need of these."""
+        """The tensors of this micro-batch that the loss of the whole step compares."""
 
     @abstractmethod
     def compare(self, rows: Mapping[str, Tensor]) -> Loss:

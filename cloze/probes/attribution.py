@@ -19,10 +19,10 @@ from torch import Tensor
 
 from cloze.batch import Batch
 from cloze.decoding.layout import Framed
-from cloze.decoding.reader import Checkpoint, Reader, head_for
+from cloze.decoding.reader import Checkpoint, Reader, head_of_kind
 from cloze.probes.pieces import shown
 from cloze.tasks.result import TASK_FILE, contents_of
-from cloze.tasks.texts import head_named
+from cloze.tasks.texts import head_of_task
 
 Scores = Callable[[Tensor], Tensor]
 
@@ -108,7 +108,7 @@ def _predictions(
     """Of each prediction: how its numbers are called, its place, and the log probabilities (S, C) of vectors (S, L, D)."""
     tuned = contents_of(Path(loaded.folder)) if (Path(loaded.folder) / TASK_FILE).is_file() else {}
     labels = tuned.get("labels") if tuned.get("task") in _CLASSIFIED else None
-    head = head_named(loaded, tuned, "relation_prediction") if labels else head_for(loaded, "token_prediction")
+    head = head_of_task(loaded, tuned, "relation_prediction") if labels else head_of_kind(loaded, "token_prediction")
     if head is None or head.of_texts:
         return
     if labels:

@@ -17,7 +17,7 @@ from cloze.decoding.generating.search import Continuation
 from cloze.decoding.generating.sequence import Manner, has_decoder, start_id
 from cloze.decoding.layout import Framed, Ids
 from cloze.decoding.marks import marks_around
-from cloze.decoding.reader import Checkpoint, Reader, head_for
+from cloze.decoding.reader import Checkpoint, Reader, head_of_kind
 from cloze.errors import UserError
 from cloze.probes.attribution import Attribution, attributions
 from cloze.probes.pieces import shown
@@ -126,7 +126,7 @@ def look(loaded: Checkpoint, text: str, other: str | None = None, *, length: int
             f"{loaded.folder}: a table of word vectors has no layers to look into.\n  The nearest words: cloze neighbours "
             f"{loaded.folder} WORD"
         )
-    head = head_for(loaded, "token_prediction")
+    head = head_of_kind(loaded, "token_prediction")
     if has_decoder(reader):
         return _both(reader, head, text, other, length, top)
     framed = _framed(reader, text, other, length)

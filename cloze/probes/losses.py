@@ -18,7 +18,7 @@ from cloze.decoding.generating.forms import ByDecoder, form_of
 from cloze.decoding.generating.sequence import has_decoder
 from cloze.decoding.layout import Framed, Ids
 from cloze.decoding.lengths import by_length
-from cloze.decoding.reader import Checkpoint, Reader, head_for, head_names
+from cloze.decoding.reader import Checkpoint, Reader, describe_heads, head_of_kind
 from cloze.decoding.scores.answer_scoring import split_pairs
 from cloze.errors import UserError, spelled_by
 from cloze.rng import Draw, row_keys
@@ -301,10 +301,10 @@ def learner_examples(learner: Learner, examples: Any, *, most: int | None = None
 
 
 def _head(loaded: Checkpoint) -> Any:
-    head = head_for(loaded, "token_prediction")
+    head = head_of_kind(loaded, "token_prediction")
     if head is None:
         raise UserError(
-            f"{loaded.folder}: needs a head that predicts tokens; this checkpoint has: {head_names(loaded)}.\n"
+            f"{loaded.folder}: needs a head that predicts tokens; this checkpoint has: {describe_heads(loaded)}.\n"
             "  For a fine-tuned folder, give labelled text with --task TASK=FILE."
         )
     return head

@@ -28,7 +28,7 @@ Figures = TypeVar("Figures")
 class Probe(ABC, Generic[Material, Figures]):
     """A probe. Its fields are its options, annotated for typer; the first line of its docstring is its line of help.
 
-    `run` calls `read` once, `measure` for every checkpoint, and then what makes a `Finding` of their `Figures`.
+    `run` calls `read` once and `measure` for every checkpoint, then builds a `Finding` from the figures.
 
     Attributes:
         sentences: How many sentences of each file it reads unless `most` says otherwise.
@@ -48,7 +48,7 @@ class Probe(ABC, Generic[Material, Figures]):
 
     @abstractmethod
     def read(self) -> Material:
-        """What the files hold that its options name. A `UserError` if one is missing; no checkpoint has been opened yet."""
+        """The contents of the files that its options name. A `UserError` if one is missing; no checkpoint has been opened yet."""
 
     @abstractmethod
     def measure(self, loaded: Checkpoint, material: Material) -> Figures:

@@ -14,6 +14,6 @@ From a file to a recipe, in the order of the calls:
     read_recipe.py  tree → `Recipe` (recipe.py), every value checked; parts become `PartSpec`s
     references.py   checks names that refer to each other
 
-`registry.signature` alone reads the signatures of builders. schema.py expands and checks parts by them, and builders.py calls
+Only `registry` reads the signatures of builders. schema.py expands and checks parts by them, and builders.py calls
 the builders and supplies their `Given` arguments.
 """

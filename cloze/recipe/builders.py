@@ -14,7 +14,9 @@ from cloze.recipe.parts import builder_of
 from cloze.recipe.recipe import EditSpec, PartSpec, as_plain_data
 from cloze.registry import Argument, Schedulable, is_whole, lookup, signature
 
-#: The legal names of `Given` parameters, and what each receives.
+#: The legal names of `Given` parameters, and what each receives. Which of them a part gets depends on its kind: edits get the
+#: tokenizer, tables, counts and `keeps_empty` (`checkpoint.feeds.edits_of`), networks and objectives what `checkpoint.build_step`
+#: knows, sources the tables. A parameter that its kind is not given keeps its default.
 GIVEN: Mapping[str, str] = {
     "vocab_size": "how many ids the tokenizer has",
     "tokenizer": "TokenFacts: ids of roles, the ordinary ids, a reader for literal text",
@@ -25,7 +27,7 @@ GIVEN: Mapping[str, str] = {
     "table": "the token table of the network that an objective reads, for tying",
     "maps": "the linear maps of that network that read numbers, such as features of regions, by the name of what they read",
     "vector_tables": "all tables of vectors of that network by name: tokens, further inputs, senses",
-    "counts": "how often each id occurs in the corpus of the entry, for networks and objectives of the first source (V,); None "
+    "counts": "how often each id occurs (V,): for an edit in the corpus of its entry, else in that of the first source; None "
     "while a recipe is only checked, and when a checkpoint is loaded",
     "entity_count": "how many entities the graph of the first source has; None while a recipe is only checked, and when a "
     "checkpoint is loaded",
@@ -68,7 +70,7 @@ def build(builder: Callable[..., Any], arguments: Mapping[str, Any], available: 
 def schedules(builder: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Callable[[float], float]]:
     """The arguments of a builder of a `Schedulable` kind that follow a schedule, each as a function of the share spent.
 
-    What is built alone, as for reading a text after the training, has their last values.
+    A part that is built outside of training, for example to read a text, gets the values that the schedules end with.
     """
     accepted, functions = signature(builder), dict[str, Callable[[float], float]]()
     if not (isinstance(builder, type) and issubclass(builder, Schedulable)):

@@ -18,7 +18,7 @@ from cloze.recipe.schema import arguments_of_part, expand_arguments, expand_part
 _PARTS_OF_TEXT = frozenset({"normalise", "tokenizer", "annotate"})
 _PARTS_OF_NETWORK = frozenset({"average", "change", "start"})
 _PARTS_OF_PASS = frozenset({"take", "objectives"})
-_PARTS_OF_RECIPE = frozenset(KEYS) - VALUES.keys() - {"order"}
+_STRUCTURAL_KEYS = frozenset(KEYS) - VALUES.keys() - {"order"}
 
 
 def expand(root: Node, faults: Faults) -> None:
@@ -56,8 +56,8 @@ def expand(root: Node, faults: Faults) -> None:
         expand_arguments({"training": RECIPE["training"]}, root, "", faults)
 
 
-def part_holders(root: Node) -> list[tuple[Node, frozenset[str] | None]]:
-    """The mappings of an expanded recipe that hold parts, each with the keys that do; None: all of its keys."""
+def structure_holders(root: Node) -> list[tuple[Node, frozenset[str] | None]]:
+    """The mappings of an expanded recipe, each with the keys whose values `--set` must not replace as a whole; None: all keys."""
     sections = [root.value[key] for key in ("texts", "sources", "tables", "networks", "mixture") if key in root.value]
     texts, networks, mixture = (
         [node for _, node in root.pairs_at(key) if node.is_mapping] for key in ("texts", "networks", "mixture")
@@ -65,7 +65,7 @@ def part_holders(root: Node) -> list[tuple[Node, frozenset[str] | None]]:
     passes = [pass_ for entry in (root, *mixture) for pass_ in entry.items_at("passes")]
     layers = [text.value["annotate"] for text in texts if "annotate" in text.value]
     return [
-        *((node, _PARTS_OF_RECIPE) for node in (root, *mixture)),
+        *((node, _STRUCTURAL_KEYS) for node in (root, *mixture)),
         *((node, _PARTS_OF_TEXT) for node in texts),
         *((node, _PARTS_OF_NETWORK) for node in networks),
         *((node, _PARTS_OF_PASS) for node in passes),
@@ -93,8 +93,8 @@ def _is_mapping(node: Node, path: str, faults: Faults) -> bool:
 
 def _network(network: Node, path: str, faults: Faults) -> None:
     keys = set(network.value) if network.is_mapping else set()
-    whole_elsewhere = keys <= NETWORK.keys() and not keys.isdisjoint({"from", "average"})
-    if not whole_elsewhere:
+    writes_no_part = keys <= NETWORK.keys() and not keys.isdisjoint({"from", "average"})
+    if not writes_no_part:
         for inner in [node for key, node in network.items() if key not in NETWORK and node.is_mapping]:
             for key in sorted(NETWORK.keys() & inner.value.keys()):  # from among the arguments to the level of the name
                 network.put(key, inner.value.pop(key))

@@ -68,7 +68,7 @@ def tuning_recipe_names() -> list[str]:
     return [*task_recipe_names(), *taught_task_recipe_names()]
 
 
-def own_task_recipe_names() -> list[str]:
+def scratch_task_recipe_names() -> list[str]:
     """The names of the recipes for tasks that begin at random, without a checkpoint."""
     return _named("own_tasks")
 

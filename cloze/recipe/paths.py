@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from cloze.document import Key, Node, Where, from_data, parse_value
 from cloze.errors import RecipeError, did_you_mean, nearest, propose
-from cloze.recipe.expand import part_holders
+from cloze.recipe.expand import structure_holders
 from cloze.recipe.faults import Faults
 from cloze.recipe.grammar import NETWORK, SINGULAR
 from cloze.recipe.recipe import TrainingSpec
@@ -221,7 +221,8 @@ def _set(root: Node, path: str, value: Node) -> None:
     may_replace = False
     if old is not None and old.shorthand_field is not None:  # one number may take the place of this section
         value.shorthand_field, may_replace = old.shorthand_field, True
-    holds_parts = any(location.container is node and (keys is None or location.key in keys) for node, keys in part_holders(root))
+    holders = structure_holders(root)
+    holds_parts = any(location.container is node and (keys is None or location.key in keys) for node, keys in holders)
     _require_shape(root, location)
     # Annotators and segmenters may be replaced: neither the network nor the exercise depends on which one is used.
     other_segmenter = old is not None and old.part_kind == "segmenter" and not value.is_mapping

@@ -64,8 +64,8 @@ def recipe_of(root: Node, faults: Faults) -> Recipe | None:
         of = None if network is None or network.average is None else networks.get(network.average.of)
         if network is not None and of is not None and of.average is None:
             networks[name] = replace(network, part=of.part, change=of.change, architecture=of.architecture)
-    completed = from_checkpoint and "reading" not in root.value
-    reading = Reading(OWN, OWN) if completed else _read_section(Reading, root, "reading", faults)
+    reading_from_checkpoint = from_checkpoint and "reading" not in root.value
+    reading = Reading(OWN, OWN) if reading_from_checkpoint else _read_section(Reading, root, "reading", faults)
     training = _read_section(TrainingSpec, root, "training", faults)
     context = (list(sources), list(networks))
     mixture = root.get("mixture")
@@ -76,8 +76,8 @@ def recipe_of(root: Node, faults: Faults) -> Recipe | None:
             name: _entry_spec(name, node, root, f"mixture.{name}.", context, faults)
             for name, node in root.pairs_at("mixture") if node.is_mapping
         }
-    several = any(entry is not None and entry.task is not None for entry in entries.values())
-    task = _read_section(TaskSpec, root, "task", faults) if "task" in root.value else TaskSpec() if several else None
+    entries_have_tasks = any(entry is not None and entry.task is not None for entry in entries.values())
+    task = _read_section(TaskSpec, root, "task", faults) if "task" in root.value else TaskSpec() if entries_have_tasks else None
     schedule = _schedule(root, faults)
     everything = [top, reading, training]
     for section in (texts, sources, tables, networks, entries):
@@ -201,9 +201,9 @@ def _entry_spec(
             faults.add(node.where, f"{prefix}source", f"there are {len(sources)} sources: which is read here?",
                        f"Write `source:` with one of {', '.join(sources)}.")
         source = sources[0] if sources else ""
-    earlier = len(faults)
+    faults_before = len(faults)
     passes = _passes(node, root, prefix, networks, faults)
-    sound = len(faults) == earlier
+    sound = len(faults) == faults_before
     task_values = None
     if prefix and "task" in node.value:
         task_values = read_arguments("task", arguments_of(EntryTaskSpec), node.value["task"], f"{prefix}task", faults)
@@ -277,7 +277,7 @@ def _objectives(
     for part, item in zip(parts, [] if node is None else node.value, strict=True):
         read, head, weight = (part.reserved[key] for key in ("read", "head", "weight"))
         _require_module_name(head or part.name, item, f"{part.path}.head", faults)
-        name = _unused(part, head, pass_name, [objective.name for objective in entry_objectives])
+        name = _unused_name(part, head, pass_name, [objective.name for objective in entry_objectives])
         specs.append(ObjectiveSpec(part, name, _bindings(read), head, weight))
         entry_objectives.append(specs[-1])
     return tuple(specs)
@@ -292,7 +292,7 @@ def _require_module_name(name: str, node: Node, path: str, faults: Faults) -> No
                    f"Choose another name, such as my_{name}.")
 
 
-def _unused(part: PartSpec, head: str | None, pass_name: str, names: list[str]) -> str:
+def _unused_name(part: PartSpec, head: str | None, pass_name: str, names: list[str]) -> str:
     plain = head or part.name
     chosen = part.arguments.get("set")
     candidates = [plain, f"{plain}/{chosen}", f"{pass_name}.{plain}", f"{pass_name}.{plain}/{chosen}"]

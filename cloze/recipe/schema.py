@@ -182,7 +182,7 @@ def read_argument(argument: Argument, node: Node, path: str, faults: Faults) -> 
         expand_part(argument.part_kind, node, path, faults, argument)
     if node.part_kind is not None:
         part = read_part(node, path, faults)
-        return WRONG if part is None or not _within(argument, part, node, path, faults) else part
+        return WRONG if part is None or not _schedule_stays_in_bounds(argument, part, node, path, faults) else part
     if argument.parts_kind is not None and node.is_mapping:
         member = Argument.of_part(argument.parts_kind)
         members = {str(name): read_argument(member, inner, f"{path}.{name}", faults) for name, inner in node.items()}
@@ -213,7 +213,7 @@ def read_argument(argument: Argument, node: Node, path: str, faults: Faults) -> 
         return WRONG
 
 
-def _within(argument: Argument, schedule: PartSpec, node: Node, path: str, faults: Faults) -> bool:
+def _schedule_stays_in_bounds(argument: Argument, schedule: PartSpec, node: Node, path: str, faults: Faults) -> bool:
     """Whether both ends of a schedule are values that the number itself could have."""
     ends = {end: schedule.arguments[end] for end in ("start", "end") if end in schedule.arguments}
     sound = True

@@ -52,11 +52,11 @@ def open_corpus(
     source_type = class_of("source", spec.name)
     if source_type.builds_store:
         given_tokenizer = given_tokenizer or tokenizer_of_texts(recipe, spec, paths, folder, seed=seed, run=run, report=report)
-        return open_own(spec, paths, folder, tokenizer=given_tokenizer, run=run, report=report)
+        return open_source_store(spec, paths, folder, tokenizer=given_tokenizer, run=run, report=report)
     text_format = source_type.text_format or text_format
-    mixed = spec.arguments.get("languages")  # an exponent: the text lies in a folder per language
-    languages = mixed is not None and source_type.text_format is None
-    smooth = mixed.get("smooth", 1.0) if isinstance(mixed, Mapping) else 1.0
+    language_options = spec.arguments.get("languages")  # {smooth: …}: the text lies in a folder per language
+    languages = language_options is not None and source_type.text_format is None
+    smooth = language_options.get("smooth", 1.0) if isinstance(language_options, Mapping) else 1.0
 
     def open_store(path: Path) -> tuple[Store, Tokenizer]:
         store = Store.open(path)
@@ -134,7 +134,7 @@ def with_table_words(recipe: Recipe, report: Say, tokenizer: Tokenizer) -> Token
     return tokenizer
 
 
-def open_own(
+def open_source_store(
     spec: PartSpec, paths: Sequence[str], folder: Path, *, tokenizer: Tokenizer | None, base: Store | None = None,
     run: Path | None = None, report: Say = lambda line: None,
 ) -> tuple[Store, Tokenizer]:

@@ -44,7 +44,7 @@ def examples(
         edits = edits_of(recipe, entry, TokenFacts.of(tokenizer), store=store, tables=tables)
         bound = store.bind_source(
             source, lanes=recipe.training.lanes, options=source_options(source, edits, lanes=rows), seed=seed, entry=entry.name,
-            held_out=0.0, part="train",
+            held_out=0.0, subset="train",
         )
         exercise = Exercise(edits, length or first_length(recipe), keep=_SHOWN | _about_items(edits))
         plan = bound.plan(epoch, exercise.max_tokens)

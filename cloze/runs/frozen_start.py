@@ -113,7 +113,7 @@ def fit_heads(step: StepModule, data: Data, keys: Collection[str], *, device: to
     rows = {entry: min(ROWS, data.rows_in_epoch(entry)) for entry in step.entries}
     dev = _read(step, {entry: data.held_out(entry) for entry in step.entries}, keys, device)
     folds = 1 if all(_count_targets(step.objectives[key], dev[key]) >= ENOUGH for key in keys) else 2 * FOLDS
-    training = {entry: data.sweep(entry, count, max(1, min(PIECE, count // folds))) for entry, count in rows.items()}
+    training = {entry: data.first_rows(entry, count, max(1, min(PIECE, count // folds))) for entry, count in rows.items()}
     seen = _read(step, training, keys, device)
     for key in keys:
         objective = step.objectives[key]
@@ -209,8 +209,8 @@ def fit_output(objective: Any, pieces: Sequence[ObjectiveReading], dev: Sequence
 
 
 def choose_penalty(paths: Sequence[Sequence[Losses]]) -> float:
-    """The penalty of `PENALTIES` with the lowest loss of rows left out, in the mean over some paths, of those up to which the
-    training rows keep a loss of `LEFT` times that."""
+    """The penalty with the lowest mean held-out loss. The search stops before penalties that bring the training loss below `LEFT`
+    times the held-out loss."""
     best, lowest = PENALTIES[0], float("inf")
     for penalty, losses in zip(PENALTIES, zip(*paths, strict=False), strict=False):
         held, trained = sum(fold.held for fold in losses), sum(fold.trained for fold in losses)

@@ -1,4 +1,4 @@
-"""The options of a run, each said once: a field is an option of the command line and an argument in Python.
+"""The options of a run, each declared once: a field is both a command-line option and an argument in Python.
 
 A field that is annotated with a `typer.Option` is an option of the command (`cloze.cli.options.with_options`), of the first of
 its types; `accepts_fields_of` makes a function of an object a function of its fields.
@@ -18,7 +18,7 @@ import typer
 
 from cloze.errors import Say, TaskError
 from cloze.hub import local_folder, name_of
-from cloze.missing import OWN_TASKS
+from cloze.missing import SCRATCH_TASKS
 
 if TYPE_CHECKING:
     from cloze.checkpoint.bound import BoundCheckpoints
@@ -226,8 +226,9 @@ class FinetuneOptions:
     """What `cloze finetune` is asked for.
 
     `tasks` are several tasks by name with their files, in place of a `task` with its `train` and `dev` files; `first` is trained
-    before them. Without a `task` it is that of the recipe, or sentence_classification. `baselines`: a linear model on n-grams is
-    fitted for comparison. `fit`: the recipe is fitted to the checkpoint and the rows; None: if it comes with cloze.
+    before them. Without a `task`, the `recipe` says which it is, else it is sentence_classification. `baselines`: a linear
+    model on n-grams is fitted for comparison. `fit`: the recipe is fitted to the checkpoint and the rows; None: if it comes with
+    cloze.
     `from_scratch` starts from random weights in the shape of the checkpoint, `within` is the maximum training time in seconds,
     and `report` gets every line.
     """
@@ -298,7 +299,7 @@ class FinetuneOptions:
 
     @property
     def task_name(self) -> str:
-        """The task: the name of its recipe, which is also its type unless a published recipe is named."""
+        """The name of the task recipe that is used where `recipe` names none: `task`, else sentence_classification."""
         return self.task or "sentence_classification"
 
     @property
@@ -329,8 +330,8 @@ class FinetuneOptions:
         if self.tasks:
             words += [word for name, task in self.tasks.items() for word in ("--task", f"{name}={_typed(task)}")]
         else:
-            own_task = self.recipe is not None or str(self.checkpoint) in OWN_TASKS  # a recipe says which task it is
-            words += ["--task", self.task_name] if self.task is not None or not own_task else []
+            recipe_says_task = self.recipe is not None or str(self.checkpoint) in SCRATCH_TASKS  # a recipe says which task it is
+            words += ["--task", self.task_name] if self.task is not None or not recipe_says_task else []
             words += words_of(self, "train", "dev")
         words += words_of(
             self, "init", "encoding", "recipe", "overrides", "binds", "annotate", "items", "picture", "changes", "fit",

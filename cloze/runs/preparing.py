@@ -34,7 +34,7 @@ from cloze.recipe.parts import class_of, engines
 from cloze.recipe.recipe import NetworkSpec, Recipe
 from cloze.recipe.user_files import changed_since, files_of, record_of
 from cloze.runs.binds import bound_paths, languages_of, make_tables, open_stores
-from cloze.runs.corpora import open_held_out, open_own
+from cloze.runs.corpora import open_held_out, open_source_store
 from cloze.runs.data_facts import with_data_facts
 from cloze.runs.frozen_embeddings import with_learning_embeddings
 from cloze.runs.frozen_start import fit_heads
@@ -60,17 +60,17 @@ MAX_SETUP_SHARE = 0.5  # at most this share of a budget in seconds is charged fo
 
 
 def prepare(
-    recipe: Recipe, request: Request, out: Path, spend: Budget, origins: Mapping[str, Path], *, dry_run: bool = False,
+    recipe: Recipe, request: Request, out: Path, budget: Budget, origins: Mapping[str, Path], *, dry_run: bool = False,
     fitted: Fitted | None = None, trials: Trials | None = None,
 ) -> tuple[Run, dict[str, Store]]:
     """The run and its stores. Writes only the corpus into the run folder; raises a `ClozeError` if the recipe cannot be trained.
 
-    `out` is the run folder, `spend` the budget, `origins` the folder of the checkpoint that each network starts from, by network.
+    `out` is the run folder, `origins` the folder of the checkpoint that each network starts from, by network.
     In a `dry_run`, the run is only measured and prints nothing. `fitted` is the fitted recipe, `trials` holds the measurements
     that fitted it.
     """
     old = _require_recipe(recipe, request, out)
-    recipe, run, stores, dev_stores = _build_run(recipe, request, out, spend, origins, old, dry_run=dry_run, fitted=fitted)
+    recipe, run, stores, dev_stores = _build_run(recipe, request, out, budget, origins, old, dry_run=dry_run, fitted=fitted)
     if not dry_run:
         if rank() == 0:
             run.verification = Verification([*stores.values(), *dev_stores.values()])
@@ -79,7 +79,7 @@ def prepare(
 
 
 def _build_run(
-    recipe: Recipe, request: Request, out: Path, spend: Budget, origins: Mapping[str, Path], old: Mapping[str, Any] | None, *,
+    recipe: Recipe, request: Request, out: Path, budget: Budget, origins: Mapping[str, Path], old: Mapping[str, Any] | None, *,
     dry_run: bool, fitted: Fitted | None,
 ) -> tuple[Recipe, Run, dict[str, Store], dict[str, Store]]:
     """The recipe with what its text determines, the run with weights, heads and data, its stores, and its stores of dev rows.
@@ -90,10 +90,10 @@ def _build_run(
     say, seed, ranks = request.say, options.seed, processes()
     device = choose_device(options.device)
     compiled = recipe.training.compile is True or (recipe.training.compile == "auto" and device.type == "cuda")
-    stores, dev_stores, tokenizer, record = open_inputs(recipe, request, out, origins, old)
+    stores, dev_stores, tokenizer, identity = open_inputs(recipe, request, out, origins, old)
     if request.fit:
-        hears: Say = (lambda line: None) if dry_run else say
-        recipe = with_learning_embeddings(without_unanswered(recipe, stores, hears), origins, tokenizer, hears)
+        say_fit: Say = (lambda line: None) if dry_run else say
+        recipe = with_learning_embeddings(without_unanswered(recipe, stores, say_fit), origins, tokenizer, say_fit)
     recipe = with_data_facts(recipe, stores)
     description = None if recipe.task is None else task_json_entries(recipe, stores)
     tables = make_tables(recipe, stores, origins)
@@ -107,13 +107,13 @@ def _build_run(
     heads_to_start = load_origins(
         step, recipe, origins, tokenizer, resumes=resumes, say=say, tables=tables,
         drawn=partial(build_step, recipe, vocab_size=tokenizer.size, seed=seed, **arguments),
-        labels=(description or {}).get("labels") or (),
+        class_names=(description or {}).get("labels") or (),
     )
     setup_seconds = float((old or {}).get("setup_seconds", 0.0))
     if not resumes and not dry_run:
         setup_seconds = start_tables(step, recipe, stores, dev_stores=dev_stores, origins=origins, seed=seed, say=say)
-    if spend.kind == "seconds" and ranks == 1:  # several processes would have to agree on it
-        spend = replace(spend, setup_seconds=min(setup_seconds, spend.amount * MAX_SETUP_SHARE))
+    if budget.kind == "seconds" and ranks == 1:  # several processes would have to agree on it
+        budget = replace(budget, setup_seconds=min(setup_seconds, budget.amount * MAX_SETUP_SHARE))
 
     build = partial(_build_data, recipe, stores, dev_stores, step, tokenizer, compiled=compiled, tables=tables)
     data = build(seed=seed, process=rank(), ranks=ranks)
@@ -133,11 +133,11 @@ def _build_run(
         selection = replace(selection, from_start=bool(heads_to_start) and new_heads == "fitted")
     publisher = publisher_of(recipe, out, origins, stores, tokenizer, tables, description)
     run = Run(
-        folder=out, step=step, data=data, budget=spend, export=publisher,
+        folder=out, step=step, data=data, budget=budget, export=publisher,
         exports=[replace(publisher, positions=positions) for positions in positions_by_phase(recipe)],
         borrowed=borrowed_parts(recipe),
         optimizer=build_part(recipe.training.optimizer), rate=build_part(recipe.training.rate),
-        record=record,
+        identity=identity,
         selection=selection,
         training=replace(
             training_of(recipe), track=tuple(options.track), strategy=options.strategy, shard=options.shard
@@ -203,12 +203,12 @@ def _require_recipe(recipe: Recipe, request: Request, out: Path) -> dict[str, An
 
 
 class RunInputs(NamedTuple):
-    """What a run reads: the stores that it trains on and those put aside, its tokenizer, and the record of them."""
+    """What a run reads: the stores that it trains on and those put aside, its tokenizer, and the identity of the run."""
 
     stores: dict[str, Store]
     dev_stores: dict[str, Store]
     tokenizer: Tokenizer
-    record: RunIdentity
+    identity: RunIdentity
 
 
 def open_inputs(
@@ -244,9 +244,9 @@ def publisher_of(
         recipe, tokenizer, tables, languages_of(stores), run_name=run_name(out), home=out, code=files_of(recipe),
         task=description, labels=None if description is None else description.get("labels"),
         label_names={layer: store.label_names(layer) for store in stores.values() for layer in store.labels},
-        references={label: reference_to(origins[label], out) for label in borrowed_names - {recipe.export, *read}},
-        needed={label: origins[label] for label in read if label in borrowed_names},
-        bases={label: name for label, folder in origins.items() if (name := name_of(folder)) is not None},
+        references={name: reference_to(origins[name], out) for name in borrowed_names - {recipe.export, *read}},
+        needed={network_name: origins[network_name] for network_name in read if network_name in borrowed_names},
+        bases={network_name: name for network_name, folder in origins.items() if (name := name_of(folder)) is not None},
     )
 
 
@@ -278,38 +278,38 @@ def plan_of(
 
 def inputs_of(
     recipe: Recipe, request: Request, texts: Mapping[str, Sequence[str]], stores: Mapping[str, Store], tokenizer: Tokenizer,
-    dev_stores: Mapping[str, Store], origins: Mapping[str, Path], record: Mapping[str, Any] | None,
+    dev_stores: Mapping[str, Store], origins: Mapping[str, Path], old_inputs: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
-    """The inputs of a run as `run.json` records them; `record` is the present record.
+    """The inputs of a run as `run.json` records them. `old_inputs` are those that it already holds; None: a new run.
 
     An earlier stage is part of the recipe, so its weights are recorded only for networks that the run's own checkpoints do not
     hold.
     """
     borrowed_names, init = borrowed(recipe), origins.get(recipe.export) if recipe.exported.origin is None else None
-    old = (record or {}).get("networks", {})
+    old = (old_inputs or {}).get("networks", {})
     return {
         "corpus": {name: store_input(store, texts[name]) for name, store in stores.items()},
         "tokenizer": tokenizer.hash,
         "held_out": store_input(next(iter(dev_stores.values())), request.options.held_out) if request.options.held_out else None,
         "dev": {name: store_input(dev_stores[name], paths) for name, paths in request.dev.items() if name in dev_stores},
-        "init": None if init is None else weights_input(init, (record or {}).get("init")),
+        "init": None if init is None else weights_input(init, (old_inputs or {}).get("init")),
         "networks": {
-            label: {"from": network.origin, **weights_input(origins[label], old.get(label))}
-            for label, network in recipe.networks.items()
-            if _starts_elsewhere(label, network, recipe, request, origins, borrowed_names)
+            network_name: {"from": network.origin, **weights_input(origins[network_name], old.get(network_name))}
+            for network_name, network in recipe.networks.items()
+            if _starts_elsewhere(network_name, network, recipe, request, origins, borrowed_names)
         },
         **record_of(files_of(recipe)),
     }
 
 
 def _starts_elsewhere(
-    label: str, network: NetworkSpec, recipe: Recipe, request: Request, origins: Mapping[str, Path],
+    network_name: str, network: NetworkSpec, recipe: Recipe, request: Request, origins: Mapping[str, Path],
     borrowed_names: Collection[str],
 ) -> bool:
     """Whether a network starts from a checkpoint that is recorded by its name; the exported one that of `--init` is `init`."""
     if network.origin is None:
-        return label in origins and label != recipe.export
-    return network.origin in request.checkpoints or label in borrowed_names
+        return network_name in origins and network_name != recipe.export
+    return network.origin in request.checkpoints or network_name in borrowed_names
 
 
 def open_dev_stores(
@@ -328,7 +328,7 @@ def open_dev_stores(
         )
         return {name: store for name in recipe.sources if name not in building_sources}
     return {
-        name: open_own(
+        name: open_source_store(
             recipe.sources[name], dev[name], folder / "dev" / name, tokenizer=tokenizer, base=store, run=run,
             report=request.say,
         )[0]
@@ -352,7 +352,7 @@ def use_dev_stores(
     feeds = {
         name: build_feed(
             recipe, entry, dev_stores[entry.source], step, facts, length=first_length(recipe), seed=seed, compiled=compiled,
-            share=0.0, tables=named_tables[entry.source], training=False,
+            held_out_share=0.0, tables=named_tables[entry.source], training=False,
         )
         for name, entry in recipe.entries.items() if entry.source in dev_stores
     }

@@ -78,8 +78,8 @@ def run_request(recipe: Recipe, request: Request) -> Outcome:
                 )
             outcome = run_stages(recipe, request, out, budget)
         else:
-            spend = choose_budget(recipe, budget, out, extend=options.extend)
-            outcome = train_recipe(recipe, request, out, spend, run_origins(recipe, request, {}))
+            run_budget = choose_budget(recipe, budget, out, extend=options.extend)
+            outcome = train_recipe(recipe, request, out, run_budget, run_origins(recipe, request, {}))
         keep_with_trackers(options, outcome, out, request.say)
     return outcome
 
@@ -128,7 +128,7 @@ def run_stages(recipe: Recipe, request: Request, out: Path, budget: str | None) 
 
 
 def train_recipe(
-    recipe: Recipe, request: Request, out: Path, spend: Budget, origins: Mapping[str, Path]
+    recipe: Recipe, request: Request, out: Path, budget: Budget, origins: Mapping[str, Path]
 ) -> Outcome:
     """Fit, prepare and train one recipe; called once for each stage, or once.
 
@@ -136,10 +136,10 @@ def train_recipe(
     """
     with claimed(out):
         trials: Trials = {}
-        fit = fit_to_budget(recipe, request, out, spend, origins, trials)
+        fit = fit_to_budget(recipe, request, out, budget, origins, trials)
         recipe = fit.recipe
         if fit.changed_values:
-            request.say(fit.table(spend.typed, request.options.stage))
+            request.say(fit.table(budget.typed, request.options.stage))
         if request.closed:
             require_same(recipe, request, out, origins)
             described = read_json(out / "cloze" / "network.json", "the network of a run")
@@ -149,7 +149,7 @@ def train_recipe(
             for note in trained_on(request.measure, request.corpus):
                 request.say(note)
         texts = HeldTexts.due(request.measure, out, text_format=request.options.text_format, extend=request.options.extend)
-        run, _ = prepare(recipe, request, out, end_after_epochs(fit, request, spend), origins, fitted=fit, trials=trials)
+        run, _ = prepare(recipe, request, out, end_after_epochs(fit, request, budget), origins, fitted=fit, trials=trials)
         before = texts.figures(origins.get(recipe.export), device=request.options.device)
         if hint := choose_display().interrupting:
             request.say(hint)
@@ -177,16 +177,16 @@ def _advise(recipe: Recipe, request: Request, origins: Mapping[str, Path]) -> No
         request.say(line)
 
 
-def end_after_epochs(fitted: Fitted, request: Request, spend: Budget) -> Budget:
+def end_after_epochs(fitted: Fitted, request: Request, budget: Budget) -> Budget:
     """The budget. With fitted word vectors, a budget in time also ends after the number of passes that the fit or the user has
     set."""
     sets_epochs = any(value.startswith("training.epochs=") for value in (*fitted.overrides, *request.options.overrides))
-    ends = sets_epochs and request.fit and spend.timed and learns_words(fitted.recipe)
-    return replace(spend, max_epochs=fitted.recipe.training.epochs) if ends else spend
+    ends = sets_epochs and request.fit and budget.timed and learns_words(fitted.recipe)
+    return replace(budget, max_epochs=fitted.recipe.training.epochs) if ends else budget
 
 
 def fit_to_budget(
-    recipe: Recipe, request: Request, out: Path, spend: Budget, origins: Mapping[str, Path], trials: Trials | None = None
+    recipe: Recipe, request: Request, out: Path, budget: Budget, origins: Mapping[str, Path], trials: Trials | None = None
 ) -> Fitted:
     """The recipe fitted to the budget. A resumed run keeps its values."""
     if not request.fit:
@@ -197,16 +197,16 @@ def fit_to_budget(
         return Fitted(request.options.load(overrides), overrides=overrides)
     if request.options.fit and not can_be_fitted(recipe):
         request.say(f"{recipe.name}: --fit changes nothing: this kind of network is not fitted. It is trained as written.")
-    if processes() > 1 and spend.timed:
+    if processes() > 1 and budget.timed:
         request.say(
-            f"{recipe.name}: not fitted to {spend.typed}: each process would measure its own speed. Give tokens or steps."
+            f"{recipe.name}: not fitted to {budget.typed}: each process would measure its own speed. Give tokens or steps."
         )
         return Fitted(recipe)
     first = next(iter(bound_paths(recipe, request.corpus, request.binds).values()))  # a tokenizer is trained on it
     return fit_on_corpus(
-        recipe, request.options.load, budget=spend, corpus=first,
+        recipe, request.options.load, budget=budget, corpus=first,
         tokenizer=request.options.tokenizer or next(iter(origins.values()), None),
-        prepare=lambda recipe: prepare(recipe, request, out, spend, origins, dry_run=True)[0], trials=trials,
+        prepare=lambda recipe: prepare(recipe, request, out, budget, origins, dry_run=True)[0], trials=trials,
         continued=request.continues(recipe), text_format=request.options.text_format,
     )
 

@@ -42,15 +42,15 @@ def speaker(recipe: Recipe, step: StepModule) -> Speaker | None:
         order = entry.order if isinstance(entry.order, str) and entry.order != "mixed" else "open"
         for run, wired in zip(entry.passes, step.entries[name], strict=True):
             network: Any = step.networks[run.network]
-            for spec, weighted in zip(run.objectives, wired.objectives, strict=True):
+            for spec, pass_objective in zip(run.objectives, wired.objectives, strict=True):
                 readings = {reading: path for reading, path in spec.read.items() if "." not in path}
-                objective: Any = step.objectives[weighted.key]
+                objective: Any = step.objectives[pass_objective.key]
                 sees = [network.gives[state].sees for state in bound(objective, readings).reads if state in network.gives]
                 if run.take or network.writes is not None or objective.usable_as(sees) != "token_prediction":
                     continue
                 if order not in ("open", "left_to_right") or set(sees) & {"left_to_right", "right_to_left"} - {order}:
                     continue  # it predicts from one side of the text only (ELMo)
-                return Speaker(run.network, weighted.key, order, readings)
+                return Speaker(run.network, pass_objective.key, order, readings)
     return None
 
 

@@ -11,7 +11,7 @@ import torch
 from cloze.budget.fit import short
 from cloze.checkpoint.build import build_part
 from cloze.corpus import Store
-from cloze.corpus.sources.bound import running_text
+from cloze.corpus.sources.bound import documents_of_running_text
 from cloze.errors import RecipeError, Say
 from cloze.recipe.recipe import EntrySpec, Recipe
 from cloze.training.step import StepModule
@@ -45,7 +45,7 @@ def start_tables(
             )
         table: Any = step.networks[label]
         weight = table.token_tables["tokens"].weight.data
-        documents = running_text(store, 0.0 if entry.source in dev_stores else recipe.training.held_out, "train")
+        documents = documents_of_running_text(store, 0.0 if entry.source in dev_stores else recipe.training.held_out, "train")
         vectors, vector_mask = build_part(network.start).of(store, documents, width=weight.shape[1], seed=seed)
         start_rows(weight, vectors, vector_mask)
         seconds = time.perf_counter() - began

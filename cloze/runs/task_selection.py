@@ -121,7 +121,7 @@ def _task(recipe: Recipe, head: TaskHead, read: Mapping[str, Any], *, stores_ans
     task = make_task(head.spec.type, **options).for_files(
         columns=read["names"], format=read["format"], quoting=read["quoting"]
     )
-    return task.deciding(beams=recipe.task.beams, length_penalty=recipe.task.length_penalty)
+    return task.with_beam_search(beams=recipe.task.beams, length_penalty=recipe.task.length_penalty)
 
 
 def task_json_entries(recipe: Recipe, stores: Mapping[str, Store]) -> dict[str, Any]:
@@ -235,12 +235,12 @@ def selection_of(
     assert recipe.task is not None
     tasks = task_heads(recipe)
     options: dict[str, Any] = {"best": recipe.task.keep == "best", "patience": recipe.task.patience}
-    measures: dict[str, _DevSet] = {}
-    counts: dict[str, tuple[str, bool]] = {}
+    dev_sets: dict[str, _DevSet] = {}
+    selecting: dict[str, tuple[str, bool]] = {}
     for name, head in tasks.items():
         task = task_of_head(recipe, head, stores[head.source])
         metric = chosen_metric(task, head.spec.metric)
-        counts[name] = metric, task.metrics[metric]
+        selecting[name] = metric, task.metrics[metric]
         dev_store = _dev(recipe, name, head, dev)
         loaded = as_loaded(recipe, step, tokenizer, head.entry, recipe.export, folder, tables=tables)
         if (
@@ -248,28 +248,28 @@ def selection_of(
             and recipe.sources[head.source].arguments.get("items")
         ):
             loaded = replace(loaded, pictures=Pictures.of_store(dev_store.items))
-        measures[name] = _DevSet(task, loaded, of_task(description, name), dev_store, recipe.training.batch, metric)
+        dev_sets[name] = _DevSet(task, loaded, of_task(description, name), dev_store, recipe.training.batch, metric)
     name_dropouts(step)  # the learners have renamed the dropouts of their parts
 
     def outputs() -> dict[str, Any]:
-        return {name: dev_set.learner.last_outputs for name, dev_set in measures.items()}
+        return {name: dev_set.learner.last_outputs for name, dev_set in dev_sets.items()}
 
     if "" in tasks:
-        metric, more = counts[""]
-        usual = description.get("baseline", {}).get(metric)
-        return Selection(measures[""], metric, higher_is_better=more, constant_metric=usual, outputs=outputs, **options)
+        metric, more = selecting[""]
+        constant_metric = description.get("baseline", {}).get(metric)
+        return Selection(dev_sets[""], metric, higher_is_better=more, constant_metric=constant_metric, outputs=outputs, **options)
 
     def mean(metrics: Mapping[str, Mapping[str, float]]) -> float:
-        return sum(metrics[name][metric] * (1 if more else -1) for name, (metric, more) in counts.items()) / len(counts)
+        return sum(metrics[name][metric] * (1 if more else -1) for name, (metric, more) in selecting.items()) / len(selecting)
 
     def measure() -> dict[str, float]:
-        metrics = {name: measures[name]() for name in measures}
+        metrics = {name: dev_sets[name]() for name in dev_sets}
         flat = {f"{name}/{metric}": value for name, task_metrics in metrics.items() for metric, value in task_metrics.items()}
         return {MEAN: mean(metrics), **flat}
 
-    baselines = {name: of_task(description, name).get("baseline", {}) for name in counts}
-    usual = mean(baselines) if all(metric in baselines[name] for name, (metric, _) in counts.items()) else None
-    return Selection(measure, MEAN, constant_metric=usual, outputs=outputs, **options)
+    baselines = {name: of_task(description, name).get("baseline", {}) for name in selecting}
+    constant_metric = mean(baselines) if all(metric in baselines[name] for name, (metric, _) in selecting.items()) else None
+    return Selection(measure, MEAN, constant_metric=constant_metric, outputs=outputs, **options)
 
 
 class _DevSet:

@@ -102,7 +102,7 @@ class Evaluation:
     linear: str = "n-grams"
 
     def record(self) -> dict[str, Any]:
-        """The JSON object of it."""
+        """The evaluation as a JSON object."""
         record = {name: vars(self)[name] for name in ("examples", "metrics", "baseline", "remarks")}
         record |= {"intervals": dict(self.intervals)} if self.intervals else {}
         record |= {"ngrams": dict(self.ngrams)} if self.ngrams is not None else {}
@@ -152,6 +152,8 @@ class Task(ABC):
     | `load` | a checkpoint, its task.json | a `Learner` | |
     | `linear` | labels | a linear model to compare with | None |
     | `description` | | the options for task.json | |
+    | `metrics` | | of each metric, whether more is better | |
+    | `for_files` | header names, format, quoting | the same task for such files | |
 
     Metrics are computed from `per_example`, so the bootstrap needs one forward pass. The first key of `metrics` selects the
     checkpoint. What training has fitted (labels, lengths, the head's name) reaches `load` in `task_json`, the contents of
@@ -159,7 +161,7 @@ class Task(ABC):
 
     `of_words`: a text may be a list of its words. `one_text`: an example may be a single text, as `cloze predict` takes it.
     `writes`: formats that only its predictions have, such as `conll`. `pipeline`: the Hub's name of what its models do. `does`
-    completes the sentence that refuses a beam search.
+    ends the message that refuses a beam search.
     """
 
     name: str
@@ -172,13 +174,13 @@ class Task(ABC):
     @property
     @abstractmethod
     def metrics(self) -> Mapping[str, bool]:
-        """For each metric, whether more is better; the first selects the epoch by default."""
+        """For each metric, whether more is better; the first selects the checkpoint by default."""
 
     @abstractmethod
     def for_files(self: T, *, columns: Sequence[str] | None, format: Format | None, quoting: Quoting) -> T:
         """The same task for files in another format."""
 
-    def deciding(self: T, *, beams: int | None, length_penalty: float | None) -> T:
+    def with_beam_search(self: T, *, beams: int | None, length_penalty: float | None) -> T:
         """The same task with beam search; a task that writes no text refuses with a `TaskError`."""
         if beams is not None or length_penalty is not None:
             raise TaskError(f"--beams and --length-penalty are for tasks that write a text; {self.name} {self.does}.")
@@ -298,9 +300,9 @@ class Learner(nn.Module, ABC):
     ) -> PerExample:
         """What the metrics need, an item per row; with `metric`, only what that metric needs. See `Task.per_example`."""
         self.last_outputs = self.row_outputs([row.inputs for row in rows], size, report)
-        return self.judged(rows, self.last_outputs)
+        return self.per_example_of(rows, self.last_outputs)
 
-    def judged(self, rows: Sequence[LabelledRow], outputs: Any) -> PerExample:
+    def per_example_of(self, rows: Sequence[LabelledRow], outputs: Any) -> PerExample:
         """The items of `per_example` for rows with answers, of which the network says `outputs`."""
         per_example: PerExample = self.task.per_example([row.truth for row in rows], outputs, self.label_names)
         return per_example
@@ -341,7 +343,7 @@ class Learner(nn.Module, ABC):
         rows = self.encode_labelled(examples)
         if outputs is None:
             outputs = self.mixed_outputs(examples, [row.inputs for row in rows], size, report)
-        return self.evaluation(examples, rows, outputs, self.judged(rows, outputs), constant_answer)
+        return self.evaluation(examples, rows, outputs, self.per_example_of(rows, outputs), constant_answer)
 
     def evaluation(
         self, examples: Any, rows: Sequence[LabelledRow], outputs: Any, per_example: PerExample, constant_answer: str | None
@@ -403,7 +405,7 @@ def first_columns(per_example: NDArray[Any]) -> tuple[Sequence[Any], Sequence[An
     return columns[0], columns[1]
 
 
-def head_called(loaded: Checkpoint, name: str) -> Any:
+def require_head(loaded: Checkpoint, name: str) -> Any:
     """A head of a checkpoint by its name; a `CheckpointError` if it is missing."""
     if name not in loaded.heads:
         raise CheckpointError(f"{loaded.folder}: the head {name!r} is missing; it has: {', '.join(loaded.heads) or 'none'}.")

@@ -54,8 +54,8 @@ _ENTRIES: Mapping[str, tuple[Fits, str]] = {
     "examples": (_object, "an object"), "remarks": (_texts, "a list of texts"), "dev_report": (_object, "an object"),
     "towers": (_object, "an object"), "ngrams": (_object, "an object"),
     "mixture": (_mixed, "an object with two numbers: share and sharpness"),
-    "seed": (_whole, "a whole number"), "epoch": (_number, "a number"),
-    "frozen": (_measured, "an object with numbers"),
+    "seed": (_whole, "a whole number"), "evaluation": (_number, "a number"),
+    "frozen_start": (_measured, "an object with numbers"),
 }  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from cloze.decoding.layout import Framed
 from cloze.decoding.reader import Checkpoint, evaluating
 from cloze.errors import Parameter, TaskError, propose
 from cloze.tasks.pictures import picture_numbers, with_picture
-from cloze.tasks.task import Learner, Report, Task, head_called, silent
+from cloze.tasks.task import Learner, Report, Task, require_head, silent
 
 A = TypeVar("A")
 C = TypeVar("C")
@@ -254,9 +254,9 @@ def text_ends(rows: Sequence[Framed], width: int) -> Tensor:
     return positions + torch.arange(len(rows))[:, None] * width
 
 
-def head_named(loaded: Checkpoint, task_json: Mapping[str, Any], default: str | None = None) -> Any:
+def head_of_task(loaded: Checkpoint, task_json: Mapping[str, Any], default: str | None = None) -> Any:
     """The head that task.json names. If it names none: the first head on a text's summary, else `default` (None: the first
     head)."""
     summaries = [name for name, head in loaded.heads.items() if head.kind == "relation_prediction"]
     fallbacks = tuple(loaded.heads) if default is None else (default,)
-    return head_called(loaded, str(task_json["head"] or (*summaries, *fallbacks, "relation_prediction")[0]))
+    return require_head(loaded, str(task_json["head"] or (*summaries, *fallbacks, "relation_prediction")[0]))

@@ -31,7 +31,7 @@ class Events:
         with writing(run.folder):
             write_run_record(run, machine)
         after = run_progress.step if resumed else None
-        trackers = open_trackers(run.training.track, run.folder, run.record.recipe, after, self.say)
+        trackers = open_trackers(run.training.track, run.folder, run.identity.recipe, after, self.say)
         self.log = Log(run.folder, after=after, trackers=trackers)
         self.log.write(
             "resume" if resumed else "start", run_progress.step, budget=str(run.budget),

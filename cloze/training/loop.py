@@ -27,7 +27,7 @@ from cloze.training.optimizers.optimizers import clip, gradient_norm
 from cloze.training.run import Outcome, Run
 from cloze.training.schedule.freezing import set_rate
 from cloze.training.session import Session
-from cloze.training.together import StepPiece, together
+from cloze.training.together import StepPiece, whole_step_losses
 
 
 def train(run: Run, engines: Sequence[Engine] = ()) -> Outcome:
@@ -89,7 +89,8 @@ class Loop:
         factors = {name: weights[name] * session.ranks.world / max(divisors[name], 1.0) for name in divisors}
 
         for _, group in groupby(pieces, key=lambda piece: piece.entry):
-            with together(session.trainee, entry_pieces := list(group), step=run_progress.step, share=share):
+            # Losses that compare all rows of the step need the vectors of all pieces first: one more forward pass (GradCache).
+            with whole_step_losses(session.trainee, entry_pieces := list(group), step=run_progress.step, share=share):
                 for piece in entry_pieces:
                     _backward(session, piece, share, factors, last=piece is pieces[-1])
         norm = _update(session, share)
@@ -114,7 +115,7 @@ def _fetch(session: Session, entries: Sequence[str]) -> tuple[list[StepPiece], d
 
 
 def _count(session: Session, entries: Sequence[str], pieces: Sequence[StepPiece], interrupt: Interrupt) -> StepTotals:
-    """What this rank has of the step. The batches are still on the CPU."""
+    """The totals of this rank's micro-batches. The batches are still on the CPU."""
     model, log_name = session.trainee.model, session.trainee.log_name
     targets = {name: 0.0 for entry in entries for name in session.trainee.log_names(entry)}
     for piece in pieces:

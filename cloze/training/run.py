@@ -41,12 +41,14 @@ class Training:
         keep: How many of the last checkpoints stay.
         keep_steps: Steps whose checkpoints are made and kept.
         log_every: Steps between lines of the log; None: one five-hundredth of the budget.
+        nominal_steps: The published number of steps (`steps` in a recipe), of which `warmup_steps` are a share.
         divide: What a loss is divided by: its targets, the rows of the step, or nothing.
-        engine: The engine that may train it.
+        engine: Whether a compiled engine trains: where one fits (`auto`), never (`loop`) or always (`compiled`).
         average: The decay of an exponential mean of the weights, which is measured and exported in their place; None: the
             weights themselves.
         group: How many neighbouring rows are compared with each other, a micro-batch each; None: all of a step.
-        growth: The part of the batch that a step has, by the share of the budget spent; None: all of it. The data follow it.
+        growth: The fraction of the batch that a step has, by the share of the budget spent (`batch_warmup` in a recipe); None:
+            all of it. The data follow it.
         shard: Under FSDP, how many ranks hold the parameters once; None: all.
     """
 
@@ -83,7 +85,7 @@ class RunIdentity:
     inputs: Mapping[str, Any] | None = None
 
     @property
-    def identity(self) -> str:
+    def digest(self) -> str:
         """The recipe's hash, or a sha256 of it and of the weights that the run begins with, if it begins with any.
 
         Runs of one identity differ only in text, seed and budget.
@@ -110,7 +112,8 @@ class Verifies(Protocol):
 
 @dataclass
 class Run:
-    """Everything that `train` needs. `runs/preparing.py` builds it; the loop changes nothing in it but the parameters of `step`.
+    """Everything that `train` needs. `runs/preparing.py` builds it. The loop changes the parameters of `step`, and at the start
+    of a phase what the phase sets in `step` and `data`; nothing else.
 
     Attributes:
         export: `export(folder, state, step)` writes the Hugging Face files of a checkpoint, on rank 0; `state` holds every
@@ -140,7 +143,7 @@ class Run:
     budget: Budget
     optimizer: OptimizerSpec
     rate: Rate
-    record: RunIdentity
+    identity: RunIdentity
     training: Training = field(default_factory=Training)
     phases: Sequence[SchedulePhase] = ()
     exports: Sequence[Export] = ()
@@ -166,7 +169,7 @@ class Run:
     setup_seconds: float = 0.0
     verification: Verifies | None = None
 
-    def require_sound(self) -> None:
+    def require_undamaged_text(self) -> None:
         """Raise if the text has turned out to be damaged."""
         if self.verification is not None:
             self.verification.check()
@@ -226,7 +229,7 @@ class Outcome:
 
 
 @dataclass
-class Progress:
+class SavedProgress:
     """The progress of a run: saved in every checkpoint, and all that is needed to resume.
 
     `share` is the share of the budget that was spent after the last step.
@@ -243,7 +246,7 @@ class Progress:
         return {"spent": asdict(self.spent), "cursors": cursors, "share": self.share, "phase": self.phase}
 
     @classmethod
-    def from_json(cls, saved: Mapping[str, Any]) -> Progress:
+    def from_json(cls, saved: Mapping[str, Any]) -> SavedProgress:
         """The inverse of `to_json`."""
         cursors = {name: Cursor(*cursor) for name, cursor in saved["cursors"].items()}
         return cls(Spent(**saved["spent"]), cursors, saved["share"], saved["phase"])
@@ -259,7 +262,7 @@ def check_folder(run: Run, old: Mapping[str, Any] | None) -> None:
     """Refuse a run folder that holds another recipe, seed or budget; `old` is its `cloze/run.json`."""
     if old is None:
         return
-    require_recipe(run.folder, run.record.recipe, run.record.recipe_hash, old)
+    require_recipe(run.folder, run.identity.recipe, run.identity.recipe_hash, old)
     require_seed(run.folder, run.seed, old)
     if old["budget"] != str(run.budget) and not run.extend:
         raise BudgetError(
@@ -324,12 +327,12 @@ def read_run_record(folder: Path) -> dict[str, Any] | None:
 def write_run_record(run: Run, environment: Mapping[str, Any]) -> None:
     """Write `cloze/run.json` and `cloze/environment.json`, each at once."""
     record = {
-        "recipe_hash": run.record.recipe_hash, "identity": run.record.identity, "recipe": run.record.recipe,
-        "budget": str(run.budget), "seed": run.seed, "inputs": run.record.inputs,
+        "recipe_hash": run.identity.recipe_hash, "identity": run.identity.digest, "recipe": run.identity.recipe,
+        "budget": str(run.budget), "seed": run.seed, "inputs": run.identity.inputs,
         "micro_batch": run.micro_batch, "fitted": list(run.fitted), "command": list(run.command),
         **({"setup_seconds": run.setup_seconds} if run.setup_seconds else {}),
     }
-    for name, content in (("run.json", record), ("environment.json", {**environment, **run.record.environment})):
+    for name, content in (("run.json", record), ("environment.json", {**environment, **run.identity.environment})):
         path = run.folder / "cloze" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         fresh = path.with_name(f".{name}.new")

@@ -11,7 +11,7 @@ from typing import Any
 from cloze.batching import Cursor
 from cloze.batching.deck import Deck
 from cloze.networks.blocks.dropout import set_dropouts
-from cloze.training.run import Progress, Run
+from cloze.training.run import Run, SavedProgress
 from cloze.training.schedule.budget import Spent
 from cloze.training.schedule.phases import phase_at
 from cloze.training.step import StepModule
@@ -47,9 +47,9 @@ class RunProgress:
     def __init__(self, run: Run, model: StepModule, *, first: bool, saved: Mapping[str, Any] | None = None) -> None:
         self.run, self.model, self.first = run, model, first
         if saved is None:
-            self.progress = Progress(Spent(seconds=run.setup_seconds), {entry: Cursor() for entry in model.entries})
+            self.progress = SavedProgress(Spent(seconds=run.setup_seconds), {entry: Cursor() for entry in model.entries})
         else:
-            self.progress = Progress.from_json(saved)
+            self.progress = SavedProgress.from_json(saved)
             if str(run.budget) != saved["budget"]:  # --extend: shares of the old budget mean nothing under the new one
                 self.progress.share = self.share
                 self.progress.phase = phase_at(run.phases, self.share)

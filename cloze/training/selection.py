@@ -15,7 +15,8 @@ Metrics = Mapping[str, float]
 
 @dataclass(frozen=True)
 class BestEvaluation:
-    """The best evaluation so far: its number from 1, its step and metrics, and how many there were in all.
+    """Where a selection stands: the best evaluation so far, with its number from 1, its step and its metrics, and how many
+    evaluations there were.
 
     An evaluation before the first step has the number 0 and the metrics `start`. `last` is the latest evaluation; None if that is
     the best.

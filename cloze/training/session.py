@@ -88,7 +88,7 @@ class Session:
         `sync_parameters` first brings the parameters up to date if an engine holds newer ones.
         """
         self.trainee.observe()
-        self.run.require_sound()
+        self.run.require_undamaged_text()
         if self.due.log(before, share):
             self.write_log()
         evaluating, saving = self.due.evaluation(before, share), self.due.checkpoint(before, share)
@@ -129,7 +129,7 @@ class Session:
         """Write a checkpoint of this step, on rank 0, at once or in the `background`; all fail together. A collective."""
         self.write_log()
         self.meter.check()
-        self.run.require_sound()
+        self.run.require_undamaged_text()
         self.saver.save(self._state(), self.trainee, background=background)
         self.due.record_checkpoint()
         self.meter.clear()  # the time of writing a checkpoint is not training time
@@ -139,7 +139,7 @@ class Session:
         run, run_progress = self.run, self.run_progress
         return {
             "step": run_progress.step, **run_progress.to_json(), "seed": run.seed, "budget": str(run.budget),
-            "recipe_hash": run.record.recipe_hash, **self.evaluations.to_json(), "ranks": self.ranks.world,
+            "recipe_hash": run.identity.recipe_hash, **self.evaluations.to_json(), "ranks": self.ranks.world,
             **self.selection_state.to_json(),
         }
 

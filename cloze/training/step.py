@@ -31,8 +31,8 @@ _ROW_BITS = 24
 
 class _ResolvedPass(NamedTuple):
     """A pass with its names resolved: the states that are read (`want`), the heads whose scores other parts read (`scored`),
-    those of them that are read as products alone (`factored`), and whether the network may compute its last state only at the
-    positions that objectives read."""
+    the heads among these whose scores are only read as a `Product`, so that they need not be multiplied out (`factored`), and
+    whether the network may compute its last state only at the positions that objectives read."""
 
     pass_: Pass
     want: frozenset[str]
@@ -100,8 +100,8 @@ class StepModule(nn.Module):
 
     def step_scope_objectives(self, entry: str) -> list[StepObjective]:
         """The objectives of an entry that compare all rows of a step, whatever pieces it is divided into (`scope: step`)."""
-        weighted = [w for pass_ in self.entries[entry] for w in pass_.objectives if w.weight != 0]
-        objectives = {w.key: self._objective(w) for w in weighted}
+        pass_objective = [w for pass_ in self.entries[entry] for w in pass_.objectives if w.weight != 0]
+        objectives = {w.key: self._objective(w) for w in pass_objective}
         return [objective for objective in objectives.values() if objective.scope == "step"]
 
     @property
@@ -156,10 +156,10 @@ class StepModule(nn.Module):
             counted = self._count_network(resolved, fields, positions, needs_grad=pass_.grad and bool(sources & live))
             if counted.needs_grad and pass_.grad:
                 live.add(pass_.name)
-            for weighted in pass_.objectives:
-                if weighted.weight != 0 or weighted.name in resolved.scored:
-                    head = counted.branch(needs_grad=counted.needs_grad or bool(_passes_read(weighted) & live))
-                    self._objective(weighted).count_operations(head, fields)
+            for pass_objective in pass_.objectives:
+                if pass_objective.weight != 0 or pass_objective.name in resolved.scored:
+                    head = counted.branch(needs_grad=counted.needs_grad or bool(_passes_read(pass_objective) & live))
+                    self._objective(pass_objective).count_operations(head, fields)
                     total += head.total
             total += counted.total
         return total
@@ -263,8 +263,8 @@ class StepModule(nn.Module):
     def _network(self, pass_: Pass) -> Any:
         return self.networks[pass_.network]
 
-    def _objective(self, weighted: PassObjective) -> Any:
-        return self.objectives[weighted.key]
+    def _objective(self, pass_objective: PassObjective) -> Any:
+        return self.objectives[pass_objective.key]
 
     def _rewriter(self, take: Rewrite) -> Any:
         return self.rewriters[take.rewriter]
@@ -291,7 +291,7 @@ class StepModule(nn.Module):
 
     @contextmanager
     def _drawing(self, repeat: int) -> Iterator[None]:
-        """The random numbers of the pass that is this repetition of its network, at rows that no step has."""
+        """Give the `repeat`-th pass of a network random numbers of its own: the clock moves to row numbers that no step uses."""
         first = self.clock.numbers[2]
         if repeat:
             self.clock.set(first_row=first + (repeat << _ROW_BITS))
@@ -322,21 +322,21 @@ class StepModule(nn.Module):
         self, resolved: _ResolvedPass, fields: Batch, states: dict[str, Any], losses: dict[str, Loss] | None
     ) -> None:
         """Add the losses of a pass's objectives to `losses`, and scores that other parts read to `states`."""
-        for weighted in resolved.pass_.objectives:
-            objective = self._objective(weighted)
-            scored, has_loss = weighted.name in resolved.scored, losses is not None and weighted.weight != 0
+        for pass_objective in resolved.pass_.objectives:
+            objective = self._objective(pass_objective)
+            scored, has_loss = pass_objective.name in resolved.scored, losses is not None and pass_objective.weight != 0
             if not (scored or has_loss):
                 continue
-            readings = _readings(resolved.pass_, objective.reads, weighted.read, states)
+            readings = _readings(resolved.pass_, objective.reads, pass_objective.read, states)
             scores = None
             if scored:
-                factored = weighted.name in resolved.factored
+                factored = pass_objective.name in resolved.factored
                 scores = objective.product(readings, fields) if factored else objective.scores(readings, fields)
-                states[f"{resolved.pass_.name}.{weighted.name}"] = scores
+                states[f"{resolved.pass_.name}.{pass_objective.name}"] = scores
             if losses is not None and has_loss:
                 # Scores that nothing reads whole need not exist all at once: the objective may compute them in parts.
                 is_tensor = isinstance(scores, Tensor)
-                losses[weighted.name] = objective.loss(scores, fields) if is_tensor else objective(readings, fields)
+                losses[pass_objective.name] = objective.loss(scores, fields) if is_tensor else objective(readings, fields)
 
     def _pass_inputs(self, pass_: Pass, batch: Batch, states: dict[str, Tensor]) -> Batch:
         """The fields of the pass, with those that `take` supplies."""
@@ -377,9 +377,9 @@ class StepModule(nn.Module):
         positions = parts[0] if len(parts) == 1 else torch.cat(parts)
         return positions if worth_selecting(positions, fields) else None
 
-    def _reads(self, weighted: PassObjective, state: str) -> bool:
-        reads = self._objective(weighted).reads
-        return any(weighted.read.get(name, name) == state for name in reads)
+    def _reads(self, pass_objective: PassObjective, state: str) -> bool:
+        reads = self._objective(pass_objective).reads
+        return any(pass_objective.read.get(name, name) == state for name in reads)
 
     def _resolve_passes(self, passes: Sequence[Pass]) -> tuple[_ResolvedPass, ...]:
         """Resolve every reading: which states each network must compute, and which heads' scores are read later."""
@@ -390,10 +390,10 @@ class StepModule(nn.Module):
             sources = self._sources(pass_)
             outside.update(sources)
             tensor_paths.update(sources)
-            for weighted in pass_.objectives:
-                objective = self._objective(weighted)
+            for pass_objective in pass_.objectives:
+                objective = self._objective(pass_objective)
                 for name in objective.reads:
-                    path = weighted.read.get(name, name)
+                    path = pass_objective.read.get(name, name)
                     if "." in path:
                         outside.add(path)
                     else:
@@ -421,7 +421,7 @@ class StepModule(nn.Module):
 
     def _resolved(self, pass_: Pass, want: frozenset[str], outside: set[str], tensor_paths: set[str]) -> _ResolvedPass:
         network = self._network(pass_)
-        heads = {weighted.name for weighted in pass_.objectives}
+        heads = {pass_objective.name for pass_objective in pass_.objectives}
         unknown = want - network.gives.keys() - heads - {PARAMETERS}
         if unknown:
             raise RecipeError(
@@ -451,9 +451,9 @@ def _positions_state(network: Any) -> str:
     return str(network.positions_state)
 
 
-def _passes_read(weighted: PassObjective) -> set[str]:
+def _passes_read(pass_objective: PassObjective) -> set[str]:
     """The earlier passes whose states an objective reads."""
-    return {path.partition(".")[0] for path in weighted.read.values() if "." in path}
+    return {path.partition(".")[0] for path in pass_objective.read.values() if "." in path}
 
 
 def _readings(

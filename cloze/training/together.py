@@ -34,7 +34,7 @@ class StepPiece:
     first_row: int
 
 
-class Collecting:
+class VectorCollector:
     """Replaces the loss while the vectors are computed: stores them piece by piece."""
 
     def __init__(self) -> None:
@@ -68,7 +68,7 @@ class GradientReplay:
 
 
 @contextmanager
-def together(trainee: Trainee, pieces: Sequence[StepPiece], *, step: int, share: float) -> Iterator[None]:
+def whole_step_losses(trainee: Trainee, pieces: Sequence[StepPiece], *, step: int, share: float) -> Iterator[None]:
     """A context in which the objectives that compare the rows of a step have the loss of the whole step.
 
     `pieces` are all micro-batches of one entry that this process has of the step. A step in one piece needs no change, nor one
@@ -82,18 +82,18 @@ def together(trainee: Trainee, pieces: Sequence[StepPiece], *, step: int, share:
     if not objectives or undivided or trainee.run.training.group is not None:
         yield
         return
-    collected = [Collecting() for _ in objectives]
+    collected = [VectorCollector() for _ in objectives]
     with ExitStack() as stack:
         for objective, collecting in zip(objectives, collected, strict=True):
             stack.enter_context(objective.loss_by(collecting))
-        _make(trainee, pieces, step=step, share=share)
+        _collect_vectors(trainee, pieces, step=step, share=share)
         for objective, collecting in zip(objectives, collected, strict=True):
             stack.enter_context(objective.loss_by(replaying(objective, collecting.pieces, trainee.ranks)))
         yield
 
 
 @torch.no_grad()
-def _make(trainee: Trainee, pieces: Sequence[StepPiece], *, step: int, share: float) -> None:
+def _collect_vectors(trainee: Trainee, pieces: Sequence[StepPiece], *, step: int, share: float) -> None:
     """The forward pass of every piece, as it will be repeated; carried memory does not change."""
     carries = copy.deepcopy(trainee.carries) if trainee.model.carries else trainee.carries
     for piece in pieces:

@@ -166,7 +166,7 @@ def test_which_passages_share_a_row_is_mapped_from_a_file_where_a_shard_is_large
 
 
 def test_held_out_rows_are_packed_too_apart_from_training_and_read_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    held = feed(store, part="held_out")
+    held = feed(store, subset="held_out")
     rows = np.arange(held.row_count(0))
     first = held.micro_batches([(0, rows)], [len(rows)])
     monkeypatch.setattr(type(store), "shard", lambda self, number: pytest.fail("opened again"))

@@ -15,7 +15,7 @@ from cloze.checkpoint.build import load_checkpoint
 from cloze.checkpoint.entity_rows import add_entities
 from cloze.cli.main import main
 from cloze.decoding.filling import fill
-from cloze.decoding.reader import Reader, head_for
+from cloze.decoding.reader import Reader, head_of_kind
 from cloze.errors import CheckpointError, CorpusError
 from cloze.interop.vectors import open_vectors
 
@@ -69,7 +69,7 @@ def test_entities_are_tokens_with_aligned_rows_and_all_else_is_as_before(
     ids = after.tokenizer.encode("the [ENTITY/Q12] / cat saw [ENTITY/Q1]").ids.tolist()  # concat, replace
     assert [i for i in ids if i >= size] == [size + 1, size] and ids[1] == size + 1
     text = "the cat [MASK] on the mat"
-    there, here = (fill(Reader.of(one), head_for(one, "token_prediction"), [text])[0] for one in (before, after))
+    there, here = (fill(Reader.of(one), head_of_kind(one, "token_prediction"), [text])[0] for one in (before, after))
     assert [c.id for c in there.masks[0]] == [c.id for c in here.masks[0]]
     assert [c.probability for c in there.masks[0]] == pytest.approx([c.probability for c in here.masks[0]], abs=1e-6)
 
@@ -102,7 +102,7 @@ def test_transformers_opens_the_longer_vocabulary(bert: Path, vectors: Callable[
     assert given["input_ids"].tolist() == batch["tokens"].tolist()
     with torch.no_grad():
         theirs = model(**given).logits
-        head = head_for(loaded, "token_prediction")
+        head = head_of_kind(loaded, "token_prediction")
         ours = reader.scores(head, reader.states(batch, head.reads), batch, torch.arange(batch["tokens"].numel()))
         vectors_there = model.get_input_embeddings()(given["input_ids"])
         same = model(inputs_embeds=vectors_there, **{k: v for k, v in given.items() if k != "input_ids"}).logits

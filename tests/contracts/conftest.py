@@ -67,7 +67,7 @@ class System:
         """All examples of an entry."""
         return build_feed(
             self.recipe, entry, self.stores[entry.source], step, TokenFacts.of(self.tokenizer), length=length, seed=0,
-            share=0.0, tables=self.tables,
+            held_out_share=0.0, tables=self.tables,
         )
 
 

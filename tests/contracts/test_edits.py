@@ -136,7 +136,9 @@ def build(name: str):
         if isinstance(mark_of(p), GivenMark):
             arguments |= {key: GIVEN[key]} if key in GIVEN else {}
         elif p.default is inspect.Parameter.empty:
-            arguments[key] = OF_EDIT.get((name, key), REQUIRED[key])
+            if (name, key) not in OF_EDIT and key not in REQUIRED:
+                pytest.fail(f"{name} needs a value for {key!r}: add a line to REQUIRED or OF_EDIT.")
+            arguments[key] = OF_EDIT[name, key] if (name, key) in OF_EDIT else REQUIRED[key]
     return builder(**arguments)
 
 

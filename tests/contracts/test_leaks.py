@@ -18,7 +18,7 @@ from cloze.batch import Batch
 from cloze.corpus.items.item_store import ItemSet
 from cloze.networks import Window
 from cloze.networks.routing import routed, seen_by
-from cloze.recipe.load import load_recipe, own_task_recipe_names, recipe_names
+from cloze.recipe.load import load_recipe, recipe_names, scratch_task_recipe_names
 from cloze.registry import names
 from cloze.training.passes import Pass
 from cloze.training.step import StepModule
@@ -98,7 +98,8 @@ def test_a_hidden_item_reaches_a_network_by_no_way(
 
 
 def test_every_registered_network_is_checked() -> None:
-    specs = [spec.part for name in (*recipe_names(), *own_task_recipe_names()) for spec in load_recipe(name).networks.values()]
+    recipes = [load_recipe(name) for name in (*recipe_names(), *scratch_task_recipe_names())]
+    specs = [spec.part for recipe in recipes for spec in recipe.networks.values()]
     tested = {spec.name for spec in specs if spec is not None}
     assert set(names("network")) == tested, "add a recipe that uses the new network"
 

@@ -11,7 +11,7 @@ import torch
 
 from cloze.checkpoint.build import load_checkpoint
 from cloze.cli.main import main
-from cloze.decoding.reader import Reader, head_for
+from cloze.decoding.reader import Reader, head_of_kind
 from cloze.probes.look import look
 from cloze.reports.look import page_data, write_page
 from tests.pages import needs_browser, title_in_browser
@@ -80,7 +80,7 @@ def test_the_query_stream_is_that_of_each_token_predicted_from_all_others(start:
     assert (shares.diagonal(axis1=2, axis2=3) == 0).all()
     reader = Reader.of(loaded)
     batch = reader.batch(reader.encode(["the cat saw the river"]))
-    inputs, _ = reader.prediction_inputs(head_for(loaded, "token_prediction"), batch, torch.tensor([2]))
+    inputs, _ = reader.prediction_inputs(head_of_kind(loaded, "token_prediction"), batch, torch.tensor([2]))
     expected = reader.states(inputs, {"query_attention"})["query_attention"][:, 0, :, 2].detach().numpy()
     np.testing.assert_allclose(shares[:, :, 2], expected, atol=1e-5)
 

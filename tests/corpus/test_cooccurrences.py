@@ -262,7 +262,7 @@ def test_held_out_documents_are_not_counted_and_compare_in_size(tmp_path: Path) 
     documents = [[[4 + (7 * d + t * t) % 8 for t in range(9)]] for d in range(40)]
     store = store_of(tmp_path / "store", documents)
     source = Cooccurrences(radius=2)
-    train, aside = (source.bind(store, seed=1, entry="main", held_out=0.1, part=p) for p in ("train", "held_out"))
+    train, aside = (source.bind(store, seed=1, entry="main", held_out=0.1, subset=p) for p in ("train", "held_out"))
     np.testing.assert_allclose(matrix(train.cells), by_hand([documents[d] for d in train.documents], source), rtol=1e-6)
     assert not set(train.documents.tolist()) & set(aside.documents.tolist()) and len(aside.documents) >= 2
     plan = aside.plan(0, 2)

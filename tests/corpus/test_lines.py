@@ -76,7 +76,7 @@ def test_held_out_documents_are_those_of_passages(make_store: MakeStore, unit: s
     from cloze.corpus.sources.bound import split_documents
 
     store = make_store([[2, 3]] * 40)
-    parts = {part: Lines(unit=unit).bind(store, seed=0, entry="main", held_out=0.1, part=part)  # type: ignore[arg-type]
+    parts = {part: Lines(unit=unit).bind(store, seed=0, entry="main", held_out=0.1, subset=part)  # type: ignore[arg-type]
              for part in ("train", "held_out")}
     split = split_documents(40, 0.1)
     for part, source in parts.items():

@@ -99,7 +99,7 @@ def test_the_companion_is_the_beginning_of_a_page_that_the_passage_links_to(stor
     for own, other in ((0, 1), (0, 2), (1, 0), (0, 0), (1, 1), (2, 2)):  # links, and passages without one
         assert {(own, first[other]), (own, first[other] + 1)} <= seen
     assert not any(own == 2 and not first[2] <= number for own, number in seen)
-    nobody = Passages(lead=2, links="link", overrun=False).bind(store, seed=3, entry="main", part="held_out")
+    nobody = Passages(lead=2, links="link", overrun=False).bind(store, seed=3, entry="main", subset="held_out")
     assert len(nobody.plan(0, 14)) == 0
 
 

@@ -157,7 +157,7 @@ def test_nothing_is_held_out_of_a_small_store_of_smoothed_languages(tmp_path: Pa
     store = build_store([source], train_tokenizer_from([source], SPEC, format="pairs"), tmp_path / "store", format="pairs")
     for alternate in (False, True):
         few = Pairs(languages={"smooth": 0.7}, alternate=alternate)
-        assert len(few.bind(store, seed=1, entry="main", held_out=0.1, part="held_out").plan(0, 20)) == 0
+        assert len(few.bind(store, seed=1, entry="main", held_out=0.1, subset="held_out").plan(0, 20)) == 0
         assert len(few.bind(store, seed=1, entry="main", held_out=0.1).plan(0, 200)) > 0
 
 
@@ -281,7 +281,7 @@ def test_the_side_that_begins_is_drawn_anew_in_every_epoch(numbered: Store) -> N
 
 def test_held_out_pairs_are_in_no_row_of_the_training_part(numbered: Store) -> None:
     parts = {
-        part: Pairs(alternate=True).bind(numbered, seed=3, entry="main", held_out=0.2, part=part)  # type: ignore[arg-type]
+        part: Pairs(alternate=True).bind(numbered, seed=3, entry="main", held_out=0.2, subset=part)  # type: ignore[arg-type]
         for part in ("train", "held_out")
     }
     documents = {part: set(bound.documents.tolist()) for part, bound in parts.items()}  # type: ignore[union-attr]

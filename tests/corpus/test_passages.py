@@ -271,7 +271,7 @@ def test_distractors_avoid_every_document_that_a_passage_spans(make_store: objec
 def test_distractors_of_a_part_stay_in_that_part(make_store: object) -> None:
     store: Store = make_store([[3, 3]] * 40)  # type: ignore[operator]
     for part in ("train", "held_out"):
-        bound = Passages().bind(store, seed=1, entry="main", held_out=0.3, part=part)  # type: ignore[arg-type]
+        bound = Passages().bind(store, seed=1, entry="main", held_out=0.3, subset=part)  # type: ignore[arg-type]
         plan = bound.plan(0, 6)
         rows = bound.read(plan, np.arange(len(plan)), frozenset({"distractor.tokens"}))
         inside = split_documents(40, 0.3)[part]

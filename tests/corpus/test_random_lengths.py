@@ -16,7 +16,7 @@ MakeStore = Callable[..., Store]
 def bound(make_store: MakeStore, *, tokens: int = 400, part: str = "train", seed: int = 1, **changed: float) -> BoundStreams:
     source = Streams(reuse=1, **{"spread": 2.0, "short": 0.2, **changed})  # type: ignore[arg-type]
     store = make_store([[10] * (tokens // 400)] * 40)
-    return source.bind(store, seed=seed, entry="main", lanes=2, held_out=0.5 if part == "held_out" else 0.0, part=part)  # type: ignore[arg-type]
+    return source.bind(store, seed=seed, entry="main", lanes=2, held_out=0.5 if part == "held_out" else 0.0, subset=part)  # type: ignore[arg-type]
 
 
 def test_rows_follow_each_other_without_a_gap(make_store: MakeStore) -> None:
@@ -57,7 +57,7 @@ def test_an_epoch_is_a_function_of_the_seed_and_its_number(make_store: MakeStore
 
 
 def test_held_out_rows_are_as_long_as_the_usual_ones(make_store: MakeStore) -> None:
-    lengths = bound(make_store, tokens=4000, part="held_out").plan(0, 21).length
+    lengths = bound(make_store, tokens=4000, subset="held_out").plan(0, 21).length
     assert len(lengths) > 3 and set(lengths[:-1].tolist()) == {13}
 
 

@@ -22,7 +22,7 @@ from cloze.corpus.stores.writer import StoreWriter
 from cloze.errors import CorpusError
 
 fsspec = pytest.importorskip("fsspec", reason="the extra cloud is not installed")
-GIVEN = {"lanes": 2, "options": {}, "seed": 7, "entry": "main", "held_out": 0.0, "part": "train"}
+GIVEN = {"lanes": 2, "options": {}, "seed": 7, "entry": "main", "held_out": 0.0, "subset": "train"}
 
 
 @pytest.fixture(scope="module")
@@ -213,7 +213,7 @@ def test_a_cache_that_was_found_large_enough_holds_what_is_read(store: Store, ad
     for side in (store, there):
         rows: list[int] = []
         for epoch, part in ((0, "held_out"), (0, "train"), (1, "held_out"), (1, "train")):
-            bound = side.bind_source(Passages(length=8), **{**GIVEN, "lanes": 1, "held_out": 0.2, "part": part})  # type: ignore[arg-type]
+            bound = side.bind_source(Passages(length=8), **{**GIVEN, "lanes": 1, "held_out": 0.2, "subset": part})  # type: ignore[arg-type]
             plan = bound.plan(epoch, 8)
             for low in range(0, len(plan), 8):
                 block = bound.read(plan, np.arange(low, min(low + 8, len(plan))), frozenset({"tokens"}))

@@ -128,7 +128,7 @@ def test_masks_differ_between_shards(store: Store) -> None:
 
 
 def test_held_out_rows_are_disjoint_from_training_and_read_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    held = bind(store, part="held_out")
+    held = bind(store, subset="held_out")
     first = firsts(held, 0)
     assert len(first) > 10 and not set(first) & set(firsts(bind(store), 0))
     monkeypatch.setattr(type(store), "shard", lambda self, number: pytest.fail("opened again"))
@@ -182,7 +182,7 @@ def test_a_store_of_one_shard_is_an_ordinary_store(tmp_path: Path) -> None:
     made = write_manifest(tmp_path / "s", ["00000"])
     alone = Store.open(tmp_path / "alone")
     assert type(made) is Store and made.header["files"] == alone.header["files"]
-    given = {"seed": 1, "entry": "main", "held_out": 0.1, "part": "train"}
+    given = {"seed": 1, "entry": "main", "held_out": 0.1, "subset": "train"}
     one, other = (s.bind_source(Passages(length=16), lanes=64, options={}, **given).plan(2, 12).order for s in (made, alone))
     assert one.tolist() == other.tolist()
 

@@ -99,7 +99,7 @@ def test_separators_stand_behind_documents_and_belong_to_no_sentence(make_store:
 
 def test_held_out_documents_are_a_text_of_their_own(make_store: MakeStore) -> None:
     store = make_store([[4]] * 40)
-    parts = [Streams().bind(store, seed=1, entry="main", held_out=0.2, part=part, lanes=1) for part in ("train", "held_out")]
+    parts = [Streams().bind(store, seed=1, entry="main", held_out=0.2, subset=part, lanes=1) for part in ("train", "held_out")]
     tokens = [set(lanes_of(part, 6, 0)[0]) for part in parts]
     assert not tokens[0] & tokens[1] and len(tokens[0] | tokens[1]) == 160
 

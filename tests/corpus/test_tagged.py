@@ -194,6 +194,6 @@ def test_manners_that_mean_nothing_here_are_refused() -> None:
     with pytest.raises(TaskError, match="--quoting standard"):
         chosen.for_files(columns=None, format=None, quoting="standard")
     with pytest.raises(TaskError, match="--beams"):
-        chosen.deciding(beams=2, length_penalty=None)
+        chosen.with_beam_search(beams=2, length_penalty=None)
     with pytest.raises(TaskError, match="--format csv"):
         chosen.for_files(columns=None, format="csv", quoting="auto").read("x.csv")

@@ -69,5 +69,5 @@ def test_a_corpus_of_unknown_words_says_so(tmp_path: Path) -> None:
 
 def test_held_out_documents_are_other_documents(tmp_path: Path) -> None:
     store = store_of(tmp_path / "store", [[[4 + d % 8, 5]] for d in range(30)])
-    train, aside = (TermDocuments().bind(store, seed=1, entry="main", held_out=0.1, part=p) for p in ("train", "held_out"))
+    train, aside = (TermDocuments().bind(store, seed=1, entry="main", held_out=0.1, subset=p) for p in ("train", "held_out"))
     assert len(train.start) + len(aside.start) == 30 and not set(train.start.tolist()) & set(aside.start.tolist())

@@ -112,7 +112,7 @@ def test_the_held_out_part_shares_no_word_with_training(tmp_path: Path) -> None:
     both = len(parts["train"]) + len(parts["held_out"])
     assert len(parts["held_out"]) / both == pytest.approx(0.1, abs=0.04)
     assert both == pytest.approx(len(rows) * 0.625, rel=0.1)  # p = 1/4: 9/16 + 1/16
-    bound = WordPairs().bind(store, seed=1, entry="main", held_out=0.1, part="held_out")
+    bound = WordPairs().bind(store, seed=1, entry="main", held_out=0.1, subset="held_out")
     shown = {text for row in read(bound) for text in row}
     assert len(shown) <= len(used["held_out"])
     again = split_words(built(tmp_path / "t", rows[::-1], reader=reader), words_of(Store.open(tmp_path / "t" / "store")), 0.1)

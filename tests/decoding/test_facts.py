@@ -11,7 +11,7 @@ import torch
 
 from cloze.batching.collate import collate, one_per_row
 from cloze.decoding.filling import fill
-from cloze.decoding.reader import Reader, head_for
+from cloze.decoding.reader import Reader, head_of_kind
 from cloze.decoding.scores.scoring import masked_each, score
 from cloze.decoding.scores.windows import Windows
 from cloze.decoding.vectors.embedding import embed
@@ -72,7 +72,7 @@ def test_without_a_known_word_everything_is_as_without_facts_bit_for_bit(knowing
 
 
 def test_masks_are_filled_with_facts(knowing: Any, plain: Any) -> None:
-    head = head_for(knowing, "token_prediction")
+    head = head_of_kind(knowing, "token_prediction")
     with_, without = (fill(Reader.of(each), head, ["the cat [MASK] on the mat", "a man [MASK]"]) for each in (knowing, plain))
     assert with_[0].masks[0][0].probability != without[0].masks[0][0].probability
     assert [one.id for one in with_[1].masks[0]] == [one.id for one in without[1].masks[0]]
@@ -88,7 +88,7 @@ def test_pairs_are_embedded_with_the_facts_of_both_texts(knowing: Any) -> None:
 
 
 def test_a_masked_word_shows_none_of_its_facts_and_no_fact_is_scored(knowing: Any, plain: Any) -> None:
-    reader, head = Reader.of(knowing), head_for(knowing, "token_prediction")
+    reader, head = Reader.of(knowing), head_of_kind(knowing, "token_prediction")
     (row,) = reader.encode(["the cat sleeps"])
     (bare,) = Reader.of(plain).encode(["the cat sleeps"])
     cat = int(np.flatnonzero(row.part == 0)[1])

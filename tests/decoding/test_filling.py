@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from cloze.decoding.filling import fill
-from cloze.decoding.reader import Reader, head_for, prediction_head, require_order
+from cloze.decoding.reader import Reader, head_of_kind, prediction_head, require_order
 from cloze.errors import CheckpointError, UserError
 
 Make = Callable[..., Any]
@@ -17,7 +17,7 @@ Make = Callable[..., Any]
 
 def test_probabilities_are_those_of_a_plain_forward_pass(checkpoint: Make) -> None:
     loaded = checkpoint("bert")
-    reader, head = Reader.of(loaded), head_for(loaded, "token_prediction")
+    reader, head = Reader.of(loaded), head_of_kind(loaded, "token_prediction")
     (filled,) = fill(reader, head, ["the [MASK] sleeps on the [MASK]."], top=3)
     t = loaded.tokenizer
     ids = [t.role("[CLS]"), *t.encode_template("the [MASK] sleeps on the [MASK].").ids.tolist(), t.role("[SEP]")]
@@ -35,7 +35,7 @@ def test_probabilities_are_those_of_a_plain_forward_pass(checkpoint: Make) -> No
 
 def test_unknown_is_no_answer(checkpoint: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     loaded = checkpoint("bert")
-    reader, head = Reader.of(loaded), head_for(loaded, "token_prediction")
+    reader, head = Reader.of(loaded), head_of_kind(loaded, "token_prediction")
     unknown, scores = loaded.tokenizer.role("[UNK]"), Reader.token_scores
     monkeypatch.setattr(Reader, "token_scores", lambda *given: scores(*given).index_fill(-1, torch.tensor([unknown]), 9.0))
     for top in (3, 100_000):
@@ -46,7 +46,7 @@ def test_unknown_is_no_answer(checkpoint: Make, monkeypatch: pytest.MonkeyPatch)
 
 def test_rows_of_the_table_behind_the_last_id_are_no_answer(checkpoint: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     loaded, scores = checkpoint("bert"), Reader.token_scores
-    reader, head = Reader.of(loaded), head_for(loaded, "token_prediction")
+    reader, head = Reader.of(loaded), head_of_kind(loaded, "token_prediction")
     monkeypatch.setattr(Reader, "token_scores", lambda *given: torch.nn.functional.pad(scores(*given), (0, 6), value=9.0))
     (candidates,) = fill(reader, head, ["the [MASK]"], top=100_000)[0].masks
     unknown = loaded.tokenizer.role("[UNK]")

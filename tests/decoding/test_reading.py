@@ -17,7 +17,7 @@ from cloze.decoding.filling import fill
 from cloze.decoding.generating.generation import generate
 from cloze.decoding.generating.sampling import Sampling
 from cloze.decoding.generating.search import Beams, Limits
-from cloze.decoding.reader import Reader, head_for, orders_of
+from cloze.decoding.reader import Reader, head_of_kind, orders_of
 from cloze.decoding.scores.scoring import score
 from cloze.decoding.vectors.embedding import embed
 from cloze.errors import UserError
@@ -60,7 +60,7 @@ def loaded(
 
 
 def head_of(checkpoint: Any) -> Any:
-    return head_for(checkpoint, "token_prediction")
+    return head_of_kind(checkpoint, "token_prediction")
 
 
 def ids_of(reader: Reader, text: str) -> np.ndarray:

@@ -73,8 +73,8 @@ def make_run(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> M
         return Run(
             folder=tmp_path / name, step=step, data=Data({"main": feed}, batch=batch),
             optimizer=optimizer or GloveAdagrad(), rate=Constant(0.05),
-            export=lambda folder, state, at: None, budget=Budget.parse(budget), record=RunIdentity({}, "0"), seed=7, device="cpu",
-            training=replace(made, **training), say=lambda text: None,
+            export=lambda folder, state, at: None, budget=Budget.parse(budget), identity=RunIdentity({}, "0"),
+            seed=7, device="cpu", training=replace(made, **training), say=lambda text: None,
         )
 
     return make

@@ -221,7 +221,7 @@ def make_run(store: Store, tmp_path: Path) -> MakeRun:
         feed = Feed(source.bind(store, seed=seed, entry="main"), [], length=64, takes=network.takes, padding=0)
         return Run(
             folder=tmp_path / name, step=step, data=Data({"main": feed}, batch=8), optimizer=Sgd(), rate=Constant(0.0),
-            export=lambda folder, state, at: None, budget=Budget.parse(budget), record=RunIdentity({}, "0"), seed=seed,
+            export=lambda folder, state, at: None, budget=Budget.parse(budget), identity=RunIdentity({}, "0"), seed=seed,
             device="cpu",
             training=Training(clip=None, precision="fp32", engine=engine), say=lambda text: None,
         )

@@ -67,8 +67,8 @@ def make_run(store: TripleStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         made = Training(divide="targets", clip=None, precision="fp32", engine=engine, evaluate_every=0.5)
         return Run(
             folder=tmp_path / name, step=step, data=Data({"main": feed}, batch=batch), optimizer=optimizer or Sgd(),
-            rate=Constant(rate), export=lambda folder, state, at: None, budget=Budget.parse(budget), record=RunIdentity({}, "0"),
-            seed=7, device="cpu", training=replace(made, **training), say=lambda text: None,
+            rate=Constant(rate), export=lambda folder, state, at: None, budget=Budget.parse(budget),
+            identity=RunIdentity({}, "0"), seed=7, device="cpu", training=replace(made, **training), say=lambda text: None,
         )
 
     return make

@@ -14,7 +14,7 @@ from cloze.errors import RecipeError, TaskError
 from cloze.networks.clock import Clock
 from cloze.objectives.classify import classify
 from cloze.objectives.labels.classify_span import ClassifySpan
-from cloze.objectives.labels.head_from_checkpoint import Start, TextClassification, WordLabelling
+from cloze.objectives.labels.head_from_checkpoint import HeadFacts, TextClassification, WordLabelling
 from cloze.objectives.labels.relation_prediction import relation_prediction
 from cloze.objectives.labels.sequence_labelling import sequence_labelling
 from cloze.objectives.objective import balanced
@@ -97,7 +97,7 @@ def test_the_weights_of_a_run_are_those_of_its_labels() -> None:
 
 
 def test_weights_reach_the_objective_that_the_checkpoint_asks_for() -> None:
-    starts = [Start("open", 2), Start("left_to_right", 2), Start("open", 2, pooled=True)]
+    starts = [HeadFacts("open", 2), HeadFacts("left_to_right", 2), HeadFacts("open", 2, pooled=True)]
     made = [TextClassification(class_weights="balanced").resolve(start) for start in starts]
     assert [name for name, _ in made] == ["relation_prediction", "classify", "pooled_classification"]
     assert all(arguments["class_weights"] == "balanced" for _, arguments in made)

@@ -70,7 +70,7 @@ def test_what_reading_a_recipe_refuses_the_schema_refuses_except_for_rules_betwe
 
 def test_arguments_have_their_defaults_and_say_what_they_accept(validator: jsonschema.Draft7Validator) -> None:
     mask = validator.schema["definitions"]["edit.mask"]
-    assert mask["description"].startswith("Mask a fraction `rate` of each row")
+    assert mask["description"].startswith("Choose a fraction `rate` of each row to mask")
     rate = mask["anyOf"][0]["properties"]["rate"]
     assert rate["default"] == 0.15 and rate["description"] == "a number from 0 to 1"
 

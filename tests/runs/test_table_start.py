@@ -19,7 +19,7 @@ from cloze.checkpoint.build import build_step, load_checkpoint
 from cloze.checkpoint.checks.check import check_recipe
 from cloze.corpus import Store
 from cloze.corpus.counting.word_chunks import WordChunk
-from cloze.corpus.sources.bound import running_text
+from cloze.corpus.sources.bound import documents_of_running_text
 from cloze.engines.table_vectors import StartFromVectors, _count, _decomposed, _information
 from cloze.recipe.diff import diff
 from cloze.recipe.load import load_recipe, recipe_from_data
@@ -62,7 +62,7 @@ def drawn_and_store(run: Path) -> tuple[torch.Tensor, Store]:
 
 def test_rows_are_the_vectors_of_the_training_text_centred_at_the_drawn_length_and_special_tokens_keep_theirs(run: Path) -> None:
     drawn, store = drawn_and_store(run)
-    vectors, known = StartFromVectors(contexts=20).of(store, running_text(store, 0.01, "train"), width=16, seed=0)
+    vectors, known = StartFromVectors(contexts=20).of(store, documents_of_running_text(store, 0.01, "train"), width=16, seed=0)
     rows = vectors[known] - vectors[known].mean(0)
     rows *= drawn.square().sum(1).mean().sqrt() / rows.norm(dim=1, keepdim=True)
     first = table_of(run / "cloze" / "checkpoints" / "step-00000000")
@@ -107,7 +107,7 @@ def test_a_share_of_a_budget_is_one_of_what_is_left_after_the_start() -> None:
 
 def test_vectors_are_the_same_each_time_and_a_limit_counts_less_text(run: Path) -> None:
     _, store = drawn_and_store(run)
-    documents = running_text(store, 0.0, "train")
+    documents = documents_of_running_text(store, 0.0, "train")
     (vectors, known), (again, _) = (StartFromVectors(contexts=20).of(store, documents, width=16, seed=0) for _ in range(2))
     fewer, counted = StartFromVectors(contexts=20, tokens=5).of(store, documents, width=16, seed=0)
     assert torch.equal(vectors, again)

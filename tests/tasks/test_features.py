@@ -126,11 +126,11 @@ def test_from_scratch_is_a_twin_with_other_weights(elmo: Path, tables: Path, tmp
 
 
 def test_a_network_of_one_layer_to_read_is_refused_in_words(folder: Any, tmp_path: Path) -> None:
-    from cloze.objectives.labels.head_from_checkpoint import Start
+    from cloze.objectives.labels.head_from_checkpoint import HeadFacts
     from cloze.objectives.labels.layer_heads import LayerClassification
 
     with pytest.raises(RecipeError, match="(?s)gives only its top layer.*--task sentence_classification"):
-        LayerClassification().resolve(Start("open", 1, given=0))
+        LayerClassification().resolve(HeadFacts("open", 1, given=0))
 
 
 def test_words_are_labelled_from_frozen_layers(elmo: Path, tables: Path, tmp_path: Path) -> None:

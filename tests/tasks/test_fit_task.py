@@ -12,7 +12,7 @@ import pytest
 from cloze.budget.fit_task import TaskFacts, facts_of, fit_changes, fit_task, fit_texts
 from cloze.budget.row_counts import RowCounts
 from cloze.checkpoint.build import load_checkpoint
-from cloze.recipe.load import load_recipe, own_task_recipe_names, task_recipe_names
+from cloze.recipe.load import load_recipe, scratch_task_recipe_names, task_recipe_names
 from cloze.runs.finetuning.task_recipe import recipe_onto
 
 
@@ -121,6 +121,6 @@ def test_a_classifier_of_word_vectors_takes_more_steps_where_there_are_few_texts
 
 
 def test_a_recipe_that_keeps_the_last_epoch_reaches_it() -> None:
-    tasks = [load_recipe(name) for name in (*task_recipe_names(), *own_task_recipe_names())]
+    tasks = [load_recipe(name) for name in (*task_recipe_names(), *scratch_task_recipe_names())]
     last = {recipe.name: recipe.task.patience for recipe in tasks if recipe.task is not None and recipe.task.keep == "last"}
     assert last == dict.fromkeys(("fasttext-supervised", "fasttext-supervised_multi_label", "patentbert"), 0)

@@ -151,7 +151,8 @@ def test_a_fitted_head_is_the_same_for_every_seed_and_kept_if_training_does_not_
         heads.append(load_checkpoint(tmp_path / str(seed)).heads["classification"].head)
     for name, tensor in heads[0].state_dict().items():
         assert torch.equal(heads[1].state_dict()[name], tensor)
-    assert tuned.task_json["epoch"] == 0 and tuned.task_json["frozen"] == tuned.task_json["dev"] | tuned.task_json["frozen"]
+    before = tuned.task_json["frozen_start"]
+    assert tuned.task_json["evaluation"] == 0 and before == tuned.task_json["dev"] | before
     assert any(line.startswith("frozen start, network untouched  dev: accuracy ") for line in lines)
     assert any("classification: fitted to the frozen network (64 targets, penalty " in line for line in lines)
     print_result(tuned.task_json, tmp_path / "2", as_json=False)

@@ -130,7 +130,7 @@ def test_what_means_nothing_here_is_refused(parser: Any, tmp_path: Path) -> None
     with pytest.raises(TaskError, match="--columns: trees are read from CoNLL-U"):
         chosen.for_files(columns=["a"], format=None, quoting="auto")
     with pytest.raises(TaskError, match="finds the best tree"):
-        chosen.deciding(beams=3, length_penalty=None)
+        chosen.with_beam_search(beams=3, length_penalty=None)
     (tmp_path / "x.tsv").write_text("text\tlabel\na\tb\n")
     with pytest.raises(TaskError, match=r"x.tsv:1: 2 tab-separated cells, expected the 10 of CoNLL-U"):
         chosen.read(tmp_path / "x.tsv")

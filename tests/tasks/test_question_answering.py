@@ -122,7 +122,7 @@ def test_what_is_measured_is_framed_and_asked_as_what_is_trained(
             [files[1]], loaded.tokenizer, files[1].with_suffix(f".{system}"), base=None, report=lambda line: None
         )
         step = build_step(recipe, vocab_size=loaded.tokenizer.size)
-        feed = build_feed(recipe, entry, store, step, facts, length=16, seed=1, share=0.0)
+        feed = build_feed(recipe, entry, store, step, facts, length=16, seed=1, held_out_share=0.0)
         plan = feed.source.plan(0, feed.exercise.max_tokens)
         (part,) = feed.micro_batches([(0, np.argsort(plan.order))], [len(plan)])
         reader = Reader.of(loaded)

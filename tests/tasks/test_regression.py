@@ -232,9 +232,9 @@ def test_a_second_text_that_is_not_read_is_named(folder: Callable[[str], Path], 
 
 
 def test_recurrent_networks_are_read_at_the_last_token_with_maximum_and_mean() -> None:
-    from cloze.objectives.labels.head_from_checkpoint import Start, TextChoice, TextRegression, TextSeveral
+    from cloze.objectives.labels.head_from_checkpoint import HeadFacts, TextChoice, TextRegression, TextSeveral
 
-    start = Start("left_to_right", 2, pooled=True)
+    start = HeadFacts("left_to_right", 2, pooled=True)
     for chosen, part in ((TextRegression(), "regress"), (TextSeveral(), "several"), (TextChoice(), "choose")):
         assert chosen.resolve(start) == (part, {"set": "label", "dropout": 0.1, "reading": "concat"})
     objective = regress(reading="concat", width=2, clock=Clock())

@@ -97,7 +97,7 @@ def test_places_move_with_the_frame_as_they_are_measured(folder: Callable[[str],
     step = build_step(recipe, vocab_size=loaded.tokenizer.size)
     for length, all_read in ((24, True), (7, False)):
         facts = TokenFacts.of(loaded.tokenizer)
-        feed = build_feed(recipe, recipe.entries["main"], store, step, facts, length=length, seed=1, share=0.0)
+        feed = build_feed(recipe, recipe.entries["main"], store, step, facts, length=length, seed=1, held_out_share=0.0)
         plan = feed.source.plan(0, feed.exercise.max_tokens)
         (part,) = feed.micro_batches([(0, np.argsort(plan.order))], [len(plan)])
         head = ClassifySpan(width=16, spans=2, classes=4, clock=Clock())

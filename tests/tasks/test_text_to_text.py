@@ -147,7 +147,7 @@ def test_every_kind_of_network_learns_to_swap_words_and_its_folder_says_the_same
     assert described["target_length"] == learner.target_length == 12
     examples = learner.task.read(rows)
     assert evaluate(learner, examples).metrics == pytest.approx(dev, abs=1e-5)
-    searching, _ = load_tuned(again, learner.task.deciding(beams=2, length_penalty=0.5))
+    searching, _ = load_tuned(again, learner.task.with_beam_search(beams=2, length_penalty=0.5))
     for one in (learner, searching):
         assert [output.record()["output"] for output in predict(one, examples)] == [target for _, target in ROWS]
 
@@ -429,9 +429,9 @@ def test_a_bleu_that_no_text_could_raise_above_0_is_explained(targets: list[str]
 
 def test_a_beam_search_is_for_tasks_that_write() -> None:
     with pytest.raises(TaskError, match="are for tasks that write a text; sentence_classification chooses a label"):
-        task("sentence_classification").deciding(beams=2, length_penalty=None)
+        task("sentence_classification").with_beam_search(beams=2, length_penalty=None)
     with pytest.raises(TaskError, match="give --beams too"):
-        task("text_to_text").deciding(beams=None, length_penalty=2.0)
+        task("text_to_text").with_beam_search(beams=None, length_penalty=2.0)
 
 
 def test_a_body_without_a_head_cannot_write(writer: Folder) -> None:
@@ -506,6 +506,6 @@ def test_transformers_opens_the_folder_with_the_same_loss_and_writes_the_same(
         loss = float(model(**read, labels=labels).loss)
         written = model.generate(**read, max_new_tokens=12, num_beams=3)
     assert made.task_json["dev"]["loss"] == pytest.approx(loss, abs=1e-4)
-    beam, _ = load_tuned(load_checkpoint(made.folder), task("text_to_text").deciding(beams=3, length_penalty=None))
+    beam, _ = load_tuned(load_checkpoint(made.folder), task("text_to_text").with_beam_search(beams=3, length_penalty=None))
     theirs = tokenizer.batch_decode(written, skip_special_tokens=True)
     assert [one.record()["output"].split() for one in predict(beam, beam.task.read(rows))] == [text.split() for text in theirs]

@@ -20,7 +20,7 @@ from cloze.cli.train.finetune_output import print_result
 from cloze.errors import CheckpointError, ClozeError, TaskError
 from cloze.networks.clock import Clock
 from cloze.objectives.classify import classify
-from cloze.objectives.labels.head_from_checkpoint import Start, TextClassification
+from cloze.objectives.labels.head_from_checkpoint import HeadFacts, TextClassification
 from cloze.recipe.load import load_recipe, read_builtin, task_recipe_names
 from cloze.recipe.recipe import Recipe, as_plain_data
 from cloze.runs.finetuning.finetune import finetune
@@ -68,14 +68,14 @@ def test_every_system_learns_an_easy_task_and_its_folder_says_the_same(
 
 
 def test_a_text_is_classified_by_the_mean_where_no_summary_was_trained_and_transformers_has_a_class_for_it() -> None:
-    plain = Start("open", 2, plain=("gelu", 1e-5))
+    plain = HeadFacts("open", 2, plain=("gelu", 1e-5))
     assert TextClassification().resolve(plain)[1]["reading"] == "mean"
     assert TextClassification().resolve(plain._replace(sums_up=True))[1]["reading"] == "summary"
     assert TextClassification(pool="summary").resolve(plain)[1]["reading"] == "summary"
     last = TextClassification().resolve(plain._replace(order="left_to_right"))[1]
     assert (last["reading"], last["output_bias"]) == ("summary", False)
     assert last["transform"] == {"gelu": {"norm_epsilon": 1e-5, "biases": False}}
-    bert = Start("open", 2)
+    bert = HeadFacts("open", 2)
     assert TextClassification().resolve(bert)[0] == "relation_prediction"
     mean = {"set": "label", "dropout": 0.1, "reading": "mean", "transform": "tanh"}
     assert TextClassification(pool="mean").resolve(bert) == ("classify", mean | {"class_weights": None})
@@ -240,7 +240,7 @@ def test_what_a_folder_says_of_dev_is_measured_on_the_last_checkpoint_where_that
         overrides=[*QUICK, "training.epochs=2", "task.keep=last", "training.new_heads=drawn"],
     )
     told = tuned.task_json
-    assert (told["epoch"], told["dev"]["accuracy"], told["trials"][0]["metrics"]["accuracy"]) == (2, 0.5, 0.5)
+    assert (told["evaluation"], told["dev"]["accuracy"], told["trials"][0]["metrics"]["accuracy"]) == (2, 0.5, 0.5)
     count = len(dev.read_text().splitlines()) - 1
     usual = count / 2 + (3 if told["usual"] == "animal" else 0)
     assert told["examples"]["dev"] == count + 3 and told["baseline"]["accuracy"] == pytest.approx(usual / (count + 3))
@@ -530,7 +530,8 @@ def test_a_recipe_for_pre_training_is_refused_with_its_command(folder: Callable[
 def test_metrics_with_long_names_stay_in_their_columns(capsys: pytest.CaptureFixture[str]) -> None:
     values = {"micro_f1": 0.5, "mean_average_precision": 1.0}
     described = {
-        "trials": [{"seed": 1, "epoch": 2, "epochs": 3}], "seed": 1, "dev": values, "cut": {}, "examples": {},
+        "trials": [{"seed": 1, "evaluation": 2, "evaluations": 3}], "evaluate_every": "epoch", "seed": 1, "dev": values,
+        "cut": {}, "examples": {},
         "spread": {name: {"mean": value, "deviation": 0.0} for name, value in values.items()},
         "baseline": {"always": "[]", "micro_f1": 0.0, "mean_average_precision": 0.25},
     }  # fmt: skip

@@ -487,11 +487,11 @@ def test_another_budget_needs_extend(tmp_path: Path) -> None:
 
 
 def test_a_folder_of_another_recipe_is_refused_with_the_difference(tmp_path: Path) -> None:
-    train(tiny_run(tmp_path, budget="1steps", record=RunIdentity({"network": {"layers": 2}}, "one")))
+    train(tiny_run(tmp_path, budget="1steps", identity=RunIdentity({"network": {"layers": 2}}, "one")))
     with pytest.raises(CheckpointError, match=r"a different recipe \(network\.layers: then 2, now 4\)"):
-        train(tiny_run(tmp_path, budget="1steps", record=RunIdentity({"network": {"layers": 4}}, "two")))
+        train(tiny_run(tmp_path, budget="1steps", identity=RunIdentity({"network": {"layers": 4}}, "two")))
     with pytest.raises(CheckpointError, match="the seed 0, not 1"):
-        train(tiny_run(tmp_path, budget="1steps", seed=1, record=RunIdentity({"network": {"layers": 2}}, "one")))
+        train(tiny_run(tmp_path, budget="1steps", seed=1, identity=RunIdentity({"network": {"layers": 2}}, "one")))
 
 
 def test_a_budget_in_bytes_needs_a_corpus_that_knows_them(tmp_path: Path) -> None:

@@ -184,7 +184,7 @@ def tiny_run(
         budget=Budget.parse(budget),
         optimizer=changes.pop("optimizer", AdamW()),
         rate=changes.pop("rate", Linear(1e-2, warmup=0.2)),
-        record=changes.pop("record", RunIdentity({"name": "tiny"}, "hash")),
+        identity=changes.pop("identity", RunIdentity({"name": "tiny"}, "hash")),
         training=Training(**values),
         device="cpu",
         say=lambda text: None,

@@ -200,7 +200,7 @@ class FinetunedMode(LabelledMode):
 
         options = {"repair": self.repair, "threshold": self.threshold, "bleu": self.bleu, "at": _ks(self.at)}
         task = task_in_folder(folder, self.task, text=self.text, text_b=self.text_b, label=self.label, **options)
-        return task.deciding(beams=self.beams, length_penalty=self.length_penalty)
+        return task.with_beam_search(beams=self.beams, length_penalty=self.length_penalty)
 
     def learner(self, loaded: Any, task: Any) -> tuple[Any, Mapping[str, Any]]:
         """The network with its head, and the contents of task.json."""

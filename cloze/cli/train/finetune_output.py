@@ -38,24 +38,25 @@ def print_result(task_json: Mapping[str, Any], out: Path, *, as_json: bool) -> N
             if lost:
                 print(f"note: {lead}{part}: {lost} of {result['examples'][part]} rows lose a span by truncation and are not used")
     ngrams = task_json.get("ngrams", {}).get("test", {})
-    if "frozen" in task_json:
-        start = ", ".join(f"{name} {value:.4f}" for name, value in task_json["frozen"].items())
+    if "frozen_start" in task_json:
+        start = ", ".join(f"{name} {value:.4f}" for name, value in task_json["frozen_start"].items())
         print(f"frozen start: {start} (the network untouched, new heads fitted)")
     for name, value in task_json.get("test", {}).items():
         print(f"test {name}: {value:.4f}" + (f"  ({NGRAMS} {ngrams[name]:.4f})" if name in ngrams else ""))
     for remark in task_json.get("remarks", ()):
         print(f"note: {remark}")
     best = next(trial for trial in task_json["trials"] if trial["seed"] == task_json["seed"])
-    print(f"{out}: seed {best['seed']}, {_which(best)}")
+    unit = "epoch" if task_json["evaluate_every"] == "epoch" else "evaluation"
+    print(f"{out}: seed {best['seed']}, {_which(best, unit)}")
 
 
-def _which(trial: Mapping[str, Any]) -> str:
-    """The evaluation that a trial keeps, in words; the one before the first step has the number 0."""
+def _which(trial: Mapping[str, Any], unit: str) -> str:
+    """The evaluation that a trial keeps, in words, as a number of `unit`s; the one before the first step has the number 0."""
     from cloze.errors import counted
 
-    if trial["epoch"] == 0:
-        return f"frozen start: training for {counted(trial['epochs'], 'epoch')} was not better"
-    return f"epoch {trial['epoch']} of {trial['epochs']}"
+    if trial["evaluation"] == 0:
+        return f"frozen start: training for {counted(trial['evaluations'], unit)} was not better"
+    return f"{unit} {trial['evaluation']} of {trial['evaluations']}"
 
 
 def _metrics(

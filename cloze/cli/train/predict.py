@@ -73,7 +73,7 @@ def command(
     )
     chosen: Task = prompt[1] if prompt else task_in_folder(checkpoint, task, text=text, text_b=text_b, threshold=threshold)
     chosen = chosen.for_files(columns=columns.split(",") if columns else None, format=kind, quoting=as_quoting(quoting))
-    chosen = chosen.deciding(beams=beams, length_penalty=length_penalty)
+    chosen = chosen.with_beam_search(beams=beams, length_penalty=length_penalty)
     format = _format(out, written_as, chosen, scores=scores)
     if out is not None:
         check_predictions(out, format=format, inputs=inputs, overwrite=overwrite)

@@ -20,7 +20,7 @@ from cloze.bounds import Count
 from cloze.corpus.counting.cells import VERSION, CellPlan, CellWriter, CooccurrenceCells
 from cloze.corpus.counting.pair_counting import counted, threads_here
 from cloze.corpus.counting.word_chunks import Unit, chunks, number_of_words
-from cloze.corpus.sources.bound import BoundSource, running_text
+from cloze.corpus.sources.bound import BoundSource, documents_of_running_text
 from cloze.corpus.sources.gather import Arrays
 from cloze.corpus.sources.plan import Int64
 from cloze.corpus.stores.source import Address, Source
@@ -91,10 +91,10 @@ class BoundCooccurrences(BoundSource[CellPlan]):
 
     def __init__(self, source: Cooccurrences, store: Store, **address: Unpack[Address]) -> None:
         super().__init__(source, store, **address)
-        self.documents = running_text(store, self.held_out, self.part)
+        self.documents = documents_of_running_text(store, self.held_out, self.subset)
         self.scale = 1.0
-        if self.part == "held_out" and len(self.documents):
-            trained = number_of_words(store, running_text(store, self.held_out, "train"))
+        if self.subset == "held_out" and len(self.documents):
+            trained = number_of_words(store, documents_of_running_text(store, self.held_out, "train"))
             self.scale = trained / max(number_of_words(store, self.documents), 1)
 
     @property
@@ -107,7 +107,7 @@ class BoundCooccurrences(BoundSource[CellPlan]):
         """The counted cells, loaded from the store's folder if they were counted before."""
         folder = self._folder()
         cells = CooccurrenceCells.open(folder) or self._count(folder)
-        if self.part == "train" and not len(cells):
+        if self.subset == "train" and not len(cells):
             raise CorpusError(
                 f"{self.store.path}: no two words of the corpus occur near each other in any {self.source.unit} "
                 f"({cells.tokens:,} words in {self.store.documents:,} documents).\n  Use more text, or count by document."
@@ -131,7 +131,7 @@ class BoundCooccurrences(BoundSource[CellPlan]):
         tokens = {name: self.store.header["files"][name]["sha256"] for name in ("tokens.bin", "sentences.bin", "documents.bin")}
         return {
             "files": tokens, "radius": source.radius, "weight": source.weight, "symmetric": source.symmetric,
-            "unit": source.unit, "held_out": self.held_out, "part": self.part, "version": VERSION,
+            "unit": source.unit, "held_out": self.held_out, "subset": self.subset, "version": VERSION,
         }
 
     def _folder(self) -> Path:

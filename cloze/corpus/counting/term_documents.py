@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from cloze.bounds import Count
 from cloze.corpus.counting.word_chunks import Unit
-from cloze.corpus.sources.bound import BoundSource, running_text
+from cloze.corpus.sources.bound import BoundSource, documents_of_running_text
 from cloze.corpus.sources.gather import Arrays
 from cloze.corpus.sources.plan import Int64, Ordering, ranges
 from cloze.corpus.stores.source import Address, Source
@@ -59,7 +59,7 @@ class BoundTermDocuments(BoundSource[Ordering]):
         super().__init__(source, store, **address)
         self._roles = np.zeros(store.vocab_size, np.bool_)
         self._roles[list(store.header["roles"].values())] = True
-        documents = running_text(store, self.held_out, self.part)
+        documents = documents_of_running_text(store, self.held_out, self.subset)
         if source.unit == "document":
             bounds = store.document_starts
             start, stop = bounds[documents], bounds[documents + 1]
@@ -72,7 +72,7 @@ class BoundTermDocuments(BoundSource[Ordering]):
         words = np.concatenate([np.zeros(1, np.int64), *self._words_before()])
         full = words[stop] > words[start] if len(start) else np.zeros(0, np.bool_)
         self.start, self.stop = start[full], stop[full]
-        if self.part == "train" and not len(self.start):
+        if self.subset == "train" and not len(self.start):
             raise CorpusError(f"{store.path}: no {source.unit} of the corpus has a word.\n  Build the store from more text.")
 
     def _words_before(self) -> Iterator[Int64]:

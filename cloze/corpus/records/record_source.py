@@ -199,7 +199,7 @@ class BoundRecords(BoundSource[RowPlan[RecordCuts]]):
 
     def __init__(self, source: Records, store: RecordStore, *, batch: int, **address: Unpack[Address]) -> None:
         super().__init__(source, store, **address)
-        self.records, self.batch = store.split(self.held_out)[self.part], batch
+        self.records, self.batch = store.split(self.held_out)[self.subset], batch
 
     @cached_property
     def _kin(self) -> Kin:

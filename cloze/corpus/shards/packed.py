@@ -57,7 +57,7 @@ class PackedShards(Rebinds):
     def read(self, plan: ShardPlan, rows: Int64, want: frozenset[str]) -> Several:
         """The passages of some rows, row after row, their random numbers, and the row (0, 1, …) of each. Those of held-out rows
         are read once."""
-        if self.shards.part == "train":
+        if self.shards.subset == "train":
             return self._read(plan, rows, want)
         key = plan.epoch, rows.tobytes(), want
         if key not in self._held:

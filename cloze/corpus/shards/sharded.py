@@ -88,7 +88,7 @@ class _Shards(BoundSource[ShardPlan]):
         self.options = dict(options)
         count = len(store.shards)
         few = min(count, _HELD_OUT)
-        self.chosen = np.arange(count) if self.part == "train" else np.arange(few) * count // few
+        self.chosen = np.arange(count) if self.subset == "train" else np.arange(few) * count // few
         self._opened: dict[int, tuple[Any, dict[int, Any]]] = {}
         self._inside: tuple[Any, Int64, Int64] = (None, np.zeros(0, np.int64), np.zeros(0, np.int64))
         self._rows: dict[int, Int64] = {}
@@ -103,7 +103,7 @@ class _Shards(BoundSource[ShardPlan]):
     @property
     def tokens(self) -> int:
         """Tokens of this part of the corpus, about."""
-        share = self.held_out if self.part == "held_out" else 1 - self.held_out
+        share = self.held_out if self.subset == "held_out" else 1 - self.held_out
         return int(sum(self.store.shards[number].tokens for number in self.chosen.tolist()) * share)
 
     def _plan(
@@ -126,7 +126,7 @@ class _Shards(BoundSource[ShardPlan]):
         if not counts or any(name not in counts for name in names):
             counts = self._count(number_of, folder, names)
         rows = np.array([counts[name] for name in names], dtype=np.int64)
-        if self.part == "train" and not rows.sum():
+        if self.subset == "train" and not rows.sum():
             raise CorpusError(
                 f"{self.store.path}: the corpus is smaller than one example.\n  Build the store from more text."
             )
@@ -156,7 +156,7 @@ class _Shards(BoundSource[ShardPlan]):
             name: sorted(map(str, value)) if isinstance(value, (set, frozenset)) else value
             for name, value in vars(self.source).items()
         }
-        what = [type(self.source).__name__, settings, self.options, self.held_out, self.part, *how]
+        what = [type(self.source).__name__, settings, self.options, self.held_out, self.subset, *how]
         return self.store.plans / digest(what)
 
     def name(self, number: int) -> str:
@@ -180,7 +180,7 @@ class _Shards(BoundSource[ShardPlan]):
             entry = f"{self.entry}/{self.name(number)}"
             self._opened[number] = (
                 self.source.bind(
-                    shard, seed=self.seed, entry=entry, held_out=self.held_out, part=self.part, **self.options
+                    shard, seed=self.seed, entry=entry, held_out=self.held_out, subset=self.subset, **self.options
                 ), {},
             )
         return self._opened[number][0]
@@ -231,7 +231,7 @@ class BoundShards(_Shards):
 
     def read_main(self, plan: ShardPlan, items: Int64, want: frozenset[str]) -> Arrays:
         """The fields of the source, those of its companions included. Held-out rows are read once."""
-        if self.part == "train":
+        if self.subset == "train":
             return dict(self._read(plan, items, want))
         key = plan.epoch, plan.max_tokens, items.tobytes(), want
         if key not in self._held:

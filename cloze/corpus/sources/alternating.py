@@ -40,7 +40,7 @@ class BoundAlternating(BoundSource[RowPlan[PassageCuts]]):
 
     def __init__(self, source: Source, store: Store, **address: Unpack[Address]) -> None:
         super().__init__(source, store, **address)
-        self.documents = split_documents(store.documents, self.held_out)[self.part]
+        self.documents = split_documents(store.documents, self.held_out)[self.subset]
         self._epochs: OrderedDict[Any, _Shown] = OrderedDict()
 
     @property
@@ -84,7 +84,7 @@ class BoundAlternating(BoundSource[RowPlan[PassageCuts]]):
             sentences=(last - first + 1).astype(np.int32), separator_first=None,
         )
         sides = np.sort(self._sides[sentences.opens], axis=1)
-        return self.mixed(epoch, max_tokens, cuts, lambda: np.repeat(256 * sides[:, 0] + sides[:, 1], pieces))
+        return self.shuffled_plan(epoch, max_tokens, cuts, lambda: np.repeat(256 * sides[:, 0] + sides[:, 1], pieces))
 
     @property
     def _sides(self) -> Int64:

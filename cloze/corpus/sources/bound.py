@@ -62,10 +62,10 @@ class BoundSource(Rebinds, ABC, Generic[AnyPlan]):
 
     def __init__(
         self, source: Any, store: Any, *, seed: int, entry: str, held_out: float = 0.0,
-        part: Literal["train", "held_out"] = "train",
+        subset: Literal["train", "held_out"] = "train",
     ) -> None:
         self.source, self.store, self.seed, self.entry = source, store, seed, entry
-        self.held_out, self.part = held_out, part
+        self.held_out, self.subset = held_out, subset
         self._plans: OrderedDict[Any, AnyPlan] = OrderedDict()
 
     @property
@@ -101,7 +101,7 @@ class BoundSource(Rebinds, ABC, Generic[AnyPlan]):
         """The random order of the `count` units of an epoch."""
         return rng.permutation(count, self.seed, self.entry, "order", epoch)
 
-    def mixed(
+    def shuffled_plan(
         self, epoch: int, max_tokens: int, cuts: AnyCut, languages: Callable[[], NDArray[np.integer]]
     ) -> RowPlan[AnyCut]:
         """A plan of these rows in random order; if the source smooths, with their `languages` (N,) at smoothed rates."""
@@ -200,11 +200,11 @@ def split_documents(count: int, held_out: float) -> dict[str, Int64]:
     return {"train": documents[~chosen], "held_out": documents[chosen]}
 
 
-def running_text(store: Store, held_out: float, part: Literal["train", "held_out"]) -> Int64:
-    """The documents of a part. Raises `CorpusError` if the store holds pairs of translations instead of running text."""
+def documents_of_running_text(store: Store, held_out: float, subset: Literal["train", "held_out"]) -> Int64:
+    """The documents of a subset. Raises `CorpusError` if the store holds pairs of translations instead of running text."""
     if store.pairs:
         raise CorpusError(f"{store.path}: this store holds pairs of translations; read it with the source pairs.")
-    return split_documents(store.documents, held_out)[part]
+    return split_documents(store.documents, held_out)[subset]
 
 
 def remember(cache: OrderedDict[Any, Value], key: Any, make: Callable[[], Value]) -> Value:

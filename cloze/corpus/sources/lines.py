@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.bounds import Count
-from cloze.corpus.sources.bound import BoundSource, remember, require_tokens, running_text
+from cloze.corpus.sources.bound import BoundSource, documents_of_running_text, remember, require_tokens
 from cloze.corpus.sources.gather import Arrays, Gatherer
 from cloze.corpus.sources.plan import Cut, Int64, RowPlan, Split, ranges
 from cloze.corpus.stores.source import Address, Source
@@ -62,8 +62,8 @@ class BoundLines(BoundSource[RowPlan[Cut]]):
 
     def __init__(self, source: Lines, store: Store, **address: Unpack[Address]) -> None:
         super().__init__(source, store, **address)
-        self._start, self._size = self._units(store, running_text(store, self.held_out, self.part))
-        if self.part == "train" and not (self._size >= 2).any():
+        self._start, self._size = self._units(store, documents_of_running_text(store, self.held_out, self.subset))
+        if self.subset == "train" and not (self._size >= 2).any():
             raise CorpusError(
                 f"{store.path}: the corpus is smaller than one example: no {source.unit} has two tokens "
                 f"({store.documents:,} documents, {len(store.tokens):,} tokens).\n  Build the store from more text."

@@ -108,7 +108,7 @@ class BoundPairs(BoundSplit):
 
     def documents_of_part(self) -> Int64:
         """The pairs of this part."""
-        return split_documents(self.store.documents, self.held_out)[self.part]
+        return split_documents(self.store.documents, self.held_out)[self.subset]
 
     @property
     def layered(self) -> tuple[str, ...]:
@@ -125,7 +125,7 @@ class BoundPairs(BoundSplit):
             start=split.start, stop=split.stop, length=both.astype(np.int32), document=split.documents,
             sentence=split.first, sentences=np.full(len(both), 2, dtype=np.int32), separator_first=None,
         )
-        return self.mixed(epoch, max_tokens, cuts, self._languages)
+        return self.shuffled_plan(epoch, max_tokens, cuts, self._languages)
 
     def _languages(self) -> Int64:
         """A number for the two languages of each pair, in either order."""

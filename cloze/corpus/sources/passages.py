@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from cloze import rng
 from cloze.bounds import Count, Share
 from cloze.corpus.sources import plan as plans
-from cloze.corpus.sources.bound import BoundSplit, Companion, remember, require_tokens, running_text
+from cloze.corpus.sources.bound import BoundSplit, Companion, documents_of_running_text, remember, require_tokens
 from cloze.corpus.sources.gather import Arrays
 from cloze.corpus.sources.page_links import PageLinks
 from cloze.corpus.sources.plan import Int64, PassageCuts, RowPlan
@@ -151,12 +151,12 @@ class BoundPassages(BoundSplit):
     def __init__(self, source: RunningText, store: Store, *, put_back: float = 0.0, **address: Unpack[Address]) -> None:
         super().__init__(source, store, **address)
         self._put_back = put_back
-        documents = running_text(store, self.held_out, self.part)
+        documents = documents_of_running_text(store, self.held_out, self.subset)
         if source.smooth is not None:
             store.document_languages  # noqa: B018  # raises an error that says what to do if there are none
         separator = None if source.separator is None else store.role(source.separator)
         self.open_split(documents, joined=source.across_documents, separator=separator)
-        training = self.part == "train"
+        training = self.subset == "train"
         if training and not (self.split.stop - self.split.start >= 2).any():
             raise CorpusError(
                 f"{store.path}: the corpus is smaller than one example: no document has two tokens "
@@ -176,7 +176,7 @@ class BoundPassages(BoundSplit):
         recut = (self.source.short or self._put_back) and not self.source.static and self.source.smooth is None
         cut_epoch = epoch if recut else 0
         cuts = remember(self._cuts, (cut_epoch, max_tokens), lambda: self._cut(cut_epoch, max_tokens))
-        return self.mixed(epoch, max_tokens, cuts, lambda: self.store.document_languages[cuts.document])
+        return self.shuffled_plan(epoch, max_tokens, cuts, lambda: self.store.document_languages[cuts.document])
 
     def read_main(self, plan: RowPlan[PassageCuts], items: Int64, want: frozenset[str]) -> Arrays:
         """`tokens` (B, L) int32, `length` (B) int32 and `document` (B) int64 always; if wanted, `sentence` (B, L) int32, the
@@ -263,7 +263,7 @@ class BoundPassages(BoundSplit):
         if np.min(other_count) < 1:
             raise CorpusError(
                 f"{self.store.path}: `pair: {{wrong: random_document}}` needs a random document, but the corpus has "
-                f"only the passage's own document ({len(split.documents)} in the {self.part} part).\n"
+                f"only the passage's own document ({len(split.documents)} in the {self.subset} part).\n"
                 f"  Use a corpus of at least two documents{' of every language' if self.store.languages else ''}, "
                 f"or pair with rate: 0."
             )

@@ -23,8 +23,8 @@ Int32 = NDArray[np.int32]
 #: The target lengths (n,) of passages that begin at these tokens (n,) of these documents (n,), as indices into the split.
 TargetLengths = Callable[[Int64, Int64], Int64]
 
-#: For passages that begin at these tokens (n,) and have so many sentences (n,): the sentence that a second part begins with, and
-#: whether that part is put back, to begin the next passage, because another text takes its place.
+#: From the first tokens (n,) and the numbers of sentences (n,) of passages: at which sentence the second part begins, and whether
+#: another text replaces that part, which then begins the next passage.
 PutBack = Callable[[Int64, Int64], tuple[Int64, NDArray[np.bool_]]]
 
 _FEW = 16  # runs that are followed one by one

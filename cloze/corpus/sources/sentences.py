@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from cloze import rng
 from cloze.bounds import Count
-from cloze.corpus.sources.bound import BoundSplit, Companion, remember, require_tokens, running_text
+from cloze.corpus.sources.bound import BoundSplit, Companion, documents_of_running_text, remember, require_tokens
 from cloze.corpus.sources.gather import Arrays
 from cloze.corpus.sources.passages import GIVES, BoundPassages, RunningText
 from cloze.corpus.sources.plan import Int64, PassageCuts, RowPlan, ranges
@@ -118,10 +118,10 @@ class BoundSingle(BoundSplit):
     def __init__(self, source: Sentences, store: Store, *, batch: int, **address: Unpack[Address]) -> None:
         super().__init__(source, store, **address)
         self.batch = batch
-        self.open_split(running_text(store, self.held_out, self.part), joined=source.across_documents)
+        self.open_split(documents_of_running_text(store, self.held_out, self.subset), joined=source.across_documents)
         self._all = self._with_neighbours()
         self._cuts: OrderedDict[Any, PassageCuts] = OrderedDict()
-        if self.part == "train" and not len(self._all.number):
+        if self.subset == "train" and not len(self._all.number):
             companions = " and ".join(source.companions) or "no"
             raise CorpusError(
                 f"{store.path}: no sentence has the companions asked for ({companions}): {store.sentences:,} sentences in "
@@ -181,7 +181,7 @@ class BoundSingle(BoundSplit):
         fits = sizes[number] <= max_length
         for view in self.source.companions:
             fits &= sizes[number + _STEPS[view]] <= max_length
-        if self.part == "train" and not fits.any():
+        if self.subset == "train" and not fits.any():
             raise CorpusError(
                 f"{self.store.path}: none of {len(number):,} sentences fits with its companions in {max_length} tokens; the "
                 f"shortest has {int(sizes[number].min())}.\n  Raise sentences.length or sentences.max_length."

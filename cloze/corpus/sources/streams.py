@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from cloze import rng
 from cloze.bounds import Count, Natural, NonNegative, Share
-from cloze.corpus.sources.bound import BoundSource, Companion, running_text
+from cloze.corpus.sources.bound import BoundSource, Companion, documents_of_running_text
 from cloze.corpus.sources.gather import Arrays
 from cloze.corpus.sources.plan import Int64
 from cloze.corpus.stores.source import Address, Source
@@ -117,7 +117,7 @@ class BoundStreams(BoundSource[StreamPlan]):
     def __init__(self, source: Streams, store: Store, *, lanes: int, **address: Unpack[Address]) -> None:
         super().__init__(source, store, **address)
         self.lanes = lanes
-        documents = running_text(store, self.held_out, self.part)
+        documents = documents_of_running_text(store, self.held_out, self.subset)
         bounds = store.document_starts
         sizes = bounds[documents + 1] - bounds[documents]
         self._documents = documents[sizes > 0]
@@ -127,7 +127,7 @@ class BoundStreams(BoundSource[StreamPlan]):
         self._begin = np.concatenate([[0], np.cumsum(spaced)]).astype(np.int64)
         self._texts = -(-lanes // 2) if source.both_directions else lanes
         self.span = int(self._begin[-1]) // self._texts
-        if self.part == "train" and self.span < 2:
+        if self.subset == "train" and self.span < 2:
             raise CorpusError(
                 f"{store.path}: the corpus is smaller than one example: {int(self._begin[-1])} tokens are fewer than two for "
                 f"each of {self._texts} lanes.\n  Give more text, or a smaller batch."
@@ -164,7 +164,7 @@ class BoundStreams(BoundSource[StreamPlan]):
             )
         end = self.span - max(source.reuse, 1)
         number = end // _FEWEST + 1
-        if self.part == "train":
+        if self.subset == "train":
             generator = np.random.Generator(np.random.Philox(key=rng.fold(self.seed, self.entry, epoch, "lengths")))
             base = np.where(generator.random(number) < source.short, usual / 2, usual)
             new = np.clip((base + source.spread * generator.standard_normal(number)).astype(np.int64), _FEWEST, most)

@@ -94,7 +94,7 @@ class BoundWordPairs(BoundPairs):
         self.words = words_of(store)
         super().__init__(source, store, **address)
         documents = self.split.documents
-        if self.part == "train" and not len(documents):
+        if self.subset == "train" and not len(documents):
             raise CorpusError(f"{store.path}: no pair of words is left for training.\n  Give more pairs, or hold out less.")
         self.among = source.among
         first, second = (self.words.of[store.document_sentences[:-1] + side] for side in (0, 1))
@@ -105,7 +105,7 @@ class BoundWordPairs(BoundPairs):
 
     def documents_of_part(self) -> Int64:
         """The pairs of this part: words are held out."""
-        return split_words(self.store, self.words, self.held_out)[self.part]
+        return split_words(self.store, self.words, self.held_out)[self.subset]
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Its state without plans: a data worker has no table of vectors to bind the source again."""

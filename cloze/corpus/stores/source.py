@@ -15,7 +15,7 @@ class Address(TypedDict, total=False):
     seed: Required[int]
     entry: Required[str]
     held_out: float
-    part: Literal["train", "held_out"]
+    subset: Literal["train", "held_out"]
 
 
 class Source(ABC):
@@ -60,4 +60,4 @@ class Source(ABC):
 
     @abstractmethod
     def bind(self, *args: Any, **kwargs: Any) -> Any:
-        """The source over one store: `bind(store, seed=, entry=, held_out=, part=)`."""
+        """The source over one store: `bind(store, seed=, entry=, held_out=, subset=)`."""

@@ -20,7 +20,8 @@ class LookUp:
     """The base class of every look-up table.
 
     `bind(store)` gives the table over one store, and `restored(arrays)` the same from the `arrays` of a bound table, which a
-    checkpoint holds. A table that only a source uses is not kept and has no arrays. `bound_to` is the argument that
+    checkpoint holds. It keeps the tables that the trained network, a head or an edit of its input looks up; any other table,
+    such as one of `favour`, needs neither `arrays` nor `restored`. `bound_to` is the argument that
     `--bind NAME=PATH` sets on the command line.
     `usual_size` is the size that a network is given before there is a store to bind the table to.
     `has_weights`: a network has weights for its entries. A run that starts from a checkpoint then keeps the checkpoint's table;

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from cloze.batch import Batch
 from cloze.decoding.layout import Framed
-from cloze.decoding.reader import Checkpoint, Reader, head_for, head_names, orders_of, refuse_answering
+from cloze.decoding.reader import Checkpoint, Reader, describe_heads, head_of_kind, orders_of, refuse_answering
 from cloze.decoding.scores.pointer_cache import Pointer, PointerCache
 from cloze.decoding.scores.windows import ScoredWindow, Windows
 from cloze.errors import CheckpointError, UserError
@@ -54,7 +54,7 @@ def method_of(loaded: Checkpoint, order: str | None = None) -> tuple[Method, Any
     """The method that suits a checkpoint and the head it uses; `order`: another that it reads in than the usual one."""
     refuse_answering(loaded, verb="score")
     check_order(loaded, order)
-    predicting, labelling = head_for(loaded, "token_prediction"), head_for(loaded, "token_labelling")
+    predicting, labelling = head_of_kind(loaded, "token_prediction"), head_of_kind(loaded, "token_labelling")
     if predicting is not None:
         if (order or orders_of(loaded)[0]) == "left_to_right":
             return "log_probability", predicting
@@ -69,7 +69,7 @@ def method_of(loaded: Checkpoint, order: str | None = None) -> tuple[Method, Any
         return "originality", labelling
     raise CheckpointError(
         f"{loaded.folder}: cloze score needs a head that predicts or labels tokens; this checkpoint has: "
-        f"{head_names(loaded)}.\n  Use a checkpoint that was trained with token_prediction or token_labelling."
+        f"{describe_heads(loaded)}.\n  Use a checkpoint that was trained with token_prediction or token_labelling."
     )
 
 

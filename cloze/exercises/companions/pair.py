@@ -145,7 +145,7 @@ class Pair(Edit):
             return rows.having(parts=self._trimmed(draw, length, begins, sizes))
         way = self._way(rows, draw, coins[:, 2])
         label = np.array([self.right, *self.labels.values()], np.int32).take(way)
-        where = {} if self.joins else {f"positions/{self.set}": np.where(alone, -1, 0).astype(np.int32)}
+        positions = {} if self.joins else {f"positions/{self.set}": np.where(alone, -1, 0).astype(np.int32)}
         pairs = rows.without("sentence")  # meaningless in a row of two texts
         if self.joins:
             random = self.labels.get("random_document", -1)
@@ -158,7 +158,7 @@ class Pair(Edit):
             turned = (label == self.labels["swapped"]) & ~alone
             begins[turned], sizes[turned] = begins[turned, ::-1], sizes[turned, ::-1]
         parts = self._trimmed(draw, length, begins, sizes)
-        return pairs.having_all({**where, "parts": parts, f"targets/{self.set}": label})
+        return pairs.having_all({**positions, "parts": parts, f"targets/{self.set}": label})
 
     def _way(self, rows: Rows, draw: Draw, bits: UInt32) -> Ints:
         """(B,) 0 for a true pair, else which of the `ways` it is wrong in, from 1."""

@@ -27,7 +27,8 @@ UnitName = Literal["token", "whole_word", "ngram", "span", "spaced", "infill", "
 @register("edit", "mask")
 @dataclass(frozen=True)
 class Mask(Edit):
-    """Mask a fraction `rate` of each row: gives `masked` (B, L), and for spans `layers/span`, their numbers from 1.
+    """Choose a fraction `rate` of each row to mask: gives `masked` (B, L), and for spans `layers/span`, their numbers from 1.
+    `corrupt` replaces the chosen tokens, and `predict: masked` makes them targets.
 
     `unit`: `token`; `whole_word` (BERT-wwm); `ngram` (ALBERT); `span` (SpanBERT); `spaced`, one token in 1/`rate` (XLNet);
     `infill` (BART); `alternating`, spans of `mean` tokens (T5); `partition`, the row cut into spans (GPT-BERT); `fragment`,
@@ -45,8 +46,8 @@ class Mask(Edit):
 
     `rounding`: to the `nearest` number, at least one; `up` (SpanBERT, BART); `down`, possibly to none (MASS); `stochastic`,
     ⌊rate·n + u⌋ (RoBERTa, fairseq); `independent`, one draw for every unit (XLM, ERNIE), whose odds the edit `favour` may
-    change; `at_least_one`, the same, but a token of a row in which the coins choose none (UNITER); `replacement`, the nearest
-    number of draws with replacement, so that fewer are masked (ELECTRA). `most` caps the number.
+    change; `at_least_one`, the same, except that a row in which no unit is drawn gets one masked token (UNITER); `replacement`,
+    the nearest number of draws with replacement, so that fewer are masked (ELECTRA). `most` caps the number.
 
     `spare` names what is never masked: `special` tokens, the `first` token (XLM), or `none` (fairseq); or a list of `special`
     and annotation layers, whose units are not masked (WKLM: mentions). `frequent` restricts

@@ -26,8 +26,8 @@ class Predicts(NamedTuple):
     read: str | None = None
 
 
-class Start(NamedTuple):
-    """What is known of the checkpoint that a network begins with.
+class HeadFacts(NamedTuple):
+    """The facts about a checkpoint that decide how a new head is built.
 
     `layers` above the embeddings. `heads`: what transformers' classes of its architecture have between the summary and the
     outputs, by role (`classifier`, `chooser`), as arguments. `plain`: the transform and the norm's epsilon of a head of its own
@@ -48,7 +48,8 @@ class Start(NamedTuple):
 
 
 class HeadFromCheckpoint(ABC):
-    """An objective of a recipe that is replaced by another one once the checkpoint is known."""
+    """An objective of a recipe that is replaced by another one once the checkpoint is known. Its attributes have the meaning of
+    `Objective`'s: checks read them before."""
 
     of_records: ClassVar[bool] = False
     likelihood: ClassVar[bool] = True
@@ -58,11 +59,11 @@ class HeadFromCheckpoint(ABC):
     width_arguments: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
-    def resolve(self, start: Start) -> tuple[str, dict[str, Any]]:
+    def resolve(self, start: HeadFacts) -> tuple[str, dict[str, Any]]:
         """The registered objective that replaces it, and its arguments."""
 
 
-def head_of(start: Start, pool: Pool, role: str = "classifier") -> dict[str, Any]:
+def head_arguments(start: HeadFacts, pool: Pool, role: str = "classifier") -> dict[str, Any]:
     """The arguments of the head for a text that transformers' `…ForSequenceClassification`, or its class of another `role`, has
     for such a network; see `TextClassification`. `pool: true` is dense and tanh on the summary, as BERT's pooler."""
     ahead = start.order == "left_to_right"
@@ -82,7 +83,7 @@ def head_of(start: Start, pool: Pool, role: str = "classifier") -> dict[str, Any
     return {**read, "transform": "tanh"} if pool == "mean" else {"pool": True}
 
 
-def plain_map(start: Start) -> dict[str, Any]:
+def plain_map(start: HeadFacts) -> dict[str, Any]:
     """The arguments of a dense map and a norm without biases if the checkpoint has a head with these; else none."""
     if start.plain is None:
         return {}
@@ -120,16 +121,16 @@ class TextClassification(HeadFromCheckpoint):
             raise RecipeError("text_classification: class_weights are for labels, `soft` is for probabilities. Leave one out.")
         self.set, self.dropout, self.pool, self.soft, self.class_weights = set, dropout, pool, soft, class_weights
 
-    def resolve(self, start: Start) -> tuple[str, dict[str, Any]]:
+    def resolve(self, start: HeadFacts) -> tuple[str, dict[str, Any]]:
         """`relation_prediction` for a network with a pooler, `pooled_classification` for a recurrent one, else `classify`."""
         if self.soft is not None:
             arguments = {"set": self.set, "dropout": self.dropout, "loss": self.soft}
-            return "soft_classification", {**arguments, **head_of(start, self.pool)}
+            return "soft_classification", {**arguments, **head_arguments(start, self.pool)}
         if start.pooled:
             pool = "mean" if self.pool == "mean" else "concat"
             arguments = {"set": self.set, "dropout": self.dropout, "pool": pool}
             return "pooled_classification", {**arguments, "class_weights": self.class_weights}
-        arguments, head = {"set": self.set, "dropout": self.dropout}, head_of(start, self.pool)
+        arguments, head = {"set": self.set, "dropout": self.dropout}, head_arguments(start, self.pool)
         arguments |= {"class_weights": self.class_weights}
         return ("relation_prediction" if "pool" in head else "classify"), {**arguments, **head}
 
@@ -143,9 +144,9 @@ class TextRegression(HeadFromCheckpoint):
     def __init__(self, *, set: str = "label", dropout: BelowOne = 0.1, pool: Pool = "auto") -> None:
         self.set, self.dropout, self.pool = set, dropout, pool
 
-    def resolve(self, start: Start) -> tuple[str, dict[str, Any]]:
+    def resolve(self, start: HeadFacts) -> tuple[str, dict[str, Any]]:
         """`regress` with the head of such a network."""
-        return "regress", {"set": self.set, "dropout": self.dropout, **head_of(start, self.pool)}
+        return "regress", {"set": self.set, "dropout": self.dropout, **head_arguments(start, self.pool)}
 
 
 @register("objective", "text_several")
@@ -157,9 +158,9 @@ class TextSeveral(HeadFromCheckpoint):
     def __init__(self, *, set: str = "label", dropout: BelowOne = 0.1, pool: Pool = "auto") -> None:
         self.set, self.dropout, self.pool = set, dropout, pool
 
-    def resolve(self, start: Start) -> tuple[str, dict[str, Any]]:
+    def resolve(self, start: HeadFacts) -> tuple[str, dict[str, Any]]:
         """`several` with the head of such a network."""
-        return "several", {"set": self.set, "dropout": self.dropout, **head_of(start, self.pool)}
+        return "several", {"set": self.set, "dropout": self.dropout, **head_arguments(start, self.pool)}
 
 
 @register("objective", "text_choice")
@@ -172,9 +173,9 @@ class TextChoice(HeadFromCheckpoint):
     def __init__(self, *, set: str = "label", dropout: BelowOne = 0.1, pool: Pool = "auto") -> None:
         self.set, self.dropout, self.pool = set, dropout, pool
 
-    def resolve(self, start: Start) -> tuple[str, dict[str, Any]]:
+    def resolve(self, start: HeadFacts) -> tuple[str, dict[str, Any]]:
         """`choose` with the head of such a network."""
-        return "choose", {"set": self.set, "dropout": self.dropout, **head_of(start, self.pool, "chooser")}
+        return "choose", {"set": self.set, "dropout": self.dropout, **head_arguments(start, self.pool, "chooser")}
 
 
 @register("objective", "word_labelling")
@@ -193,7 +194,7 @@ class WordLabelling(HeadFromCheckpoint):
     ) -> None:
         self.set, self.encoder, self.dropout, self.class_weights = set, encoder, dropout, class_weights
 
-    def resolve(self, start: Start) -> tuple[str, dict[str, Any]]:
+    def resolve(self, start: HeadFacts) -> tuple[str, dict[str, Any]]:
         """`sequence_labelling`."""
         arguments: dict[str, Any] = {"set": self.set, "encoder": self.encoder, "dropout": self.dropout}
         arguments |= {"class_weights": self.class_weights}
@@ -207,7 +208,7 @@ class TextEmbedding(HeadFromCheckpoint):
 
     of_records = True
 
-    def resolve(self, start: Start) -> tuple[str, dict[str, Any]]:
+    def resolve(self, start: HeadFacts) -> tuple[str, dict[str, Any]]:
         """`embedding`."""
         return "embedding", {"reading": "mean", "normalise": True} if start.embedding is None else dict(start.embedding)
 
@@ -225,6 +226,6 @@ class AnswerExtraction(HeadFromCheckpoint):
     def __init__(self, *, set: str = "answer", dropout: BelowOne = 0.0) -> None:
         self.set, self.dropout = set, dropout
 
-    def resolve(self, start: Start) -> tuple[str, dict[str, Any]]:
+    def resolve(self, start: HeadFacts) -> tuple[str, dict[str, Any]]:
         """`span_extraction`."""
         return "span_extraction", {"set": self.set, "dropout": self.dropout, **plain_map(start)}

@@ -7,7 +7,7 @@ from typing import Any
 from cloze.bounds import BelowOne, OptionalWidth
 from cloze.errors import CheckpointError, RecipeError
 from cloze.networks.blocks.mix import chosen_layers
-from cloze.objectives.labels.head_from_checkpoint import HeadFromCheckpoint, Start
+from cloze.objectives.labels.head_from_checkpoint import HeadFacts, HeadFromCheckpoint
 from cloze.objectives.labels.mixed import Mixing
 from cloze.objectives.pooled import Pool
 from cloze.registry import as_data, register
@@ -22,7 +22,7 @@ class MixedObjective(HeadFromCheckpoint):
         self.mixing = mixed
         self.own: dict[str, Any] = {"set": set, "encoder": encoder, "dropout": dropout}
 
-    def mixed(self, start: Start) -> dict[str, Any]:
+    def mixed(self, start: HeadFacts) -> dict[str, Any]:
         """The arguments, with the number of layers in `mixed`."""
         if not start.given:
             raise RecipeError(
@@ -44,7 +44,7 @@ class LayerClassification(MixedObjective):
         super().__init__(set=set, mixed=mixed, encoder=encoder, dropout=dropout)
         self.pool = pool
 
-    def resolve(self, start: Start) -> tuple[str, dict[str, Any]]:
+    def resolve(self, start: HeadFacts) -> tuple[str, dict[str, Any]]:
         """`mixed_classification`."""
         return "mixed_classification", {**self.mixed(start), "pool": self.pool}
 
@@ -53,7 +53,7 @@ class LayerClassification(MixedObjective):
 class LayerLabelling(MixedObjective):
     """The label of each word from the layers of the checkpoint: `sequence_labelling` over those that it gives."""
 
-    def resolve(self, start: Start) -> tuple[str, dict[str, Any]]:
+    def resolve(self, start: HeadFacts) -> tuple[str, dict[str, Any]]:
         """`sequence_labelling`."""
         return "sequence_labelling", self.mixed(start)
 
@@ -65,7 +65,7 @@ class LanguageModel(HeadFromCheckpoint):
     def __init__(self, *, set: str = "main") -> None:
         self.set = set
 
-    def resolve(self, start: Start) -> tuple[str, dict[str, Any]]:
+    def resolve(self, start: HeadFacts) -> tuple[str, dict[str, Any]]:
         """The head's objective with its arguments; a checkpoint that was not trained from left to right is a `RecipeError`."""
         if start.predicts is None or start.order != "left_to_right":
             raise RecipeError(
@@ -84,7 +84,7 @@ class MaskedLanguageModel(HeadFromCheckpoint):
     def __init__(self, *, set: str = "main") -> None:
         self.set = set
 
-    def resolve(self, start: Start) -> tuple[str, dict[str, Any]]:
+    def resolve(self, start: HeadFacts) -> tuple[str, dict[str, Any]]:
         """The head's objective with its arguments; a `RecipeError` for a head that reads one direction, a decoder or a query."""
         head = start.predicts
         if head is None or head.read not in (None, "hidden") or start.order == "left_to_right":
@@ -106,7 +106,7 @@ class TextPrediction(HeadFromCheckpoint):
     def __init__(self, *, set: str = "main", smoothing: BelowOne = 0.0) -> None:
         self.set, self.smoothing = set, smoothing
 
-    def resolve(self, start: Start) -> tuple[str, dict[str, Any]]:
+    def resolve(self, start: HeadFacts) -> tuple[str, dict[str, Any]]:
         """The checkpoint's own objective, by the name of its head; without one a `CheckpointError`."""
         if start.predicts is None:
             raise CheckpointError(

@@ -7,7 +7,7 @@ from typing import Any
 from cloze.bounds import BelowOne
 from cloze.networks.clock import Clock
 from cloze.objectives.labels.choice import Choose, choose
-from cloze.objectives.labels.head_from_checkpoint import HeadFromCheckpoint, Pool, Start, head_of
+from cloze.objectives.labels.head_from_checkpoint import HeadFacts, HeadFromCheckpoint, Pool, head_arguments
 from cloze.objectives.summary import Read
 from cloze.objectives.transforms import Transform
 from cloze.registry import Given, register
@@ -48,6 +48,6 @@ class TextListwise(HeadFromCheckpoint):
     def __init__(self, *, set: str = "label", dropout: BelowOne = 0.1, pool: Pool = "auto") -> None:
         self.set, self.dropout, self.pool = set, dropout, pool
 
-    def resolve(self, start: Start) -> tuple[str, dict[str, Any]]:
+    def resolve(self, start: HeadFacts) -> tuple[str, dict[str, Any]]:
         """`listwise` with the head of such a network."""
-        return "listwise", {"set": self.set, "dropout": self.dropout, **head_of(start, self.pool)}
+        return "listwise", {"set": self.set, "dropout": self.dropout, **head_arguments(start, self.pool)}

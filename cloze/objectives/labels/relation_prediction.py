@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from cloze.bounds import BelowOne, Count
 from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.clock import Clock
-from cloze.objectives.classify import RelationPrediction
+from cloze.objectives.classify import ClassifySummary
 from cloze.objectives.heads import ClassHead
 from cloze.objectives.objective import ClassWeights, weights_of
 from cloze.objectives.transforms import Tanh
@@ -24,7 +24,7 @@ def relation_prediction(
     class_weights: ClassWeights = None,
     width: Given[int],
     clock: Given[Clock],
-) -> RelationPrediction:
+) -> ClassifySummary:
     """Cross-entropy over `classes` at each example's summary; `pool` puts BERT's pooler (dense, tanh) before it.
 
     Positions are examples: rows of `summary` (E, D). Dropout before the output serves fine-tuning (0.1 in BERT's
@@ -36,13 +36,13 @@ def relation_prediction(
     """
     transform = Tanh() if pool else None
     head = ClassHead(width=width, classes=classes, transform=transform, dropout=Dropout(dropout, clock), pool=True)
-    objective = RelationPrediction(head, set=set)
+    objective = ClassifySummary(head, set=set)
     objective.class_weights = weights_of(class_weights, classes)
     return objective
 
 
-class RelationClassification(RelationPrediction):
-    """`RelationPrediction` whose classes are the relations of a graph; `relations` are their ids."""
+class RelationClassification(ClassifySummary):
+    """`ClassifySummary` whose classes are the relations of a graph; `relations` are their ids."""
 
     def __init__(self, head: ClassHead, *, set: str, relations: Sequence[str]) -> None:
         super().__init__(head, set=set)

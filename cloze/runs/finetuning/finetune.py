@@ -19,7 +19,7 @@ from cloze.corpus.readers.not_text import require_apart
 from cloze.corpus.readers.text_files import require_files
 from cloze.errors import CheckpointError, Say, TaskError
 from cloze.processes import rank
-from cloze.recipe.load import own_task_recipe_names
+from cloze.recipe.load import scratch_task_recipe_names
 from cloze.recipe.origins import bound_checkpoints, checkpoint_names
 from cloze.recipe.recipe import Recipe
 from cloze.recipe.user_files import import_files
@@ -31,8 +31,8 @@ from cloze.runs.finetuning.task_checks import (
     blind_tasks,
     check_metrics,
     check_pictures,
+    require_checkpoint_classes,
     require_kinds,
-    require_own_classes,
     require_readable,
     require_same_classes,
     require_same_layout,
@@ -190,8 +190,8 @@ def prepare_finetuning(options: FinetuneOptions) -> FinetuningPlan:
     row_counts = count_rows(recipe, files, None if loaded is None else loaded.tokenizer)
     require_readable(recipe, files, Words(min_count=1).of_words(["a"], Normalise()) if loaded is None else loaded.tokenizer)
     require_same_classes(recipe, files, options.checkpoints)
-    if loaded is not None and str(options.recipe) in own_task_recipe_names():
-        require_own_classes(recipe, files, Path(checkpoint))
+    if loaded is not None and str(options.recipe) in scratch_task_recipe_names():
+        require_checkpoint_classes(recipe, files, Path(checkpoint))
     training_hashes = hash_training_texts(recipe, files)
     shared = tuple(shared_row_notes(recipe, files, training_hashes, test=options.test))
     for line in (*unread_texts(recipe, files), *shared):
@@ -282,12 +282,13 @@ def _publish_result(outcomes: Mapping[int, Outcome], out: Path, plan: Finetuning
         publish(Checkpoints(folder).path(step), out)
     path = out / "cloze" / "task.json"
     task_json = {
-        **json.loads(path.read_text(encoding="utf-8")), "seed": best, "epoch": standing.evaluation, "dev": standing.metrics,
+        **json.loads(path.read_text(encoding="utf-8")), "seed": best, "evaluation": standing.evaluation,
+        "evaluate_every": plan.recipe.training.evaluate_every, "dev": standing.metrics,
         "trials": [
-            {"seed": seed, "epoch": trial.evaluation, "epochs": trial.evaluations, "metrics": trial.metrics}
+            {"seed": seed, "evaluation": trial.evaluation, "evaluations": trial.evaluations, "metrics": trial.metrics}
             for seed, trial in done.items()
         ],
-        **({} if standing.start is None else {"frozen": standing.start}),
+        **({} if standing.start is None else {"frozen_start": standing.start}),
         "spread": spread([trial.metrics for trial in done.values()]), "from_scratch": plan.from_scratch,
         **({"base": plan.base} if plan.base and not plan.from_scratch else {}),
         "remarks": [

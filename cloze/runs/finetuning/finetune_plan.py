@@ -22,8 +22,8 @@ _OTHERS = (64, 128, 256, MOST)  # lengths whose cost is shown, too
 
 
 def plan_finetuning(options: FinetuneOptions) -> list[str]:
-    """What `learn` would do, as lines; `report` gets the notes and the table of what is fitted. Text is encoded into a temporary
-    folder. Raises a `ClozeError` as `learn`."""
+    """What `run_finetuning` would do, as lines; `report` gets the notes and the table of fitted values. Text is encoded into a
+    temporary folder. Raises the same `ClozeError`s as `run_finetuning`."""
     with tempfile.TemporaryDirectory(prefix="cloze-plan-") as folder:
         plan = prepare_finetuning(replace(options, out=options.out or Path(folder) / "out"))
         lines = [f"plan of {plan.recipe.name} on {options.checkpoint}: nothing is trained or written."]

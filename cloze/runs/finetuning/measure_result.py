@@ -57,16 +57,16 @@ def measure_on_dev(
     loaded = load_checkpoint(result.folder, annotate=annotators_read(result.folder, options.annotate))
     for name, head in task_selection.task_heads(stage_recipes(recipe)[-1]).items():
         prefix, section = (f"{name}/", task_json["tasks"][name]) if name else ("", task_json)
-        every = [task_in_folder(result.folder, name or None).read(file) for file in text_files_of(files[head.source].dev)]
-        learner, of_task = load_tuned(with_pictures(loaded, options.items, every), name=name or None)
+        example_sets = [task_in_folder(result.folder, name or None).read(file) for file in text_files_of(files[head.source].dev)]
+        learner, of_task = load_tuned(with_pictures(loaded, options.items, example_sets), name=name or None)
         outputs = result.outcomes[task_json["seed"]].outputs.get(name)
         if of_task.get("labels"):
-            evaluation = learner.evaluate(join_examples(every), outputs=outputs)
+            evaluation = learner.evaluate(join_examples(example_sets), outputs=outputs)
             per_example, figures, details = evaluation.per_example, evaluation.metrics, evaluation.details()
             section.update({"dev_report": details} if details else {})
         else:
-            rows = [row for examples in every for row in learner.encode_labelled(examples)]
-            per_example = learner.per_example(rows) if outputs is None else learner.judged(rows, outputs)
+            rows = [row for examples in example_sets for row in learner.encode_labelled(examples)]
+            per_example = learner.per_example(rows) if outputs is None else learner.per_example_of(rows, outputs)
             figures = learner.compute_metrics(per_example)
         task_json["dev"] = {**{prefix + metric: value for metric, value in figures.items()}, **task_json["dev"]}
         remark = remark_on(learner, per_example, figures, of_task.get("baseline"))
@@ -75,14 +75,14 @@ def measure_on_dev(
         remarks = [remark]
         if options.baselines:
             linear = compared_with_ngrams(
-                learner.task, text_files_of(files[head.source].train), join_examples(every), labels=learner.labels,
+                learner.task, text_files_of(files[head.source].train), join_examples(example_sets), labels=learner.labels,
                 folder=result.folder, name=name, say=say,
             )
             section.update({} if linear is None else {"ngrams": linear})
             if options.mix_ngrams and linear is None:
                 remarks.append("--mix-ngrams: no linear model was fitted, so the network answers alone")
             elif options.mix_ngrams:
-                section[ENTRY] = mixed_with_ngrams(learner, join_examples(every), say)
+                section[ENTRY] = mixed_with_ngrams(learner, join_examples(example_sets), say)
             remarks += [] if linear is None else [remark_on_ngrams(figures, linear["dev"], learner.task.metrics)]
         task_json["remarks"] = [*task_json["remarks"], *(f"{prefix}dev: {text}" for text in remarks if text is not None)]
     write_task_json(result.folder / "cloze" / "task.json", task_json)
@@ -143,10 +143,10 @@ def measure_on_files(
     items of the pictures that rows are about, `annotate` the annotators of the texts."""
     if not result.task_json:
         return result
-    every = [task_in_folder(result.folder).read(file) for file in files]
+    example_sets = [task_in_folder(result.folder).read(file) for file in files]
     loaded = load_checkpoint(result.folder, annotate=annotators_read(result.folder, annotate))
-    learner, task_json = load_tuned(with_pictures(loaded, items, every))
-    evaluations = [evaluate(learner, examples, constant_answer=task_json.get("usual")) for examples in every]
+    learner, task_json = load_tuned(with_pictures(loaded, items, example_sets))
+    evaluations = [evaluate(learner, examples, constant_answer=task_json.get("usual")) for examples in example_sets]
     remarks = [f"{part}: {remark}" for evaluation in evaluations for remark in evaluation.remarks]
     task_json = {
         **task_json,

@@ -101,7 +101,7 @@ def require_same_classes(recipe: Recipe, files: Mapping[str, LabelledFiles], bou
                     )
 
 
-def require_own_classes(recipe: Recipe, files: Mapping[str, LabelledFiles], checkpoint: Path) -> None:
+def require_checkpoint_classes(recipe: Recipe, files: Mapping[str, LabelledFiles], checkpoint: Path) -> None:
     """Raise a `TaskError` if a checkpoint whose head is trained further was tuned to other classes, or in another order."""
     labels = contents_of(checkpoint).get("labels") or ()
     for name, spec in recipe.sources.items():
@@ -116,7 +116,7 @@ def require_own_classes(recipe: Recipe, files: Mapping[str, LabelledFiles], chec
 
 
 def require_same_layout(out: Path, seeds: Sequence[int]) -> None:
-    """Refuse to go on in the folder of one seed with several, or in that of several with one."""
+    """Refuse to resume a folder of one seed with several seeds, or one of several seeds with one."""
     several = (out / SEEDS).is_dir()
     old = read_run_record(out)
     if len(seeds) > 1 and old is not None or len(seeds) == 1 and several:

@@ -26,8 +26,8 @@ from cloze.recipe.load import (
     load_recipe,
     named_recipes,
     overrides_of_heads,
-    own_task_recipe_names,
     read_tree,
+    scratch_task_recipe_names,
     task_recipe_names,
 )
 from cloze.recipe.origins import add_changes, origins_in
@@ -132,7 +132,7 @@ def add_items(tree: Node, loaded: Loaded, files: Sequence[str], picture: str) ->
 
 def is_recipe_without_checkpoint(checkpoint: str | Path) -> bool:
     """Whether a recipe is named in place of a checkpoint: one of a task that begins at random."""
-    return str(checkpoint) in own_task_recipe_names() and not Path(checkpoint).is_dir()
+    return str(checkpoint) in scratch_task_recipe_names() and not Path(checkpoint).is_dir()
 
 
 def recipe_maker(options: FinetuneOptions, loaded: Loaded | None) -> RecipeMaker:
@@ -155,7 +155,7 @@ def recipe_maker(options: FinetuneOptions, loaded: Loaded | None) -> RecipeMaker
             "--file TEXTS --out VECTORS.npy"
         )
     recipe: Any = recipe_for(options, loaded)
-    recipe = continuing_recipe(str(recipe), loaded) if str(recipe) in own_task_recipe_names() else recipe
+    recipe = continuing_recipe(str(recipe), loaded) if str(recipe) in scratch_task_recipe_names() else recipe
     origins, bound = origins_in(read_tree(recipe)), options.checkpoints
     make = partial(
         recipe_onto, recipe, loaded, checkpoints=bound,
@@ -170,7 +170,7 @@ def recipe_maker(options: FinetuneOptions, loaded: Loaded | None) -> RecipeMaker
 
 def _maker_without_checkpoint(options: FinetuneOptions) -> RecipeMaker:
     """What makes a recipe that begins without a checkpoint."""
-    name = own_recipe(options)
+    name = scratch_recipe_of(options)
     recipe = name if options.init is None else with_vectors(name, options.init)
 
     def load(values: Sequence[str]) -> Recipe:
@@ -207,8 +207,8 @@ def recipe_for(options: FinetuneOptions, loaded: Loaded) -> str | Path | dict[st
     return recipe_of_system if recipe_of_system in task_recipe_names() else options.task_name
 
 
-def own_recipe(options: FinetuneOptions) -> str | Path:
-    """The recipe for this task of a system that begins without a checkpoint, by the name of the system."""
+def scratch_recipe_of(options: FinetuneOptions) -> str | Path:
+    """The task recipe of a system that needs no checkpoint, such as fasttext-supervised."""
     name = str(options.checkpoint)
     changed = {
         "--first": options.first, "--change": options.changes, "--auxiliary": options.auxiliary, "--task NAME=": options.tasks,
@@ -219,7 +219,7 @@ def own_recipe(options: FinetuneOptions) -> str | Path:
             raise TaskError(f"{name}: starts without a checkpoint, so {option} does not apply. Omit {option}.")
     if options.recipe is not None:
         return options.recipe
-    recipes = [recipe for recipe in own_task_recipe_names() if recipe == name or recipe.startswith(f"{name}_")]
+    recipes = [recipe for recipe in scratch_task_recipe_names() if recipe == name or recipe.startswith(f"{name}_")]
     by_task = {read_tree(recipe).plain()["task"]["type"]: recipe for recipe in recipes}
     if options.task is None:
         return name

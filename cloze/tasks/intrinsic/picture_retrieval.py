@@ -24,7 +24,7 @@ from cloze.decoding.layout import Framed, Layout
 from cloze.decoding.lengths import by_length
 from cloze.decoding.links import LABELS, exercises_of, link_of, with_links
 from cloze.decoding.pictures import Pictures, require_items
-from cloze.decoding.reader import Reader, bound, evaluating, head_for
+from cloze.decoding.reader import Reader, bound, evaluating, head_of_kind
 from cloze.decoding.scores.scoring import log_probabilities
 from cloze.errors import CheckpointError, TaskError
 from cloze.exercises import TokenFacts
@@ -315,7 +315,7 @@ def matcher_of(loaded: Any, captions: Captions, *, whose: str, size: int = 64) -
         for name, head in loaded.heads.items():
             if isinstance(head, kind) and {"text_mean", "item_mean", "pair_pooled"} & network.gives.keys():
                 return matcher(reader, bound(head, loaded.reads.get(name)), captions, rows, size=size)
-    head = head_for(loaded, "token_prediction")
+    head = head_of_kind(loaded, "token_prediction")
     if head is None or network.writes == "hidden":
         raise CheckpointError(
             f"{loaded.folder}: has no head that compares texts with pictures or predicts words.\n"

@@ -28,7 +28,7 @@ from cloze.tasks.texts import (
     Examples,
     SummaryLearner,
     TextTask,
-    head_named,
+    head_of_task,
     label_ids,
     names_of_numbers,
     parsed,
@@ -69,7 +69,7 @@ class Classification(TextTask):
         `relation_prediction` is the head that such a folder has: named after BERT's next-sentence relation, it is also the
         classifier of one text.
         """
-        reader, head = Reader.of(loaded), head_named(loaded, task_json, "relation_prediction")
+        reader, head = Reader.of(loaded), head_of_task(loaded, task_json, "relation_prediction")
         labels = task_json["labels"]
         if self.threshold is not None and len(labels) != 2:
             raise TaskError(f"--threshold {self.threshold:g}: is for two classes; this model has {len(labels)}. Leave it out.")

@@ -19,7 +19,7 @@ from cloze.decoding.reader import Checkpoint, Reader, evaluating
 from cloze.errors import TaskError, counted
 from cloze.registry import register
 from cloze.tasks.measures.chains import RATIOS, compute_metrics, count_agreement, rows_by_metric
-from cloze.tasks.task import LabelledRow, Prediction, Report, Task, head_called, silent
+from cloze.tasks.task import LabelledRow, Prediction, Report, Task, require_head, silent
 from cloze.tasks.words import WordsLearner, WordsRow, WordWindow, word_windows
 from cloze.text.matching import Span
 
@@ -63,7 +63,7 @@ class CoreferenceResolution(Task):
     def load(self, loaded: Checkpoint, task_json: Mapping[str, Any]) -> Resolver:
         """What finds chains, of a fine-tuned folder."""
         return Resolver(
-            Reader.of(loaded), head_called(loaded, task_json["head"]), self, labels=(),
+            Reader.of(loaded), require_head(loaded, task_json["head"]), self, labels=(),
             length=task_json.get("length"), ideographs=task_json.get("ideographs"),
         )
 

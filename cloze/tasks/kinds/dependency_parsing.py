@@ -18,7 +18,7 @@ from cloze.objectives.labels.chain import chains_of
 from cloze.registry import register
 from cloze.tasks.kinds.conllu import GENERATOR, Trees, as_conllu, read_trees
 from cloze.tasks.kinds.trees import best_tree
-from cloze.tasks.task import LabelledRow, Prediction, Report, Task, head_called, silent
+from cloze.tasks.task import LabelledRow, Prediction, Report, Task, require_head, silent
 from cloze.tasks.words import WordsLearner, WordsRow, WordWindow, word_windows
 
 ROOT = "root"
@@ -68,7 +68,7 @@ class DependencyParsing(Task):
     def load(self, loaded: Checkpoint, task_json: Mapping[str, Any]) -> Parser:
         """What parses, of a fine-tuned folder."""
         return Parser(
-            Reader.of(loaded), head_called(loaded, task_json["head"]), self, labels=task_json["labels"],
+            Reader.of(loaded), require_head(loaded, task_json["head"]), self, labels=task_json["labels"],
             length=task_json.get("length"), ideographs=task_json.get("ideographs"),
         )
 

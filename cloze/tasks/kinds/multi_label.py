@@ -28,7 +28,7 @@ from cloze.tasks.texts import (
     LabelledTexts,
     SummaryLearner,
     TextTask,
-    head_named,
+    head_of_task,
     label_numbers,
     names_of_numbers,
     parsed,
@@ -68,7 +68,7 @@ class MultiLabel(TextTask):
     def load(self, loaded: Checkpoint, task_json: Mapping[str, Any]) -> MultiLabeller:
         """The labeller of a fine-tuned folder."""
         return MultiLabeller(
-            Reader.of(loaded), head_named(loaded, task_json), self, length=task_json.get("length"),
+            Reader.of(loaded), head_of_task(loaded, task_json), self, length=task_json.get("length"),
             labels=task_json["labels"], numbered=bool(task_json.get("numbered")),
         )
 

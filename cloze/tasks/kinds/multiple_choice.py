@@ -23,7 +23,7 @@ from cloze.tasks.linear.features import Bags
 from cloze.tasks.linear.linear_task import LinearTask, of_pair
 from cloze.tasks.pictures import picture_numbers
 from cloze.tasks.task import Prediction, Report, first_columns, silent
-from cloze.tasks.texts import LABEL, LabelledTexts, SummaryLearner, TextTask, head_named, parsed
+from cloze.tasks.texts import LABEL, LabelledTexts, SummaryLearner, TextTask, head_of_task, parsed
 
 ChoiceRows = tuple[Framed, ...]  # of an example: its text with each of the texts that it offers
 
@@ -49,7 +49,7 @@ class MultipleChoice(TextTask):
     def load(self, loaded: Checkpoint, task_json: Mapping[str, Any]) -> Chooser:
         """The chooser of a fine-tuned folder, or of one that transformers wrote."""
         reader = Reader.of(loaded)
-        return Chooser(reader, head_named(loaded, task_json), self, length=task_json.get("length"))
+        return Chooser(reader, head_of_task(loaded, task_json), self, length=task_json.get("length"))
 
     def truth(self, examples: LabelledTexts[int], labels: Sequence[str], *, numbered: bool = False) -> list[int]:
         """The numbers of the right texts."""

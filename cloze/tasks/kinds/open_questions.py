@@ -16,8 +16,8 @@ from cloze.networks.blocks.dropout import name_dropouts
 from cloze.objectives.labels.evidence import LatentAnswer, nearest_blocks, real_tokens, rows_with_blocks
 from cloze.registry import register
 from cloze.tasks.measures.answers import QuestionScores, answer_scores, question_scores, scoring_of
-from cloze.tasks.task import Learner, Prediction, Report, head_called, silent
-from cloze.tasks.texts import LabelledTexts, TextTask, head_named
+from cloze.tasks.task import Learner, Prediction, Report, require_head, silent
+from cloze.tasks.texts import LabelledTexts, TextTask, head_of_task
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,9 @@ class OpenQuestionAnswering(TextTask):
         """What answers questions, of a fine-tuned folder."""
         tower = task_json["towers"]["query"]
         encoder = loaded if tower["network"] is None else loaded.other(tower["network"])
-        questions = Reader.of(encoder), head_called(encoder, tower["head"])
+        questions = Reader.of(encoder), require_head(encoder, tower["head"])
         reader = Reader.of(loaded)
-        return OpenReader(reader, head_named(loaded, task_json), self, length=task_json.get("length"), questions=questions)
+        return OpenReader(reader, head_of_task(loaded, task_json), self, length=task_json.get("length"), questions=questions)
 
     def truth(self, examples: LabelledTexts[list[str]], labels: Sequence[str], *, numbered: bool = False) -> list[list[str]]:
         """The right answers to each question."""

@@ -22,7 +22,7 @@ from cloze.objectives import SpanExtraction
 from cloze.tasks.kinds.extraction import best_positions, best_span, best_threshold
 from cloze.tasks.measures.answers import QuestionScores, answer_scores, means, question_scores, real_answers, scoring_of
 from cloze.tasks.pictures import keys_of, picture_numbers, with_picture
-from cloze.tasks.task import LabelledRow, Learner, Prediction, Report, head_called, silent
+from cloze.tasks.task import LabelledRow, Learner, Prediction, Report, require_head, silent
 from cloze.tasks.texts import ObjectTask
 from cloze.text.tokenizer import Spelled
 
@@ -62,7 +62,7 @@ class QuestionAnswering(ObjectTask):
         heads = [name for name, head in loaded.heads.items() if isinstance(head, SpanExtraction)]
         name = task_json["head"] or (heads or ["span_extraction"])[0]
         return self.learner(
-            Reader.of(loaded), head_called(loaded, name), self, length=task_json.get("length"),
+            Reader.of(loaded), require_head(loaded, name), self, length=task_json.get("length"),
             stride=task_json.get("stride") or 128, max_answer_length=task_json.get("longest") or 30,
             threshold=(task_json.get("dev") or {}).get("threshold"),
         )

@@ -17,7 +17,7 @@ from cloze.tasks.linear.estimators import Numbers
 from cloze.tasks.linear.linear_task import LinearTexts
 from cloze.tasks.measures.agreement import AGREEMENT, agreement, undefined
 from cloze.tasks.task import LabelledRow, Prediction, Report, first_columns, silent
-from cloze.tasks.texts import LabelledTexts, SummaryLearner, TextTask, head_named
+from cloze.tasks.texts import LabelledTexts, SummaryLearner, TextTask, head_of_task
 
 FramedOrders = tuple[Framed, ...]  # of an example: its texts in their order, and in the other one if both are read
 
@@ -37,7 +37,7 @@ class Regression(TextTask):
     def load(self, loaded: Checkpoint, task_json: Mapping[str, Any]) -> Regressor:
         """The regressor of a fine-tuned folder."""
         reader, orders = Reader.of(loaded), task_json.get("over") == "orders"
-        return Regressor(reader, head_named(loaded, task_json), self, length=task_json.get("length"), orders=orders)
+        return Regressor(reader, head_of_task(loaded, task_json), self, length=task_json.get("length"), orders=orders)
 
     def truth(self, examples: LabelledTexts[float], labels: Sequence[str], *, numbered: bool = False) -> list[float]:
         """The numbers."""

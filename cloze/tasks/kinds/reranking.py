@@ -29,7 +29,7 @@ from cloze.tasks.linear.linear_task import LinearTask, of_pair
 from cloze.tasks.measures.bm25 import bm25
 from cloze.tasks.measures.ranking import mean_metrics, metrics_by_query
 from cloze.tasks.task import LabelledRow, Prediction, Report, silent
-from cloze.tasks.texts import LABEL, TEXT_B, LabelledTexts, SummaryLearner, TextTask, head_named
+from cloze.tasks.texts import LABEL, TEXT_B, LabelledTexts, SummaryLearner, TextTask, head_of_task
 
 #: By name whether more is better; the first selects the checkpoint.
 METRICS = dict.fromkeys(("ndcg@10", "mrr@10", "map", "recall@10", "recall@100", "success@1"), True)
@@ -123,7 +123,7 @@ class Reranking(TextTask):
     def load(self, loaded: Checkpoint, task_json: Mapping[str, Any]) -> Reranker:
         """The reranker of a fine-tuned folder."""
         reader = Reader.of(loaded)
-        return Reranker(reader, head_named(loaded, task_json), self, length=task_json.get("length"))
+        return Reranker(reader, head_of_task(loaded, task_json), self, length=task_json.get("length"))
 
     def truth(self, examples: JudgedPassages, labels: Sequence[str], *, numbered: bool = False) -> list[Judgment]:
         """The judgment of every candidate."""

@@ -21,7 +21,7 @@ from cloze.objectives.distances.embedding import Embedding
 from cloze.registry import register
 from cloze.tasks.measures.ranking import METRICS, Nearest, Vectors, mean_metrics, metrics_by_query, nearest, ranks
 from cloze.tasks.task import LabelledRow, Learner, Prediction, Report, cut_remark, silent
-from cloze.tasks.texts import LabelledTexts, TextTask, head_named
+from cloze.tasks.texts import LabelledTexts, TextTask, head_of_task
 
 _TOGETHER = 1024  # passages that are made into vectors before they are compared
 
@@ -118,7 +118,7 @@ def _tower(loaded: Checkpoint, task_json: Mapping[str, Any]) -> tuple[Reader, An
     """The network that reads one kind of texts, and the head that makes them into vectors."""
     name = task_json.get("network")
     checkpoint = loaded if name is None else loaded.other(name)
-    return Reader.of(checkpoint), head_named(checkpoint, task_json)
+    return Reader.of(checkpoint), head_of_task(checkpoint, task_json)
 
 
 class Retriever(Learner):

@@ -25,7 +25,7 @@ from cloze.tasks.linear.linear_task import LinearTask
 from cloze.tasks.measures.class_report import class_figures
 from cloze.tasks.measures.metrics import confusion, macro_f1
 from cloze.tasks.pictures import keys_of, picture_numbers, with_picture
-from cloze.tasks.task import LabelledRow, Learner, Prediction, Report, first_columns, head_called, silent
+from cloze.tasks.task import LabelledRow, Learner, Prediction, Report, first_columns, require_head, silent
 from cloze.tasks.texts import ObjectTask, label_numbers
 from cloze.text.tokenizer import Spelled
 
@@ -55,7 +55,7 @@ class SpanClassification(ObjectTask):
     def load(self, loaded: Checkpoint, task_json: Mapping[str, Any]) -> SpanClassifier:
         """What classifies spans, from a fine-tuned folder."""
         return SpanClassifier(
-            Reader.of(loaded), head_called(loaded, str(task_json["head"])), self,
+            Reader.of(loaded), require_head(loaded, str(task_json["head"])), self,
             length=task_json.get("length"), labels=task_json["labels"], usual=task_json["usual"],
         )
 

@@ -69,7 +69,7 @@ class TextToText(TableTask):
         more = ("chrf",) if self.bleu is None else ("chrf", "bleu")
         return MappingProxyType({"loss": False, **dict.fromkeys((*NAMES, *more), True)})
 
-    def deciding(self, *, beams: int | None, length_penalty: float | None) -> TextToText:
+    def with_beam_search(self, *, beams: int | None, length_penalty: float | None) -> TextToText:
         """The same task writing by a beam search; None: as it is."""
         if beams is None and length_penalty is None:
             return self
@@ -169,7 +169,7 @@ def text_to_text(
     if bleu is not None:
         bleu_metric(bleu)  # is it there?
     task = TextToText(text, label=label, picture=picture, prefix=prefix, bleu=bleu)
-    return task.deciding(beams=beams, length_penalty=length_penalty)
+    return task.with_beam_search(beams=beams, length_penalty=length_penalty)
 
 
 @dataclass(frozen=True)

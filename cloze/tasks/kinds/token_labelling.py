@@ -26,7 +26,7 @@ from cloze.tasks.measures.class_report import ClassCounts, Confusion
 from cloze.tasks.measures.metrics import METRICS, confusion
 from cloze.tasks.measures.spans import SpanCounts, counts_by_kind, f1_of, span_counts
 from cloze.tasks.pictures import keys_of, picture_numbers, with_picture
-from cloze.tasks.task import LabelledRow, PerExample, Prediction, Report, Task, head_called, silent
+from cloze.tasks.task import LabelledRow, PerExample, Prediction, Report, Task, require_head, silent
 from cloze.tasks.texts import names_of_numbers, remark_on_numbers
 from cloze.tasks.words import Positions, WordsLearner, WordsRow, WordWindow, word_windows
 from cloze.text.matching import Span
@@ -77,7 +77,7 @@ class TokenLabelling(Task):
         """What labels words, of a fine-tuned folder."""
         name = task_json["head"] or "sequence_labelling"  # of a folder that transformers wrote: the part
         return WordLabeller(
-            Reader.of(loaded), head_called(loaded, name), self, usual=task_json["usual"],
+            Reader.of(loaded), require_head(loaded, name), self, usual=task_json["usual"],
             labels=task_json["labels"], length=task_json.get("length"), numbered=bool(task_json.get("numbered")),
             ideographs=task_json.get("ideographs"),
         )
@@ -260,8 +260,8 @@ class WordLabeller(WordsLearner):
                 report(len(index))
         return shares
 
-    def judged(self, rows: Sequence[LabelledRow], outputs: Sequence[PredictedLabels]) -> PerExample:
-        return super().judged(rows, [predicted.labels for predicted in outputs])
+    def per_example_of(self, rows: Sequence[LabelledRow], outputs: Sequence[PredictedLabels]) -> PerExample:
+        return super().per_example_of(rows, [predicted.labels for predicted in outputs])
 
     def truth_and_predictions(self, per_example: Sequence[JudgedText]) -> tuple[Sequence[Any], Sequence[Any]] | None:
         """The labels of all words and the predicted ones."""
