@@ -28,6 +28,9 @@ class BertBased:
         config: The authors' config file, for messages.
         bert: The BERT whose tokenizer it has, for messages.
         architecture: Its table. The roles of its heads are their names in the recipe.
+        stacks: Files of the authors that describe further stacks, by the prefix that their keys get in the config.
+        counted: Keys of the config that give a number of layers, by the weights: how the names of these layers begin.
+        repeats: Tensors that repeat another one, which cloze has once.
         unsupported: Endings of the names of tensors that the network of cloze lacks, with a clause that says what they are.
         knowledge: From the folder, further fields of `PortableModel`.
     """
@@ -36,8 +39,25 @@ class BertBased:
     config: str
     bert: str
     architecture: Architecture
+    stacks: Mapping[str, str] = field(default_factory=dict)
+    counted: Mapping[str, str] = field(default_factory=dict)
+    repeats: Mapping[str, str] = field(default_factory=dict)
     unsupported: Mapping[str, str] = field(default_factory=dict)
     knowledge: Callable[[Path], Mapping[str, Any]] = lambda folder: {}
+
+
+def stack(ours: str, theirs: str) -> tuple[MappingLine, ...]:
+    """The lines of BERT's layers for another stack; the names of its layers begin with `ours` and `theirs`."""
+    def moved(name: str) -> str:
+        return name.replace("{base}encoder.layer.{i}.", theirs)
+
+    return tuple(
+        replace(
+            line, ours=line.ours.replace("layers.{i}.", ours),
+            theirs=moved(line.theirs) if isinstance(line.theirs, str) else tuple(map(moved, line.theirs)),
+        )
+        for line in encoder.body() if line.ours.startswith("layers.")
+    )  # fmt: skip
 
 
 def words_head(lead: str = "cls.") -> HeadTable:
