@@ -23,7 +23,9 @@ _PART = "lstm_encoder_decoder"
 
 
 def find(source: Path) -> Mapping[str, Path]:
-    """The one .pth or .pt in a folder, or the file itself."""
+    """The one .pth or .pt in a folder, or the file itself; a folder with config.json is of another kind."""
+    if (source / "config.json").exists():
+        return {}
     files = [source] if source.is_file() else sorted([*source.glob("*.pth"), *source.glob("*.pt")])
     weights = [file for file in files if file.suffix in (".pth", ".pt")]
     return {"weights": weights[0]} if len(weights) == 1 else {}
