@@ -366,13 +366,3 @@ def test_a_vl_bert_with_a_detector_of_its_own_is_refused(tmp_path: Path, capsys:
     state = {**vl_bert(), "image_feature_extractor.backbone.conv1.weight": torch.zeros(4, 3, 7, 7)}
     source = folder(tmp_path / "vl", state, CONFIG, weights="vl-bert-base-e2e.model", file="bert_config.json")
     assert "is of a detector that was trained along (take a model …-prec)" in refusal(capsys, source)
-
-
-@pytest.mark.parametrize(("name", "message"), [
-    ("knowbert.wordnet_soldered_kg.kg_to_bert_projection.weight", "those of KnowBERT"),
-])  # fmt: skip
-def test_systems_without_a_table_are_refused_by_name(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, message: str
-) -> None:
-    source = folder(tmp_path / "other", {name: torch.zeros(2, 2)}, CONFIG, weights="pytorch_model.bin", file="config.json")
-    assert message in refusal(capsys, source)

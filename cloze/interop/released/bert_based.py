@@ -7,10 +7,11 @@ class for it; the roles of its heads are the names that they have in the recipe.
 
 from __future__ import annotations
 
+import tarfile
+import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -23,24 +24,23 @@ from cloze.interop.heads import read_heads
 from cloze.interop.model import PortableModel
 from cloze.interop.pickled import read_unwrapped, tensor_names
 from cloze.interop.read import Imported, config_arguments, drop_ignored, fitting_tokenizer, modernised, network_state
-from cloze.interop.released.bert_system import BertBased
+from cloze.interop.released.bert_system import BertBased, Files
 from cloze.interop.released.ernie_thu import ERNIE_THU
+from cloze.interop.released.knowbert import KNOWBERT
 from cloze.interop.released.of_pictures import UNITER, VILBERT, VL_BERT
 from cloze.interop.released.univl import UNIVL
 from cloze.interop.released.words import Split
 from cloze.interop.vectors.vectors import Vectors
 from cloze.text.tokenizer import Tokenizer
 
-SYSTEMS = (UNITER, VILBERT, VL_BERT, ERNIE_THU, UNIVL)
-#: How the name of a tensor ends that only files of these systems have, which no table reads: the system, and its recipe.
-NOT_READ: Mapping[str, tuple[str, str]] = MappingProxyType({
-    ".kg_to_bert_projection.weight": ("KnowBERT", "knowbert"),
-})
+SYSTEMS = (UNITER, VILBERT, VL_BERT, ERNIE_THU, UNIVL, KNOWBERT)
 _ENDINGS = (".pt", ".bin", ".model", ".th")
 
 
 def find(source: Path) -> Mapping[str, Path]:
     """`weights`: the one file in the folder, or the file itself, that holds tensors of one of the systems."""
+    if _is_archive(source):
+        return {"archive": source}
     files = [source] if source.is_file() else sorted(path for path in source.iterdir() if path.suffix in _ENDINGS)
     if len(files) != 1 or files[0].suffix not in _ENDINGS:
         return {}
@@ -48,7 +48,7 @@ def find(source: Path) -> Mapping[str, Path]:
         names = tensor_names(files[0])
     except CheckpointError:  # the function that reads the weights reports what is wrong
         return {}
-    return {"weights": files[0]} if _system(names) or _not_read(names) else {}
+    return {"weights": files[0]} if any(system.is_in(names) for system in SYSTEMS) else {}
 
 
 def read(files: Mapping[str, Path], split: Split, words: Vectors | None) -> Imported:
@@ -56,14 +56,14 @@ def read(files: Mapping[str, Path], split: Split, words: Vectors | None) -> Impo
 
     Errors: no config or tokenizer in the folder, missing or misshapen tensors, a variant that cloze lacks: `CheckpointError`.
     """
+    if "archive" in files:
+        raise CheckpointError(
+            f"{files['archive']}: a packed archive; expected a folder with its files.\n"
+            f"  mkdir FOLDER && tar -xzf {files['archive']} -C FOLDER"
+        )
     path = files["weights"]
     folder, weights = path.parent, read_unwrapped(path)
-    if (system := _system(weights)) is None:
-        title, recipe = _not_read(weights) or ("another system", "bert")
-        raise CheckpointError(
-            f"{path}: the weights are those of {title}, which cloze does not import.\n"
-            f"  It trains such a network: cloze show {recipe}"
-        )
+    system = next(system for system in SYSTEMS if system.is_in(weights))
     architecture = system.architecture
     if words is not None or split != "punctuation":
         raise CheckpointError(f"{path}: {architecture.title} has BERT's word pieces; leave --words and --split out.")
@@ -72,17 +72,19 @@ def read(files: Mapping[str, Path], split: Split, words: Vectors | None) -> Impo
             raise CheckpointError(f"{path}: {name} {what}; cloze's network has none, so this model cannot be imported.")
     _drop_repeats(weights, system.repeats, path)
     config = _config(folder, system) | {key: _layers(weights, lead) for key, lead in system.counted.items()}
+    architecture = system.variant(architecture, config)
     arguments, (tensors, base) = config_arguments(folder, config, architecture), modernised(weights, architecture)
     facts = architecture.facts(arguments, config.get("vocab_size", 30522), base=base, pad=0)
     network = network_state(architecture, arguments, tensors, facts, str(path))
     tables, remarks = read_heads(architecture, config, tensors, network, arguments, facts, str(path))
     drop_ignored(architecture, tensors, base)
+    tokenizer = Tokenizer.load(folder)
     model = PortableModel(
         nested(arguments, architecture.part), "open", network,
         {role: replace(head, read=table.read) for role, (table, head) in tables.items()}, part=architecture.part,
-        **system.knowledge(folder),
+        **system.knowledge(Files(folder, config, tensors, tokenizer)),
     )
-    tokenizer, about_tokens = fitting_tokenizer(folder, Tokenizer.load(folder), model)
+    tokenizer, about_tokens = fitting_tokenizer(folder, tokenizer, model)
     if tensors:
         remarks = [*remarks, f"used by no part of cloze: {', '.join(sorted(tensors)[:4])}{' …' if len(tensors) > 4 else ''}."]
     return Imported(
@@ -91,12 +93,16 @@ def read(files: Mapping[str, Path], split: Split, words: Vectors | None) -> Impo
     )
 
 
-def _system(names: Iterable[str]) -> BertBased | None:
-    return next((system for system in SYSTEMS if any(name.endswith(system.sign) for name in names)), None)
-
-
-def _not_read(names: Iterable[str]) -> tuple[str, str] | None:
-    return next((NOT_READ[sign] for sign in NOT_READ if any(name.endswith(sign) for name in names)), None)
+def _is_archive(source: Path) -> bool:
+    """Whether a path is a packed folder that begins with a config."""
+    if not source.is_file() or not source.name.endswith((".tar.gz", ".tgz")):
+        return False
+    try:
+        with tarfile.open(source, "r:gz") as archive:
+            member = archive.next()
+    except (OSError, EOFError, tarfile.TarError, zlib.error):
+        return False
+    return member is not None and Path(member.name).name == "config.json"
 
 
 def _drop_repeats(weights: dict[str, Any], repeats: Mapping[str, str], path: Path) -> None:
@@ -137,8 +143,8 @@ def _config(folder: Path, system: BertBased) -> dict[str, Any]:
             )
     if missing := [file for file in system.stacks.values() if not (folder / file).exists()]:
         raise CheckpointError(
-            f"{folder}: no {', '.join(missing)}; {title} has a config for each of its stacks.\n"
-            "  Put them next to the weights. They are in the authors' code."
+            f"{folder}: no {', '.join(missing)}; {title} has more configs than one.\n"
+            "  Put all of them next to the weights. They come with the authors' code or archive."
         )
     for prefix, file in system.stacks.items():
         of_stack = read_json(folder / file, f"a config of {title}")
