@@ -20,7 +20,7 @@ from torch import Tensor
 from cloze.cli.main import main
 from cloze.interop import Card, export_folder
 from tests.interop.released_files import Names, State, imported, layer, linear, norm, refusal, wrapped
-from tests.interop.systems import system as made_system
+from tests.interop.systems import system
 
 WIDTH, INNER = 16, 128  # of the network, and of the adapters, with two heads of 64 numbers
 TOKENS = torch.tensor([[0, 20, 30, 40, 2], [0, 50, 60, 2, 1]])
@@ -50,9 +50,9 @@ def adapter(seed: int, *, linguistic: bool) -> State:
 
 def roberta_folder(place: Path) -> Path:
     """A RoBERTa as transformers writes it, without what cloze adds, in the place of roberta-large."""
-    made = made_system("roberta", **{"positions.max_length": 64})
+    roberta = system("roberta", **{"positions.max_length": 64})
     export_folder(
-        place, model=made.model(), tokenizer=made.tokenizer, reading=made.reading, card=Card("roberta", paper="", notes="")
+        place, model=roberta.model(), tokenizer=roberta.tokenizer, reading=roberta.reading, card=Card("roberta"),
     )
     shutil.rmtree(place / "cloze")
     return place
@@ -91,27 +91,27 @@ def adapted(state: State, passed: list[Tensor], row: int) -> Tensor:
 
 def test_both_adapters_give_the_features_of_the_authors_formulas(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = roberta_folder(tmp_path / "roberta")
-    states = {"facts": adapter(1, linguistic=False), "words": adapter(2, linguistic=True)}
-    put(source, "fac-adapter", states["facts"])
-    put(source, "lin-adapter", wrapped(states["words"]))
+    adapters = {"facts": adapter(1, linguistic=False), "words": adapter(2, linguistic=True)}
+    put(source, "fac-adapter", adapters["facts"])
+    put(source, "lin-adapter", wrapped(adapters["words"]))
     loaded, told = imported(capsys, source, tmp_path / "out")
     assert "used by no part of cloze: dense.bias, dense.weight, out_proj.bias, out_proj.weight of fac-adapter" in told
     assert "heads read their mean" in told and "left out, since adapters change what heads read: token_prediction" in told
     assert [change["name"] for _, change in loaded.imported.model.changes] == ["facts", "words"]
     assert loaded.recipe["paper"].startswith("K-Adapter") and not loaded.heads
 
-    given = loaded.network.eval()(
+    states = loaded.network.eval()(
         want=frozenset({"hidden", "layers", "facts_hidden", "words_hidden"}), tokens=TOKENS, block=BLOCK
     )
     passed = hidden_states(source)
-    torch.testing.assert_close(given["layers"][:, BLOCK > 0], torch.stack(passed)[:, BLOCK > 0], atol=1e-5, rtol=0)
+    torch.testing.assert_close(states["layers"][:, BLOCK > 0], torch.stack(passed)[:, BLOCK > 0], atol=1e-5, rtol=0)
     for row in range(2):
-        features = {name: adapted(state, passed, row) for name, state in states.items()}
+        features = {name: adapted(state, passed, row) for name, state in adapters.items()}
         length = len(features["facts"])
         for name, expected in features.items():
-            torch.testing.assert_close(given[f"{name}_hidden"][row, :length], expected, atol=1e-4, rtol=0)
+            torch.testing.assert_close(states[f"{name}_hidden"][row, :length], expected, atol=1e-4, rtol=0)
         mean = (features["facts"] + features["words"]) / 2
-        torch.testing.assert_close(given["hidden"][row, :length], mean, atol=1e-4, rtol=0)
+        torch.testing.assert_close(states["hidden"][row, :length], mean, atol=1e-4, rtol=0)
 
 
 def test_one_adapter_alone_makes_what_heads_read_and_tasks_can_tune_the_network(
@@ -152,9 +152,13 @@ def test_an_adapter_without_its_network_or_its_kind_is_refused(tmp_path: Path, c
     source = roberta_folder(tmp_path / "roberta")
     put(source, "adapter", adapter(1, linguistic=False))
     assert "expected its folder to be called fac-adapter or lin-adapter" in refusal(capsys, source)
+    shutil.copytree(source / "adapter", source / "fac-adapter")
+    shutil.copytree(source / "adapter", source / "fac-adapter-2")
+    shutil.rmtree(source / "adapter")
+    assert "fac-adapter, fac-adapter-2 are adapters of one kind; expected one of each" in refusal(capsys, source)
     alone = tmp_path / "alone"
     alone.mkdir()
-    shutil.move(source / "adapter", alone / "fac-adapter")
+    shutil.move(source / "fac-adapter", alone)
     for place in (alone / "fac-adapter", alone / "fac-adapter" / "pytorch_model.bin", alone):
         told = refusal(capsys, place)
         assert "has not the network that it reads.\n  Put the folders fac-adapter and lin-adapter into that of" in told

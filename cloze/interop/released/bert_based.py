@@ -1,6 +1,6 @@
-"""Systems of pictures and entities that are built on BERT: the weights of their authors, next to the config of their scripts.
+"""Systems of pictures, films and entities that are built on BERT: the weights of their authors, next to their configs.
 
-A folder has one file of weights, the JSON config of the authors' code, and the tokenizer of the BERT that they started from.
+A folder has one file of weights, the JSON configs of the authors' code, and the tokenizer of the BERT that they started from.
 The names of the tensors identify the system. Its table is an `Architecture` that is not registered, since transformers has no
 class for it; the roles of its heads are the names that they have in the recipe.
 """

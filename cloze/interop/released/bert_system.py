@@ -64,15 +64,15 @@ class BertBased:
         return any(name.endswith(self.sign) for name in names)
 
 
-def stack(ours: str, theirs: str, *, width: str = "D", inner: str = "I") -> tuple[MappingLine, ...]:
-    """The lines of BERT's layers for another stack; the names of its layers begin with `ours` and `theirs`. `width` and `inner`
-    are the letters of its sizes."""
+def stack(our_lead: str, upstream: str, *, width: str = "D", inner: str = "I") -> tuple[MappingLine, ...]:
+    """The lines of BERT's layers for another stack; the names of its layers begin with `our_lead` and `upstream`. `width` and
+    `inner` are the letters of its sizes."""
     def moved(name: str) -> str:
-        return name.replace("{base}encoder.layer.{i}.", theirs)
+        return name.replace("{base}encoder.layer.{i}.", upstream)
 
     return tuple(
         replace(
-            line, ours=line.ours.replace("layers.{i}.", ours),
+            line, ours=line.ours.replace("layers.{i}.", our_lead),
             theirs=moved(line.theirs) if isinstance(line.theirs, str) else tuple(map(moved, line.theirs)),
             shape=" ".join(size[:-1] + {"D": width, "I": inner}[size[-1]] for size in line.shape.split()),
         )

@@ -75,5 +75,5 @@ def read(files: Mapping[str, Path], split: Split, words: Vectors | None) -> Impo
     model = PortableModel(complete(arguments, _PART), "open", network, part=_PART)
     return Imported(
         folder=path.parent, architecture=None, model=model, tokenizer=tokenizer, reading=Reading("{A}", None, "last"),
-        remarks=tuple(lost(places, words.words, split)), trained_by="cove",
+        remarks=tuple(lost(places, words.words, split)), trained_by="cove", encoder_alone=True,
     )  # fmt: skip

@@ -35,7 +35,7 @@ def find(source: Path) -> Mapping[str, Path]:
 
 def _holds_adapter(path: Path) -> bool:
     try:
-        return any(name.endswith(_SIGN) for name in tensor_names(path))
+        return any(name.removeprefix("module.") == _SIGN for name in tensor_names(path))
     except CheckpointError:  # the function that reads a network reports what is wrong with it
         return False
 
@@ -58,16 +58,20 @@ def read(files: Mapping[str, Path], split: Split, words: Vectors | None) -> Impo
             "  Put the folders fac-adapter and lin-adapter into that of roberta-large, and import that folder."
         )
     trunk = import_folder(folder)
-    if trunk.model.part != "transformer" or trunk.model.changes:
+    if not trunk.model.network_type.one_stack or trunk.model.changes:
         raise CheckpointError(
-            f"{folder}: is no plain Transformer, which an adapter of K-Adapter reads. Put the adapters next to those files."
+            f"{folder}: is no Transformer of one stack, which an adapter of K-Adapter reads.\n"
+            "  Put the adapters into the folder of roberta-large."
         )
+    paths = {_name(path): path for path in files.values()}
+    if len(paths) < len(files):
+        raise CheckpointError(f"{folder}: {', '.join(files)} are adapters of one kind; expected one of each. Move one out of it.")
     network, changes = dict(trunk.model.network), list[tuple[str, Mapping[str, Any]]]()
     remarks = [
         "Which layers an adapter reads is not in its file: the embeddings, the layer below the middle and that two below the top "
         "(0, 11 and 22 of 24), as in the authors' scripts."
     ]
-    for name, path in sorted((_name(path), path) for path in files.values()):
+    for name, path in sorted(paths.items()):
         arguments, tensors, rest = _adapter(path, width=trunk.model.arguments["width"], number=len(changes))
         changes.append(("knowledge_adapter", {"name": name, **arguments}))
         network |= tensors

@@ -47,7 +47,7 @@ class _Linker:
     `namespace` is that of the vocabulary of its entities."""
 
     name: str
-    own_name: str
+    set_name: str
     table: str
     namespace: str
     arguments: Mapping[str, Any]
@@ -59,7 +59,7 @@ class _Linker:
 
     def lines(self) -> tuple[MappingLine, ...]:
         """The lines of its table, with sizes of its own for the width of entities and the inner width of layers and scorer."""
-        ours, inside, outside = f"linkers.{self.own_name}.", f"{self.lead}entity_linker.disambiguator.", self.lead
+        ours, inside, outside = f"linkers.{self.set_name}.", f"{self.lead}entity_linker.disambiguator.", self.lead
         width, inner, scorer = (f"{letter}{self.name.upper()}" for letter in "WKA")
         reading, scoring = f"{outside}span_attention_layer.", f"{inside}dot_attention_with_prior."
         return (
@@ -99,7 +99,7 @@ def _linkers(config: Mapping[str, Any]) -> list[_Linker]:
         raise ValueError(f"model is not the description of a KnowBERT ({error!r}). Copy the archive again.") from None
 
 
-def _linker(name: str, model: Mapping[str, Any], own_name: str, table: str) -> _Linker:
+def _linker(name: str, model: Mapping[str, Any], set_name: str, table: str) -> _Linker:
     described = model["soldered_kgs"][name]
     linker, layer = described["entity_linker"], dict(described["span_attention_config"])
     if linker.get("span_encoder_config") != layer or layer.get("num_hidden_layers") != 1:
@@ -117,7 +117,7 @@ def _linker(name: str, model: Mapping[str, Any], own_name: str, table: str) -> _
     wrong = next((key for key, value in arguments.items() if key not in ("table", "threshold") and type(value) is not int), None)
     if wrong is not None:
         raise ValueError(f"the linker {name} has {arguments[wrong]!r} as its {wrong}; expected a whole number.")
-    return _Linker(name, own_name, table, str(namespace), arguments)
+    return _Linker(name, set_name, table, str(namespace), arguments)
 
 
 def _variant(architecture: Architecture, config: Mapping[str, Any]) -> Architecture:
@@ -142,7 +142,7 @@ def _variant(architecture: Architecture, config: Mapping[str, Any]) -> Architect
 
 def _read(config: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        f"linkers.{linker.own_name}.{key}": value for linker in _linkers(config) for key, value in linker.arguments.items()
+        f"linkers.{linker.set_name}.{key}": value for linker in _linkers(config) for key, value in linker.arguments.items()
     }
 
 
@@ -153,13 +153,13 @@ def _vectors(tensors: dict[str, Tensor], linker: _Linker, path: Path) -> Tensor:
     """The vectors (rows, W) that a linker reads for entities: those of its table, or what it maps them to, with the part of
     speech (`WordNetAllEmbedding`)."""
     lead = f"{linker.lead}entity_linker.disambiguator.entity_embeddings."
-    own = {name.removeprefix(lead): tensors.pop(name) for name in [*tensors] if name.startswith(lead)}
+    embedder = {name.removeprefix(lead): tensors.pop(name) for name in [*tensors] if name.startswith(lead)}
     try:
-        if "weight" in own:
-            return own["weight"]
-        parts = own["pos_embeddings.weight"][own["entity_id_to_pos_index"].long()]
-        both = torch.cat([own["entity_embeddings.weight"], parts], dim=1)
-        return F.linear(both, own["proj_feed_forward.weight"], own["proj_feed_forward.bias"])
+        if "weight" in embedder:
+            return embedder["weight"]
+        parts = embedder["pos_embeddings.weight"][embedder["entity_id_to_pos_index"].long()]
+        both = torch.cat([embedder["entity_embeddings.weight"], parts], dim=1)
+        return F.linear(both, embedder["proj_feed_forward.weight"], embedder["proj_feed_forward.bias"])
     except (KeyError, RuntimeError, IndexError) as error:
         raise CheckpointError(
             f"{path}: no whole vectors of entities of the linker {linker.name} ({error}). Copy the archive again."
@@ -172,7 +172,7 @@ def _knowledge(files: Files) -> dict[str, Any]:
     return {
         "tables": {linker.table: _table(linker, files) for linker in linkers},
         "input_edits": tuple(
-            ("match", {"table": linker.table, "most": 128, "give": linker.own_name}) for linker in linkers
+            ("match", {"table": linker.table, "most": 128, "give": linker.set_name}) for linker in linkers
         ),
     }  # fmt: skip
 

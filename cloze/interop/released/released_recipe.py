@@ -31,7 +31,7 @@ def released_recipe(imported: Imported, base: Mapping[str, Any], name: str) -> d
         for role, network in (tree.get("networks") or {"": tree["network"]}).items():
             if network.get("from") in stages:
                 continue
-            if part == "lstm_encoder_decoder" or (role and role != recipe.get("export")):
+            if imported.encoder_alone or (role and role != recipe.get("export")):
                 network[part].update(sizes)  # decoders are not among the files
                 continue
             network.pop("from", None)  # of a recipe that starts with a checkpoint

@@ -48,15 +48,15 @@ def _decoder(arguments: Mapping[str, Any]) -> tuple[MappingLine, ...]:
     """The lines of the decoder, where there is one; it reads the tables of the text."""
     if not arguments["decoder_layers"]:
         return ()
-    own, other = (
+    itself, joint = (
         tuple(f"{_WRITER}{name}.att.{part}.*" for part in ("query", "key", "value")) for name in ("slf_attn", "enc_attn")
     )
     ours = "decoder.layers.{l}."
     return (
         MappingLine("decoder.norm.*", "decoder.embeddings.LayerNorm.*", "D"),
-        MappingLine(f"{ours}attention.projections.*", own, "3D D", STACKED), *_attention("attention", "slf_attn"),
-        MappingLine(f"{ours}crossing.query.*", other[0], "D D"),
-        MappingLine(f"{ours}crossing.memory.*", other[1:], "2D D", STACKED), *_attention("crossing", "enc_attn"),
+        MappingLine(f"{ours}attention.projections.*", itself, "3D D", STACKED), *_attention("attention", "slf_attn"),
+        MappingLine(f"{ours}crossing.query.*", joint[0], "D D"),
+        MappingLine(f"{ours}crossing.memory.*", joint[1:], "2D D", STACKED), *_attention("crossing", "enc_attn"),
         MappingLine(f"{ours}inner.*", f"{_WRITER}intermediate.dense.*", "I D"),
         MappingLine(f"{ours}outer.*", f"{_WRITER}output.dense.*", "D I"),
         MappingLine(f"{ours}inner_norm.*", f"{_WRITER}output.LayerNorm.*", "D"),
