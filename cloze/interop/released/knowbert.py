@@ -3,7 +3,6 @@ them (allenai/kb, kb/knowbert.py, kb/wiki_linking_util.py and kb/wordnet.py)."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,6 +26,7 @@ from cloze.interop.model import PortableTable
 from cloze.interop.released.bert_system import FIXED, TABLE, BertBased, Files, stack, words_head
 from cloze.interop.released.words import lines_of
 from cloze.knowledge.surfaces import NULL, surfaces_of
+from cloze.untrusted import parse_json
 
 Candidates = Mapping[str, Mapping[str, float]]  # names → their entities, with counts or priors
 _MOST = 30  # candidates of a name, `max_candidates` and `max_number_candidates`
@@ -245,7 +245,7 @@ def _of_wordnet(lines: Iterator[str], rows: Mapping[str, int]) -> dict[str, dict
     """Lemmas of `entities.jsonl` and their regular forms, with the counts of their synsets + 1 (`count_smoothing`)."""
     by_form: dict[str, dict[str, float]] = {}
     for line in lines:
-        entity = json.loads(line)
+        entity = parse_json(line)
         if entity["type"] != "lemma" or entity["synset"] not in rows:
             continue
         lemma = str(entity["id"]).partition("%")[0].replace("_", " ").replace("-", " ")
