@@ -13,10 +13,19 @@ from torch import Tensor
 from cloze.errors import CheckpointError
 from cloze.untrusted import require_ordinary
 
+_WRAPPER = "module."
+
 
 def read_state(path: Path) -> dict[str, Tensor]:
     """The tensors of `load_state`, floating-point ones as fp32."""
     return widened(load_state(path))
+
+
+def read_unwrapped(path: Path) -> dict[str, Tensor]:
+    """The tensors of `read_state`, without the prefix that torch's DataParallel gives all names."""
+    tensors = read_state(path)
+    wrapped = all(name.startswith(_WRAPPER) for name in tensors)
+    return {name.removeprefix(_WRAPPER): tensor for name, tensor in tensors.items()} if wrapped else tensors
 
 
 def widened(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -48,7 +48,8 @@ class Imported:
     """An imported folder: the model, how it reads text, and `remarks` on omissions and decisions.
 
     `architecture` is the one that expresses the network; None if there is none, or one for its text tower alone. `trained_by` is
-    the named recipe that trains such a network, for files that bring neither a recipe nor an architecture.
+    the named recipe that trains such a network, for files that bring neither a recipe nor an architecture. `encoder_alone`: it
+    trains a decoder, too, which the files lack.
     """
 
     folder: Path
@@ -60,6 +61,7 @@ class Imported:
     step: int = 0
     remarks: tuple[str, ...] = ()
     trained_by: str = ""
+    encoder_alone: bool = False
 
     @property
     def vocab_size(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from cloze.corpus.tables.look_up import EntityNumbers, LookUp
 from cloze.corpus.tables.vector_table import VectorSource, rows_by_id
 from cloze.errors import CorpusError, RecipeError
 from cloze.registry import register
+from cloze.text.tokenizer import Tokenizer
 from cloze.untrusted import parse_json
 
 LONGEST = 16  # tokens of a surface form
@@ -56,41 +57,18 @@ class Surfaces(LookUp):
         if self.file is None:
             raise CorpusError("tables: surfaces: no file of candidates. Name one: --bind NAME=FILE")
         by_form = read_surfaces(self.file)
-        ids = list(dict.fromkeys(key for by_id in by_form.values() for key in by_id if key not in (NULL, MASK)))
-        tokenizer = store.tokenizer()
-        special = set(tokenizer.special_ids.tolist())
-        by_tokens: dict[tuple[int, ...], dict[str, float]] = {}
-        # Byte-level BPE has other pieces for a form behind a space than for one at the start of a text.
-        ways = [tokenizer.encode_batch([f"{space}{form}" for form in by_form]) for space in ("", " ")]
-        for starting, inside, form_priors in zip(*ways, by_form.values(), strict=True):
-            for pieces in dict.fromkeys(tuple(encoded.ids.tolist()) for encoded in (starting, inside)):
-                if 1 <= len(pieces) <= LONGEST and special.isdisjoint(pieces):
-                    sums = by_tokens.setdefault(pieces, {})
-                    for identifier, prior in form_priors.items():
-                        sums[identifier] = sums.get(identifier, 0.0) + prior
-        if not by_tokens:
+        bound = surfaces_of(by_form, store.tokenizer(), most=self.most, matrix_of=lambda names: rows_by_id(vectors, names))
+        if bound is None:
             raise CorpusError(
                 f"{self.file}: no surface form has 1 to {LONGEST} tokens of {store.path} without [UNK].\n"
                 "  Give surface forms in the language of the texts."
             )
-        numbers = {NULL: len(ids) + 1, MASK: len(ids) + 2, **{key: number for number, key in enumerate(ids, 1)}}
-        rows = [sorted(by_id.items(), key=lambda pair: (-pair[1], numbers[pair[0]]))[: self.most] for by_id in by_tokens.values()]
-        grams = np.full((len(by_tokens) + 1, max(map(len, by_tokens))), -1, np.int32)
-        candidates = np.zeros((len(by_tokens) + 2, max(map(len, rows))), np.int32)
-        priors = np.zeros(candidates.shape, np.float32)
-        for row, (pieces, best) in enumerate(zip(by_tokens, rows, strict=True), 1):
-            grams[row, : len(pieces)] = pieces
-            candidates[row, : len(best)] = [numbers[key] for key, _ in best]
-            weights = np.array([prior for _, prior in best])
-            priors[row, : len(best)] = weights / weights.sum() if weights.sum() else 1 / len(weights)
-        candidates[-1, 0], priors[-1, 0] = numbers[MASK], 1.0
-        matrix = rows_by_id(vectors, [*ids, NULL, MASK])
-        if vectors is not None and matrix is not None and not matrix.any():
+        if vectors is not None and bound.matrix is not None and not bound.matrix.any():
             raise CorpusError(
-                f"{vectors.place}: no vector for any candidate, such as {[*ids, NULL][0]!r}.\n"
+                f"{vectors.place}: no vector for any candidate, such as {[*bound.ids, NULL][0]!r}.\n"
                 "  Give vectors and candidates with the same ids."
             )
-        return BoundSurfaces(ids, grams, candidates, priors, matrix).over(store)
+        return bound.over(store)
 
     @staticmethod
     def restored(arrays: Mapping[str, NDArray[Any]]) -> BoundSurfaces:
@@ -169,3 +147,39 @@ def read_surfaces(file: str) -> dict[str, dict[str, float]]:
     if not by_form:
         raise CorpusError(f"{file}: no surface forms; expected lines of surface form, id and prior, with tabs between them.")
     return by_form
+
+
+def surfaces_of(
+    by_form: Mapping[str, Mapping[str, float]], tokenizer: Tokenizer, *, most: int,
+    matrix_of: Callable[[Sequence[str]], NDArray[np.float32] | None],
+) -> BoundSurfaces | None:
+    """The surface forms with the priors of their candidates as a tokenizer reads them; None if it reads none of them.
+
+    Forms with the same tokens share their candidates; the `most` with the highest priors are kept. `matrix_of` gives the vectors
+    of entities by their ids, below a row of zeros.
+    """
+    ids = list(dict.fromkeys(key for by_id in by_form.values() for key in by_id if key not in (NULL, MASK)))
+    special = set(tokenizer.special_ids.tolist())
+    by_tokens: dict[tuple[int, ...], dict[str, float]] = {}
+    # Byte-level BPE has other pieces for a form behind a space than for one at the start of a text.
+    ways = [tokenizer.encode_batch([f"{space}{form}" for form in by_form]) for space in ("", " ")]
+    for starting, inside, form_priors in zip(*ways, by_form.values(), strict=True):
+        for pieces in dict.fromkeys(tuple(encoded.ids.tolist()) for encoded in (starting, inside)):
+            if 1 <= len(pieces) <= LONGEST and special.isdisjoint(pieces):
+                sums = by_tokens.setdefault(pieces, {})
+                for identifier, prior in form_priors.items():
+                    sums[identifier] = sums.get(identifier, 0.0) + prior
+    if not by_tokens:
+        return None
+    numbers = {NULL: len(ids) + 1, MASK: len(ids) + 2, **{key: number for number, key in enumerate(ids, 1)}}
+    rows = [sorted(by_id.items(), key=lambda pair: (-pair[1], numbers[pair[0]]))[:most] for by_id in by_tokens.values()]
+    grams = np.full((len(by_tokens) + 1, max(map(len, by_tokens))), -1, np.int32)
+    candidates = np.zeros((len(by_tokens) + 2, max(map(len, rows))), np.int32)
+    priors = np.zeros(candidates.shape, np.float32)
+    for row, (pieces, best) in enumerate(zip(by_tokens, rows, strict=True), 1):
+        grams[row, : len(pieces)] = pieces
+        candidates[row, : len(best)] = [numbers[key] for key, _ in best]
+        weights = np.array([prior for _, prior in best])
+        priors[row, : len(best)] = weights / weights.sum() if weights.sum() else 1 / len(weights)
+    candidates[-1, 0], priors[-1, 0] = numbers[MASK], 1.0
+    return BoundSurfaces(ids, grams, candidates, priors, matrix_of([*ids, NULL, MASK]))

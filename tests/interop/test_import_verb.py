@@ -43,6 +43,15 @@ def test_a_folder_becomes_a_checkpoint_with_a_recipe(
     assert (tmp_path / "out").stat().st_mode & 0o777 == (tmp_path / "out" / "cloze").stat().st_mode & 0o777
 
 
+def test_a_folder_with_a_further_file_of_torch_is_not_taken_for_weights_of_authors(
+    systems: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = folder_of(systems, tmp_path / "source", "bert")
+    torch.save({"last_epoch": torch.tensor(3)}, source / "scheduler.pt")
+    assert main(["import", str(source), "--out", str(tmp_path / "out")]) == 0
+    assert "bert: 2 layers" in capsys.readouterr().out
+
+
 def test_a_checkpoint_of_our_own_keeps_its_recipe_and_is_said_to_be_copied(
     systems: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,17 +1,20 @@
-"""Systems of pictures and entities that are built on BERT: the weights of their authors, next to the config of their scripts.
+"""Systems of pictures, films and entities that are built on BERT: the weights of their authors, next to their configs.
 
-A folder has one file of weights, the JSON config of the authors' code, and the tokenizer of the BERT that they started from.
+A folder has one file of weights, the JSON configs of the authors' code, and the tokenizer of the BERT that they started from.
 The names of the tensors identify the system. Its table is an `Architecture` that is not registered, since transformers has no
 class for it; the roles of its heads are the names that they have in the recipe.
 """
 
 from __future__ import annotations
 
+import tarfile
+import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
+
+import torch
 
 from cloze.errors import CheckpointError
 from cloze.interop.architecture import ACTIVATIONS_BACK
@@ -19,27 +22,25 @@ from cloze.interop.arguments import nested
 from cloze.interop.files import read_json
 from cloze.interop.heads import read_heads
 from cloze.interop.model import PortableModel
-from cloze.interop.pickled import read_state, tensor_names
+from cloze.interop.pickled import read_unwrapped, tensor_names
 from cloze.interop.read import Imported, config_arguments, drop_ignored, fitting_tokenizer, modernised, network_state
-from cloze.interop.released.bert_system import BertBased
+from cloze.interop.released.bert_system import BertBased, Files
 from cloze.interop.released.ernie_thu import ERNIE_THU
+from cloze.interop.released.knowbert import KNOWBERT
 from cloze.interop.released.of_pictures import UNITER, VILBERT, VL_BERT
+from cloze.interop.released.univl import UNIVL
 from cloze.interop.released.words import Split
 from cloze.interop.vectors.vectors import Vectors
 from cloze.text.tokenizer import Tokenizer
 
-SYSTEMS = (UNITER, VILBERT, VL_BERT, ERNIE_THU)
-#: How the name of a tensor ends that only files of these systems have, which no table reads: the system, and its recipe.
-NOT_READ: Mapping[str, tuple[str, str]] = MappingProxyType({
-    "adapter.0.down_project.weight": ("K-Adapter", "k-adapter"), ".kg_to_bert_projection.weight": ("KnowBERT", "knowbert"),
-    "visual.embeddings.word_embeddings.weight": ("UniVL", "univilm"),
-})
+SYSTEMS = (UNITER, VILBERT, VL_BERT, ERNIE_THU, UNIVL, KNOWBERT)
 _ENDINGS = (".pt", ".bin", ".model", ".th")
-_WRAPPER = "module."
 
 
 def find(source: Path) -> Mapping[str, Path]:
     """`weights`: the one file in the folder, or the file itself, that holds tensors of one of the systems."""
+    if _is_archive(source):
+        return {"archive": source}
     files = [source] if source.is_file() else sorted(path for path in source.iterdir() if path.suffix in _ENDINGS)
     if len(files) != 1 or files[0].suffix not in _ENDINGS:
         return {}
@@ -47,7 +48,7 @@ def find(source: Path) -> Mapping[str, Path]:
         names = tensor_names(files[0])
     except CheckpointError:  # the function that reads the weights reports what is wrong
         return {}
-    return {"weights": files[0]} if _system(names) or _not_read(names) else {}
+    return {"weights": files[0]} if any(system.is_in(names) for system in SYSTEMS) else {}
 
 
 def read(files: Mapping[str, Path], split: Split, words: Vectors | None) -> Imported:
@@ -55,32 +56,35 @@ def read(files: Mapping[str, Path], split: Split, words: Vectors | None) -> Impo
 
     Errors: no config or tokenizer in the folder, missing or misshapen tensors, a variant that cloze lacks: `CheckpointError`.
     """
-    path = files["weights"]
-    folder, weights = path.parent, _named(path)
-    if (system := _system(weights)) is None:
-        title, recipe = _not_read(weights) or ("another system", "bert")
+    if "archive" in files:
         raise CheckpointError(
-            f"{path}: the weights are those of {title}, which cloze does not import.\n"
-            f"  It trains such a network: cloze show {recipe}"
+            f"{files['archive']}: a packed archive; expected a folder with its files.\n"
+            f"  mkdir FOLDER && tar -xzf {files['archive']} -C FOLDER"
         )
+    path = files["weights"]
+    folder, weights = path.parent, read_unwrapped(path)
+    system = next(system for system in SYSTEMS if system.is_in(weights))
     architecture = system.architecture
     if words is not None or split != "punctuation":
         raise CheckpointError(f"{path}: {architecture.title} has BERT's word pieces; leave --words and --split out.")
     for ending, what in system.unsupported.items():
         if name := next((name for name in weights if name.endswith(ending)), None):
             raise CheckpointError(f"{path}: {name} {what}; cloze's network has none, so this model cannot be imported.")
-    config = _config(folder, system)
+    _drop_repeats(weights, system.repeats, path)
+    config = _config(folder, system) | {key: _layers(weights, lead) for key, lead in system.counted.items()}
+    architecture = system.variant(architecture, config)
     arguments, (tensors, base) = config_arguments(folder, config, architecture), modernised(weights, architecture)
     facts = architecture.facts(arguments, config.get("vocab_size", 30522), base=base, pad=0)
     network = network_state(architecture, arguments, tensors, facts, str(path))
     tables, remarks = read_heads(architecture, config, tensors, network, arguments, facts, str(path))
     drop_ignored(architecture, tensors, base)
+    tokenizer = Tokenizer.load(folder)
     model = PortableModel(
         nested(arguments, architecture.part), "open", network,
         {role: replace(head, read=table.read) for role, (table, head) in tables.items()}, part=architecture.part,
-        **system.knowledge(folder),
+        **system.knowledge(Files(folder, config, tensors, tokenizer)),
     )
-    tokenizer, about_tokens = fitting_tokenizer(folder, Tokenizer.load(folder), model)
+    tokenizer, about_tokens = fitting_tokenizer(folder, tokenizer, model)
     if tensors:
         remarks = [*remarks, f"used by no part of cloze: {', '.join(sorted(tensors)[:4])}{' …' if len(tensors) > 4 else ''}."]
     return Imported(
@@ -89,25 +93,40 @@ def read(files: Mapping[str, Path], split: Split, words: Vectors | None) -> Impo
     )
 
 
-def _system(names: Iterable[str]) -> BertBased | None:
-    return next((system for system in SYSTEMS if any(name.endswith(system.sign) for name in names)), None)
+def _is_archive(source: Path) -> bool:
+    """Whether a path is a packed folder that begins with a config."""
+    if not source.is_file() or not source.name.endswith((".tar.gz", ".tgz")):
+        return False
+    try:
+        with tarfile.open(source, "r:gz") as archive:
+            member = archive.next()
+    except (OSError, EOFError, tarfile.TarError, zlib.error):
+        return False
+    return member is not None and Path(member.name).name == "config.json"
 
 
-def _not_read(names: Iterable[str]) -> tuple[str, str] | None:
-    return next((NOT_READ[sign] for sign in NOT_READ if any(name.endswith(sign) for name in names)), None)
+def _drop_repeats(weights: dict[str, Any], repeats: Mapping[str, str], path: Path) -> None:
+    """Remove the tensors that repeat another one. Errors: one that differs from it is a `CheckpointError`."""
+    for name, source in repeats.items():
+        copied, original = weights.pop(name, None), weights.get(source)
+        if copied is not None and original is not None and not torch.equal(copied, original):
+            raise CheckpointError(
+                f"{path}: {name} differs from {source}; cloze's network has one tensor for both, so this model cannot be "
+                "imported."
+            )
 
 
-def _named(path: Path) -> dict[str, Any]:
-    """The tensors of a file, without the prefix of torch's DataParallel."""
-    tensors = read_state(path)
-    wrapped = all(name.startswith(_WRAPPER) for name in tensors)
-    return {name.removeprefix(_WRAPPER): tensor for name, tensor in tensors.items()} if wrapped else tensors
+def _layers(names: Iterable[str], lead: str) -> int:
+    """How many layers have names that begin with `lead` and their number."""
+    numbers = (name.removeprefix(lead).partition(".")[0] for name in names if name.startswith(lead))
+    return max((int(number) + 1 for number in numbers if number.isdecimal()), default=0)
 
 
 def _config(folder: Path, system: BertBased) -> dict[str, Any]:
-    """The one JSON file of the folder that gives the width of a network, with values that cloze has."""
+    """The one JSON file of the folder that gives the width of a network, with values that cloze has, and those of its stacks."""
     title = system.architecture.title
-    contents = {path: read_json(path, f"the config of {title}") for path in sorted(folder.glob("*.json"))}
+    files = [path for path in sorted(folder.glob("*.json")) if path.name not in system.stacks.values()]
+    contents = {path: read_json(path, f"the config of {title}") for path in files}
     configs = [(path, values) for path, values in contents.items() if "hidden_size" in values]
     if len(configs) != 1:
         count = "no config of a network" if not configs else f"{len(configs)} configs, {configs[0][0].name} among them"
@@ -122,4 +141,12 @@ def _config(folder: Path, system: BertBased) -> dict[str, Any]:
                 f"{path}: {key} is {config[key]!r}; cloze's network has {' or '.join(map(repr, values))} there, so this model "
                 "cannot be imported."
             )
+    if missing := [file for file in system.stacks.values() if not (folder / file).exists()]:
+        raise CheckpointError(
+            f"{folder}: no {', '.join(missing)}; {title} has more configs than one.\n"
+            "  Put all of them next to the weights. They come with the authors' code or archive."
+        )
+    for prefix, file in system.stacks.items():
+        of_stack = read_json(folder / file, f"a config of {title}")
+        config |= {f"{prefix}{key}": value for key, value in of_stack.items()}
     return config

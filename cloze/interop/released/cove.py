@@ -23,7 +23,9 @@ _PART = "lstm_encoder_decoder"
 
 
 def find(source: Path) -> Mapping[str, Path]:
-    """The one .pth or .pt in a folder, or the file itself."""
+    """The one .pth or .pt in a folder, or the file itself; a folder with config.json is of another kind."""
+    if (source / "config.json").exists():
+        return {}
     files = [source] if source.is_file() else sorted([*source.glob("*.pth"), *source.glob("*.pt")])
     weights = [file for file in files if file.suffix in (".pth", ".pt")]
     return {"weights": weights[0]} if len(weights) == 1 else {}
@@ -73,5 +75,5 @@ def read(files: Mapping[str, Path], split: Split, words: Vectors | None) -> Impo
     model = PortableModel(complete(arguments, _PART), "open", network, part=_PART)
     return Imported(
         folder=path.parent, architecture=None, model=model, tokenizer=tokenizer, reading=Reading("{A}", None, "last"),
-        remarks=tuple(lost(places, words.words, split)), trained_by="cove",
+        remarks=tuple(lost(places, words.words, split)), trained_by="cove", encoder_alone=True,
     )  # fmt: skip

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from cloze.interop.architectures.bert import NEXT_SENTENCE
 from cloze.interop.architectures.visual_bert import settings
 from cloze.interop.mapping import STACKED, MappingLine
 from cloze.interop.model import Annotating, PortableTable
-from cloze.interop.released.bert_system import FIXED, TABLE, BertBased, words_head
+from cloze.interop.released.bert_system import FIXED, TABLE, BertBased, Files, words_head
 from cloze.knowledge.entities import BoundEntities
 
 _WIDTH = 100  # of entities and of their attention with 4 heads, in code/knowledge_bert/modeling.py
@@ -54,8 +53,9 @@ def _entity_layers(arguments: Mapping[str, Any]) -> tuple[MappingLine, ...]:
     return tuple(lines)
 
 
-def _knowledge(folder: Path) -> dict[str, Any]:
+def _knowledge(files: Files) -> dict[str, Any]:
     """The vectors of entities, and how a text whose mentions are given is read. Errors: `CheckpointError`."""
+    folder = files.folder
     tables = folder / "kg_embed" if (folder / "kg_embed").is_dir() else folder
     try:
         rows = (tables / _IDS).read_text(encoding="utf-8").splitlines()[1:]  # the first line is their number

@@ -8,16 +8,16 @@ from types import MappingProxyType
 
 from cloze.errors import CheckpointError
 from cloze.interop.read import Imported
-from cloze.interop.released import awd_lstm, bert_based, cove, elmo, skip_thought
+from cloze.interop.released import awd_lstm, bert_based, cove, elmo, k_adapter, skip_thought
 from cloze.interop.released.words import Split
 from cloze.interop.vectors.vectors import Vectors
 
-Found = Mapping[str, Path]  # the files of a system by what they hold
+Files = Mapping[str, Path]  # the files of a system by what they hold
 
-#: The system → finding its files at a path (empty: it is not there), and reading them.
-_BERT = "a system built on BERT"
-SYSTEMS: Mapping[str, tuple[Callable[[Path], Found], Callable[[Found, Split, Vectors | None], Imported]]] = MappingProxyType({
-    _BERT: (bert_based.find, bert_based.read),
+#: The system → finding its files at a path (empty: it is not there), and reading them. The first that finds files is asked.
+SYSTEMS: Mapping[str, tuple[Callable[[Path], Files], Callable[[Files, Split, Vectors | None], Imported]]] = MappingProxyType({
+    "k-adapter": (k_adapter.find, k_adapter.read),
+    "a system built on BERT": (bert_based.find, bert_based.read),
     "elmo": (elmo.find, elmo.read),
     "awd-lstm": (awd_lstm.find, awd_lstm.read),
     "skip-thought": (skip_thought.find, skip_thought.read),
@@ -46,7 +46,4 @@ def import_released(source: Path, *, split: Split = "punctuation", words: Vector
 
 
 def _system(source: Path) -> str | None:
-    if not source.exists():
-        return None
-    with_config = source.is_dir() and (source / "config.json").exists()
-    return next((name for name, (find, _) in SYSTEMS.items() if (name == _BERT or not with_config) and find(source)), None)
+    return next((name for name, (find, _) in SYSTEMS.items() if find(source)), None) if source.exists() else None
