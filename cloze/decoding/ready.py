@@ -1,4 +1,4 @@
-"""What a checkpoint is used with: the reader and the head for filling, writing, scoring, vectors; or why it cannot, what it can."""
+"""What a checkpoint is used with: the reader and the head for filling, writing, scoring and vectors, or what it can instead."""
 
 from __future__ import annotations
 
