@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from importlib import resources
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -223,6 +224,36 @@ def test_a_network_is_pre_trained_by_telling_where_sentences_come_from(tmp_path:
     assert next(one["loss"] for one in log if one["event"] == "train") == pytest.approx(np.log(8), abs=0.1)
     learner = untuned(load_checkpoint(out))
     assert learner.vectors(["the cat"]).shape == (1, 16)  # those of the head that was trained
+
+
+def test_dpr_with_bm25_compares_a_query_with_the_right_and_the_wrong_passages_of_all_rows(
+    folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """dpr/models/biencoder.py, `BiEncoderNllLoss`: the mean over queries of the loss among all passages of the step."""
+    rows = [(f"the {a} saw a mat", f"on the mat {a} and all", f"no {b} on {a}") for a, b in pairwise([*TOPICS, TOPICS[0]])]
+    path, out = tmp_path / "rows.tsv", tmp_path / "out"
+    path.write_text("query\tpassage\twrong\n" + "".join("\t".join(row) + "\n" for row in rows), encoding="utf-8")
+    dry = [f"networks.{name}.dropout=0" for name in ("query", "passage")]
+    values = ["training.batch=8", "training.epochs=1", "training.precision=fp32", "length=24", *dry]
+    tuned = finetune(
+        folder("bert"), recipe="dpr-bm25", train=[str(path)], dev=[str(path)], out=out, report=quiet, fit=False, overrides=values
+    )
+    start = load_checkpoint(folder("bert"))
+    reader = Reader.of(start)
+    firsts = []
+    for texts in zip(*rows, strict=True):
+        batch = reader.batch(reader.encode(list(texts)))
+        firsts.append(reader.states(batch, {"hidden"})["hidden"][:, 0])
+    queries, passages, wrong = firsts
+    oracle = torch.nn.functional.cross_entropy(queries @ torch.cat([passages, wrong]).T, torch.arange(8))
+    log = [json.loads(line) for line in (out / "cloze" / "log.jsonl").read_text().splitlines()]
+    assert next(one["loss"] for one in log if one["event"] == "train") == pytest.approx(oracle.item(), rel=1e-4)
+    assert tuned.task_json["towers"] == {
+        "query": {"network": None, "head": "embedding"}, "key": {"network": "passage", "head": "embedding"},
+        "wrong": {"network": "passage", "head": "embedding"},
+    }  # fmt: skip
+    learner, _ = load_tuned(load_checkpoint(out))
+    assert learner.passage_network is not learner.reader.network
 
 
 def test_a_run_of_two_networks_that_is_not_tuned_reads_passages_with_theirs_also_after_export(tmp_path: Path) -> None:
