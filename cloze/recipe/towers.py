@@ -22,7 +22,7 @@ def read_heads(entry: EntrySpec) -> Iterator[tuple[ObjectiveSpec, dict[str, tupl
             yield objective, heads
 
 
-def written_towers(recipe: Recipe, heads: Mapping[str, tuple[PassSpec, ObjectiveSpec]]) -> Towers:
+def describe_towers(recipe: Recipe, heads: Mapping[str, tuple[PassSpec, ObjectiveSpec]]) -> Towers:
     """Heads with their passes as towers."""
     return {
         name: {"network": None if pass_.network == recipe.export else pass_.network, "head": objective.state}
@@ -41,7 +41,7 @@ def towers_in(plain_recipe: Mapping[str, Any] | None) -> Towers:
         return {}
     for entry in recipe.entries.values():
         for _, heads in read_heads(entry):
-            towers = written_towers(recipe, heads)
+            towers = describe_towers(recipe, heads)
             networks = {pass_.network for pass_, _ in heads.values()}
             if {"query", "key"} <= towers.keys() and towers["query"] != towers["key"] and not networks & borrowed(recipe):
                 return towers

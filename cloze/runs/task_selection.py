@@ -27,7 +27,7 @@ from cloze.recipe.builders import with_label_names
 from cloze.recipe.origins import borrowed
 from cloze.recipe.parts import class_of
 from cloze.recipe.recipe import EntrySpec, EntryTaskSpec, ObjectiveSpec, PartSpec, PassSpec, Recipe
-from cloze.recipe.towers import read_heads, written_towers
+from cloze.recipe.towers import read_heads, describe_towers
 from cloze.registry import lookup, parameters
 from cloze.tasks import Task
 from cloze.tasks.result import FILES
@@ -170,7 +170,7 @@ def _towers(recipe: Recipe, head: TaskHead) -> dict[str, Any]:
                     f"it, which the task {head.spec.type} needs.\n"
                     "  Leave `grad: false` out. `train: none` keeps the network as it is."
                 )
-        return {"towers": written_towers(recipe, towers)}
+        return {"towers": describe_towers(recipe, towers)}
     return {}
 
 
