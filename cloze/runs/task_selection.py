@@ -27,7 +27,7 @@ from cloze.recipe.builders import with_label_names
 from cloze.recipe.origins import borrowed
 from cloze.recipe.parts import class_of
 from cloze.recipe.recipe import EntrySpec, EntryTaskSpec, ObjectiveSpec, PartSpec, PassSpec, Recipe
-from cloze.recipe.towers import read_heads, describe_towers
+from cloze.recipe.towers import describe_towers, read_heads
 from cloze.registry import lookup, parameters
 from cloze.tasks import Task
 from cloze.tasks.result import FILES
