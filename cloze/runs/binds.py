@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cloze.corpus import Store
 from cloze.corpus.readers.files import require_paths
@@ -21,9 +21,6 @@ from cloze.runs.corpora import open_corpus
 from cloze.runs.progress import reading_corpus
 from cloze.text import Tokenizer
 from cloze.training.schedule.untrained import require_trained
-
-if TYPE_CHECKING:
-    from cloze.runs.options import Inits
 
 
 def bound_paths(recipe: Recipe, paths: Sequence[str], binds: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
@@ -50,7 +47,7 @@ def parse_binds(binds: Iterable[str]) -> dict[str, list[str]]:
     return paths_by_name
 
 
-def parse_inits(inits: Inits) -> dict[str, Path]:
+def parse_inits(inits: Mapping[str, Path] | Sequence[str | Path] | str | Path | None) -> dict[str, Path]:
     """The folder of each `--init [NETWORK=]DIR` by the name of the network, "" for the exported one.
 
     Raises `CheckpointError` for a folder that does not exist, and for two checkpoints for one network.
