@@ -30,13 +30,12 @@ from cloze.decoding.generating.generation import Generated, generate
 from cloze.decoding.generating.options import WritingOptions, parts_of
 from cloze.decoding.links import given_links
 from cloze.decoding.pictures import shown_picture
-from cloze.decoding.reader import Reader
-from cloze.decoding.ready import to_fill, to_generate, to_score
+from cloze.decoding.ready import to_embed, to_fill, to_generate, to_score
 from cloze.decoding.scores.answer_scoring import score_answers
 from cloze.decoding.scores.scoring import Score, score
 from cloze.decoding.scores.windows import Windows
 from cloze.decoding.unknown import vector_remarks
-from cloze.decoding.vectors.embedding import Pooling, embed, length_of, sentence_head
+from cloze.decoding.vectors.embedding import Pooling, embed, length_of
 from cloze.decoding.vectors.neighbours import Method, Neighbour, analogy, neighbours
 from cloze.decoding.vectors.prompted import prompted
 from cloze.decoding.vectors.word_sets import fitting
@@ -127,7 +126,7 @@ class Model:
         """The names of the methods that this checkpoint supports."""
         needs: dict[str, Callable[[], Any]] = {
             "fill": lambda: to_fill(self.checkpoint), "generate": lambda: to_generate(self.checkpoint),
-            "embed": self._require_states, "score": lambda: to_score(self.checkpoint),
+            "embed": lambda: to_embed(self.checkpoint), "score": lambda: to_score(self.checkpoint),
             "predict": lambda: contents_of(self.folder), "evaluate": lambda: contents_of(self.folder),
             "neighbours": self._require_vectors, "analogy": self._require_vectors,
         }  # fmt: skip
@@ -255,15 +254,15 @@ class Model:
         Returns:
             An array (texts, width) of float32; (width,) for one string.
         """
-        self._require("embed", self._require_states)
-        reader = Reader.of(self.checkpoint, language=language)
+        self._require("embed", lambda: to_embed(self.checkpoint))
+        reader, trained_head, _ = to_embed(self.checkpoint, language=language)
         strings, alone = as_list(texts)
         read_texts = prompted(self.checkpoint, strings, prompt, usual=pooling is None and layer == -1)
         framed = reader.encode(read_texts, max_length=length or (length_of(self.checkpoint) if pooling is None else None))
         if cut := sum(row.cut > 0 for row in framed):
             most = max(map(len, framed))
             warnings.warn(f"{cut} of {len(strings)} texts have more than {most} tokens and lost their end.", stacklevel=2)
-        head = sentence_head(self.checkpoint) if pooling is None and layer == -1 else None
+        head = trained_head if pooling is None and layer == -1 else None
         vectors = embed(reader, framed, layer=layer, pooling=pooling, normalise=normalise, rows=batch, head=head)
         for remark in vector_remarks(reader, framed, vectors, head=head):
             warnings.warn(remark, stacklevel=2)
@@ -457,10 +456,6 @@ class Model:
             why = re.sub(r"\bcloze ([a-z]+)\b", r"\1", str(error).splitlines()[0])
             able = ", ".join(f"model.{method}()" for method in self.can) or "nothing that has a method"
             raise CheckpointError(f"model.{name}: {why}\n  This model can: {able}.") from None
-
-    def _require_states(self) -> None:
-        if "hidden" not in self.network.gives:
-            raise CheckpointError(f"{self.folder}: this network gives no states of tokens, of which a vector could be made.")
 
     def _require_vectors(self) -> None:
         if not has_vectors(self.checkpoint.imported.model):

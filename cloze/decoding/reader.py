@@ -79,6 +79,9 @@ class Checkpoint(Protocol):
     @property
     def pictures(self) -> Pictures | None: ...
 
+    @property
+    def towers(self) -> Mapping[str, Mapping[str, str | None]]: ...
+
     def other(self, name: str) -> Checkpoint: ...
 
 

@@ -116,6 +116,8 @@ class Network(nn.Module, ABC):
     per_word: int | None = None
     #: Whether it is a table of single words and reads no texts.
     of_words: ClassVar[bool] = False
+    #: Whether its rows are the triples of a graph, and no texts.
+    of_triples: ClassVar[bool] = False
     #: Whether its rows belong to the documents of one corpus, so that neither another corpus nor a task goes on with them.
     of_documents: ClassVar[bool] = False
     #: The state of a decoder that writes another text than the one that is read; None: it has no decoder.

@@ -56,14 +56,14 @@ def command(
 
     from cloze.checkpoint.build import load_checkpoint
     from cloze.decoding.progress import DecodingProgress
-    from cloze.decoding.reader import Reader
+    from cloze.decoding.ready import to_embed
     from cloze.decoding.unknown import vector_remarks
-    from cloze.decoding.vectors.embedding import embed, length_of, save_vectors, sentence_head
+    from cloze.decoding.vectors.embedding import embed, length_of, save_vectors
     from cloze.decoding.vectors.features import save_features, token_features
     from cloze.decoding.vectors.prompted import prompt_remark, prompted
 
     loaded = load_checkpoint(checkpoint, device, precision=precision)
-    reader = Reader.of(loaded, language=language)
+    reader, trained_head, _ = to_embed(loaded, language=language)
     as_trained = pooling is None and layer == -1 and layers is None
     read_texts = prompted(loaded, inputs, prompt, usual=as_trained)
     framed = reader.encode(read_texts, max_length=length or (length_of(loaded) if pooling is None else None))
@@ -79,7 +79,7 @@ def command(
             path = save_features(out, token_features(reader, framed, layers, rows=batch or 64, report=progress), inputs)
         typer.echo(f"{path}: an array (layers, tokens, width) for each of {len(inputs)} texts")
         return
-    head = sentence_head(loaded) if pooling is None and layer == -1 else None
+    head = trained_head if pooling is None and layer == -1 else None
     with DecodingProgress(len(inputs), "texts") as progress:
         vectors = embed(
             reader, framed, layer=layer, pooling=pooling,  # type: ignore[arg-type]  # checked by embed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -19,6 +19,7 @@ from cloze.training.sharding import spread, whole
 
 Decay = Literal["matrices", "all"]
 Named = Iterable[tuple[str, nn.Parameter]]
+ModelPart = Literal["embeddings", "layers", "heads"]
 
 #: From here on adding 1 does not change a float32 counter, and 0.999 ** counter is exactly 0.
 _SETTLED = float(2**24)
@@ -45,6 +46,10 @@ class OptimizerSpec(ABC):
     @abstractmethod
     def build(self, parameters: Named) -> torch.optim.Optimizer:
         """The optimizer over these named parameters."""
+
+    def build_by_part(self, parameters: Named, part_of: Callable[[nn.Parameter], ModelPart]) -> torch.optim.Optimizer:
+        """The same, with the part of the model that each parameter belongs to; most optimizers treat all alike."""
+        return self.build(parameters)
 
 
 def groups(parameters: Named, *, weight_decay: float, decay: Decay) -> list[dict[str, Any]]:
@@ -162,7 +167,8 @@ class _GptAdamOptimizer(torch.optim.AdamW):
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
         """One update."""
         if self._steps is None:
-            self._steps = max((int(state["step"]) for state in self.state.values()), default=0)
+            parameters = [parameter for group in self.param_groups for parameter in group["params"]]  # others may share the state
+            self._steps = max((int(self.state[p]["step"]) for p in parameters if p in self.state), default=0)
         self._steps += 1
         first, second = self.param_groups[0]["betas"]
         correction = math.sqrt(1 - second**self._steps) / (1 - first**self._steps)
