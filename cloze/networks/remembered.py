@@ -43,7 +43,8 @@ class RememberedRows:
         if all(key in self._states for key in keys):
             return _joined([self._states[key] for key in keys], inputs["tokens"].shape[1])
         states = forward(want=want, **inputs)
-        if self._left > 0:
+        shapes = {"summary": (len(keys),), "hidden": tuple(inputs["tokens"].shape)}
+        if self._left > 0 and all(state.shape[:-1] == shapes.get(name) for name, state in states.items()):
             self._add(keys, states)
         return states
 

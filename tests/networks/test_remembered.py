@@ -74,9 +74,12 @@ def test_a_batch_without_padding_has_no_block_and_the_same_rows(network: Countin
 
 def test_another_row_segment_summary_or_state_is_read(network: Counting) -> None:
     read(network, ROWS, "summary")
-    for number, more in enumerate([
-        {"segments": torch.ones(1, 5, dtype=torch.long)}, {"summaries": torch.tensor([4])}, {"tokens": torch.tensor([[1, 2, 3, 4, 6]])},
-    ]):  # fmt: skip
+    others = [
+        {"segments": torch.ones(1, 5, dtype=torch.long)},
+        {"summaries": torch.tensor([4])},
+        {"tokens": torch.tensor([[1, 2, 3, 4, 6]])},
+    ]
+    for number, more in enumerate(others):
         read(network, ROWS[:1], "summary", **more)
         assert network.batches == 2 + number
     read(network, ROWS[:1], "hidden")
