@@ -39,7 +39,7 @@ class Eager(torch.optim.Optimizer):
     """
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Any = None) -> Any:
         """One update of the parameters."""
         return unwrap(super(Eager, type(self)).step)(self, closure)
 
