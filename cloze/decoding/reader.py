@@ -459,10 +459,11 @@ def require_order(loaded: Checkpoint, *orders: str, verb: str, instead: str) -> 
 
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
-    """Eval mode inside the block; afterwards the previous mode."""
-    training = module.training
+    """Eval mode inside the block; afterwards every part has its previous mode, which need not be that of the whole."""
+    modes = [(part, part.training) for part in module.modules()]
     module.eval()
     try:
         yield
     finally:
-        module.train(training)
+        for part, mode in modes:
+            part.training = mode

@@ -86,7 +86,8 @@ def tried(
         return trial
     times = [seconds.of(few)]
     for micro in micro_batches:
-        run(step, entry, micro, precision, device)  # rows of a new length may compile or allocate something once
+        if device.type == "cuda":
+            run(step, entry, micro, precision, device)  # rows of a new length may compile or allocate something once
         times.append(_timed(step, entry, micro, precision, device))
     flops = [step.flops(entry, micro.batch) / few for micro in (single if few == 1 else batch, *micro_batches)]
     return _over(trial, times, sizes, flops, few)

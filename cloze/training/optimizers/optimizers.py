@@ -16,6 +16,7 @@ from cloze.networks.blocks.projections import stacked
 from cloze.registry import register
 from cloze.training.optimizers.tensorwise import TensorwiseOptimizer
 from cloze.training.sharding import spread, whole
+from cloze.uncompiled import Eager
 
 Decay = Literal["matrices", "all"]
 Named = Iterable[tuple[str, nn.Parameter]]
@@ -80,6 +81,10 @@ class Moments(OptimizerSpec):
         return groups(parameters, weight_decay=self.weight_decay, decay=self.decay)
 
 
+class EagerAdamW(Eager, torch.optim.AdamW):
+    """AdamW of torch."""
+
+
 @register("optimizer", "adamw")
 @dataclass(frozen=True, kw_only=True)
 class AdamW(Moments):
@@ -88,7 +93,7 @@ class AdamW(Moments):
     def build(self, parameters: Named) -> torch.optim.Optimizer:
         """The optimizer over these named parameters."""
         param_groups = self.groups(parameters)
-        return torch.optim.AdamW(param_groups, betas=self.betas, eps=self.epsilon, fused=True)
+        return EagerAdamW(param_groups, betas=self.betas, eps=self.epsilon, fused=True)
 
 
 @register("optimizer", "bert_adam")
@@ -155,7 +160,7 @@ class GptAdam(Moments):
         return _GptAdamOptimizer(param_groups, betas=self.betas, eps=self.epsilon, fused=True)
 
 
-class _GptAdamOptimizer(torch.optim.AdamW):
+class _GptAdamOptimizer(EagerAdamW):
     """AdamW's fused kernel; before each step the groups' decay is multiplied by the correction of that step."""
 
     def __init__(self, groups: list[dict[str, Any]], **options: Any) -> None:
