@@ -18,20 +18,11 @@ class Bound:
     objective: Any
     read: Mapping[str, str]
 
-    @property
-    def head(self) -> Any:
-        """The module between state and scores."""
-        return self.objective.head
-
-    @property
-    def set(self) -> str:
-        """The set of targets that it was trained on."""
-        return str(self.objective.set)
-
-    @property
-    def at(self) -> tuple[str, ...]:
-        """The fields with the positions it reads."""
-        return tuple(self.objective.at)
+    def __getattr__(self, name: str) -> Any:
+        """Everything else is the objective's."""
+        if name == "objective":  # it is not there yet, while a copy is being made
+            raise AttributeError(name)
+        return getattr(self.objective, name)
 
     @property
     def reads(self) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from cloze.tasks.kinds.span_classification import SpanClassification, span_class
 from cloze.tasks.kinds.spoken_questions import question_answering
 from cloze.tasks.kinds.text_to_text import TextToText, text_to_text
 from cloze.tasks.kinds.token_labelling import TokenLabelling, token_labelling
+from cloze.tasks.kinds.visual_question_answering import VisualQuestionAnswering, visual_question_answering
 from cloze.tasks.result import load_tuned
 from cloze.tasks.task import Learner, Task, task
 
@@ -38,6 +39,7 @@ __all__ = [
     "Task",
     "TextToText",
     "TokenLabelling",
+    "VisualQuestionAnswering",
     "coreference",
     "dependency_parsing",
     "load_tuned",
@@ -54,4 +56,5 @@ __all__ = [
     "task",
     "text_to_text",
     "token_labelling",
+    "visual_question_answering",
 ]
