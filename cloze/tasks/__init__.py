@@ -10,6 +10,7 @@ from cloze.tasks.kinds.dependency_parsing import DependencyParsing, dependency_p
 from cloze.tasks.kinds.multi_label import MultiLabel, multi_label
 from cloze.tasks.kinds.multiple_choice import MultipleChoice, multiple_choice
 from cloze.tasks.kinds.open_questions import OpenQuestionAnswering, open_question_answering
+from cloze.tasks.kinds.picture_pairs import PicturePairs, picture_pair_classification
 from cloze.tasks.kinds.question_answering import QuestionAnswering
 from cloze.tasks.kinds.regression import Regression, regression
 from cloze.tasks.kinds.reranking import Reranking, reranking
@@ -31,6 +32,7 @@ __all__ = [
     "MultiLabel",
     "MultipleChoice",
     "OpenQuestionAnswering",
+    "PicturePairs",
     "QuestionAnswering",
     "Regression",
     "Reranking",
@@ -47,6 +49,7 @@ __all__ = [
     "multiple_choice",
     "pair_classification",
     "open_question_answering",
+    "picture_pair_classification",
     "question_answering",
     "regression",
     "reranking",

@@ -219,7 +219,7 @@ def test_scores_are_those_of_the_network_for_each_row_with_its_picture_alone(fol
         (["predict", "SEEING", "what is it\t99", "--items", "ITEMS"], "has no items of 1 picture that rows name: '99'"),
         (
             ["finetune", "RUN", "--train", "TRAIN", "--dev", "DEV", "--out", "NEW", "--items", "ITEMS", "--task=retrieval"],
-            "retrieval reads no pictures; these tasks do: multi_label, multiple_choice, pair_classification, question_answ",
+            "retrieval reads no pictures; these tasks do: multi_label, multiple_choice, pair_classification, picture_pair",
         ),
         (["predict", "SEEING", "what is it", "--items", "ITEMS"], "0 tabs, expected 1: a line has text and image"),
         (["finetune", "RUN", "--train", "TRAIN", "--dev", "DEV", "--out", "NEW", "--items", "NARROW"], "have 2 numbers each"),
