@@ -52,15 +52,16 @@ class Pictures:
         """The number of each picture, by its key."""
         return {key: number for number, key in enumerate(self.keys)}
 
-    def fields(self, network: Any, numbers: Int64) -> dict[str, NDArray[Any]]:
-        """What a network reads of pictures (B,), -1 for the usual one, as the fields of a batch; nothing if no row has one."""
+    def fields(self, network: Any, numbers: Int64, also: frozenset[str] = frozenset()) -> dict[str, NDArray[Any]]:
+        """What a network reads of pictures (B,), -1 for the usual one, as the fields of a batch, and the fields `also` that there
+        are; nothing if no row has one."""
         numbers = np.where(numbers < 0, self.usual, numbers)
         if numbers.max(initial=-1) < 0:
             return {}
         fields: dict[str, NDArray[Any]] = {}
         for name in network.item_sets:
             kinds = self.sets[name].kinds
-            read = [array for array, kind in kinds.items() if kind.field(name, array) in network.takes]
+            read = [array for array, kind in kinds.items() if kind.field(name, array) in network.takes | also]
             fields |= self.sets[name].read(numbers, read)
         return {name: value.astype(np.int64 if value.dtype.kind == "i" else np.float32) for name, value in fields.items()}
 

@@ -50,6 +50,8 @@ class Edit(Schedulable, ABC):
     adds: ClassVar[bool] = False
     #: Whether it gives the network labels of the text as further ids, so that a checkpoint keeps it.
     shows: ClassVar[bool] = False
+    #: Whether it leaves out items that the trained network would not read either, so that a checkpoint keeps it.
+    selects: ClassVar[bool] = False
     #: Whether it makes targets of the answer of a record, of the fields `column/<column>` or `numbers/<column>`: the objective
     #: that has its argument `set` solves the task, and gets what the answers say of a head, such as the number of classes.
     targets_of_answer: ClassVar[bool] = False

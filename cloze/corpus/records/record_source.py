@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 
-from cloze import rng
+from cloze import fields, rng
 from cloze.bounds import Count, Natural, NonNegative
 from cloze.corpus.items.film_clips import DrawnClips, FilmClips
 from cloze.corpus.items.item_store import item_fields
@@ -30,6 +30,7 @@ from cloze.corpus.stores.source import Address, Source
 from cloze.corpus.stores.store import Store
 from cloze.errors import CorpusError, RecipeError, Say, TaskError
 from cloze.registry import Part, lookup, register
+from cloze.rows import Rows
 from cloze.text.annotation.annotate import Annotations
 
 if TYPE_CHECKING:
@@ -131,12 +132,12 @@ class Records(Source):
         """The fields of items, and those of the companions of records with items."""
         if not self.items:
             return frozenset()
-        fields = {field for name, arrays in self.items.items() for field in item_fields(name, arrays)}
+        own = {field for name, arrays in self.items.items() for field in item_fields(name, arrays)}
         if self.paired:  # two rows of a record have no companions
-            return frozenset(fields)
-        companion_fields = {f"{name}.{field}" for name in ("distractor", "next") for field in fields | _TEXT}
-        fields |= set() if self.clips is None else {"film"}
-        return frozenset({*fields, *companion_fields, *_LINKED, *(f"sibling.{field}" for field in _TEXT)})
+            return frozenset(own)
+        companion_fields = {f"{name}.{field}" for name in ("distractor", "next") for field in own | _TEXT}
+        own |= set() if self.clips is None else {"film"}
+        return frozenset({*own, *companion_fields, *_LINKED, *(f"sibling.{field}" for field in _TEXT)})
 
     def texts(self, paths: Sequence[str | Path]) -> Iterable[str] | None:
         """All texts of the records, for a recipe that begins without a checkpoint; None for records with items, whose tokenizer
@@ -311,14 +312,24 @@ class BoundRecords(BoundSource[RowPlan[RecordCuts]]):
             assert self.store.items is not None
             offset = plan_rows % self.source.clips - self.source.clips // 2
             arrays["film"] = np.stack([self.store.items.groups[self.store.items.pictures[records]], offset], axis=1)
-        return arrays | self._items(records)
+        return arrays | self._items(records, want)
 
-    def _items(self, records: Int64) -> Arrays:
-        """The items of the pictures of some records, -1 for none, as fields; none if the source reads no items."""
+    def read(self, plan: RowPlan[RecordCuts], items: Int64, want: frozenset[str]) -> Rows:
+        """As in every source; a companion with items has the arrays of the row's own."""
+        of_items = [name for name in want if fields.split(name).view == "main" and fields.find(name).per == "item"]
+        views = {fields.split(name).view for name in want if fields.split(name).field == "item_length"} - {"main"}
+        return super().read(plan, items, want | {f"{view}.{name}" for view in views for name in of_items})
+
+    def _items(self, records: Int64, want: frozenset[str]) -> Arrays:
+        """The items of the pictures of some records, -1 for none, as fields: the arrays that the source names, and others that
+        are wanted and there; none if the source reads no items."""
         arrays: Arrays = {}
         for name, columns in self.source.items.items():
             assert self.store.items is not None
-            arrays |= self.store.items.sets[name].read(self._pictures(records), columns, self.source.most_items)
+            item_set = self.store.items.sets[name]
+            kinds = item_set.kinds.items()
+            others = [array for array, kind in kinds if kind.field(name, array) in want and array not in columns]
+            arrays |= item_set.read(self._pictures(records), [*columns, *others], self.source.most_items)
         return arrays
 
     def _pictures(self, records: Int64) -> Int64:
@@ -341,7 +352,7 @@ class BoundRecords(BoundSource[RowPlan[RecordCuts]]):
         records = np.where(chosen >= 0, self.records[chosen], -1)
         arrays = self._text(records, plan.max_tokens) if want & _TEXT else {}
         arrays = {name: value for name, value in arrays.items() if name in want}
-        return arrays | self._items(records) if want - _TEXT else arrays
+        return arrays | self._items(records, want) if want - _TEXT else arrays
 
     def _text(self, records: Int64, max_tokens: int) -> Arrays:
         """The first text of some records, -1 for none, cut to `max_tokens` tokens."""
