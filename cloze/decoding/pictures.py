@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from cloze.corpus.items.item_store import FEATURES
 from cloze.corpus.items.item_writer import checked, kind_of
 from cloze.corpus.items.picture import Picture
 from cloze.corpus.readers.pictured.clips import Clip, film_of
+from cloze.decoding.layout import Framed
 from cloze.errors import CheckpointError, CorpusError, UserError, counted, propose
 
 Int64 = NDArray[np.int64]
@@ -127,6 +128,20 @@ def shown_pictures(loaded: Any, arguments: Sequence[str], keys: Iterable[str]) -
     pictures = Pictures.of_files(files, keys)
     require_items(loaded, pictures.sets, " ".join(files.values()))
     return pictures
+
+
+def beside(
+    loaded: Any, framed: Sequence[Framed], arguments: Sequence[str], picture: str | Sequence[str] | None
+) -> tuple[Pictures | None, list[Framed]]:
+    """The pictures of files of items, as `files_of` takes them, and framed texts next to them: `picture` is the key of one that
+    all texts are read with, or holds one for each; None for the only one of the file. Without files there are no pictures."""
+    if picture is None or isinstance(picture, str) or not arguments:
+        key = picture if picture is None or isinstance(picture, str) else next(iter(picture), None)
+        return shown_picture(loaded, arguments, key), list(framed)
+    if len(picture) != len(framed):
+        raise UserError(f"{len(picture)} keys of pictures for {counted(len(framed), 'text')}: expected one for each.")
+    pictures = shown_pictures(loaded, arguments, picture)
+    return pictures, [replace(row, picture=pictures.numbers[key]) for row, key in zip(framed, picture, strict=True)]
 
 
 def one_picture(files: Mapping[str, str], key: str | None) -> Pictures:

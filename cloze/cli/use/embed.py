@@ -30,6 +30,14 @@ def command(
     prompt: Annotated[
         str | None, typer.Option(help="The name of one of the folder's prompts, which comes before each text, such as query.")
     ] = None,
+    items: Annotated[
+        list[str] | None, typer.Option("--items", help="Items of pictures: FILE, or NAME=FILE for each set.")
+    ] = None,
+    picture: Annotated[str | None, typer.Option(help="With --items: the key of the picture of all texts.")] = None,
+    picture_field: Annotated[
+        str | None, typer.Option(help="With --items: the field of a JSON line that holds the key of its picture.")
+    ] = None,
+    of: Annotated[str, typer.Option(help="What vectors are of: text, items, or pair, both in one vector.")] = "text",
     language: Annotated[str | None, typer.Option(help="The language, if the network knows several; default: the first.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")] = "cpu",
     precision: Precision = "fp32",
@@ -41,12 +49,18 @@ def command(
     """Turn texts into vectors. Example: cloze embed RUN --file sentences.txt --out vectors.npy
 
     Features of every token, for models trained elsewhere: cloze embed ELMO --file sentences.txt --layers all --out features.npz
+
+    Texts about pictures: cloze embed LXMERT --file captions.jsonl --items features.npz --picture-field image --of pair
     """
     from cloze.atomic import require_output
-    from cloze.decoding.texts import gather
+    from cloze.decoding.texts import gather, named_file
     from cloze.errors import UserError
 
     inputs = gather(texts or [], file, field=field, json_input=json_input or None)
+    source = named_file(texts or []) or file
+    if picture_field is not None and (source in (None, "-") or picture is not None):
+        raise UserError("--picture-field: names a field of a file of JSON lines, in place of --picture. Give --file FILE.jsonl.")
+    keys = picture if picture_field is None else gather([], source, field=picture_field)
     ending = ".npy" if layers is None else ".npz"
     if out is not None:
         out = with_ending(out, ending)
@@ -54,7 +68,10 @@ def command(
     if layers is not None and out is None:
         raise UserError("--layers gives many vectors per text: name the file to write, such as --out F.npz.")
 
+    from dataclasses import replace
+
     from cloze.checkpoint.build import load_checkpoint
+    from cloze.decoding.pictures import beside
     from cloze.decoding.progress import DecodingProgress
     from cloze.decoding.reader import Reader
     from cloze.decoding.unknown import vector_remarks
@@ -64,9 +81,11 @@ def command(
 
     loaded = load_checkpoint(checkpoint, device, precision=precision)
     reader = Reader.of(loaded, language=language)
-    as_trained = pooling is None and layer == -1 and layers is None
+    as_trained = pooling is None and layer == -1 and layers is None and of == "text"
     read_texts = prompted(loaded, inputs, prompt, usual=as_trained)
     framed = reader.encode(read_texts, max_length=length or (length_of(loaded) if pooling is None else None))
+    pictures, framed = beside(loaded, framed, items or [], keys)
+    reader = replace(reader, pictures=pictures)
     cut = sum(row.cut > 0 for row in framed)
     if cut:
         lost, most = sum(row.cut for row in framed), max(map(len, framed))
@@ -79,11 +98,11 @@ def command(
             path = save_features(out, token_features(reader, framed, layers, rows=batch or 64, report=progress), inputs)
         typer.echo(f"{path}: an array (layers, tokens, width) for each of {len(inputs)} texts")
         return
-    head = sentence_head(loaded) if pooling is None and layer == -1 else None
+    head = sentence_head(loaded) if as_trained else None
     with DecodingProgress(len(inputs), "texts") as progress:
         vectors = embed(
             reader, framed, layer=layer, pooling=pooling,  # type: ignore[arg-type]  # checked by embed
-            normalise=normalise, rows=batch, head=head, report=progress,
+            normalise=normalise, rows=batch, head=head, of=of, report=progress,  # type: ignore[arg-type]
         )
     for remark in (*prompt_remark(loaded, prompt), *vector_remarks(reader, framed, vectors, head=head)):
         typer.echo(f"note: {remark}", err=True)
