@@ -94,6 +94,13 @@ def test_rows_read_each_other_as_in_uniters_paired_attention() -> None:
     torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-5)
 
 
+def test_states_of_two_widths_cannot_stand_in_one_row() -> None:
+    objective = paired_attention(heads=2, width=WIDTH, clock=Clock())
+    batch = Batch({"targets/label": TARGETS, "owner": OWNER, "item_length/regions": torch.tensor([1, 1, 1, 1])})
+    with pytest.raises(RecipeError, match="the states of items have 6 numbers and those of tokens 8"):
+        objective.scores({"hidden": torch.zeros(4, 3, WIDTH), "item_hidden": torch.zeros(4, 1, 6)}, batch)
+
+
 def nlvr2(number: int, other: int) -> dict[str, Any]:
     """A line of the authors' files: the pair is named by the identifier."""
     pair = f"train-{number}-{other}"

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from cloze.batch import Batch
 from cloze.bounds import BelowOne, Count
+from cloze.errors import RecipeError
 from cloze.networks.blocks.attention import Attention, AttentionInputs
 from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.blocks.projections import Across
@@ -152,6 +153,11 @@ class PairedAttention(JointRows):
     def scores(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """(records, C)."""
         text, items = states["hidden"], states["item_hidden"]
+        if text.shape[-1] != items.shape[-1]:
+            raise RecipeError(
+                f"paired_attention: the states of items have {items.shape[-1]} numbers and those of tokens {text.shape[-1]}, and they "
+                "stand in one row.\n  Use joint_classification, or a network whose states are equally wide."
+            )
         everywhere = torch.ones(text.shape[:2], dtype=torch.bool, device=text.device)
         real = batch["block"] > 0 if "block" in batch else everywhere
         is_item = torch.arange(items.shape[1], device=text.device) < batch[self.lengths][:, None]
