@@ -18,11 +18,30 @@ class Bound:
     objective: Any
     read: Mapping[str, str]
 
-    def __getattr__(self, name: str) -> Any:
-        """Everything else is the objective's."""
-        if name == "objective":  # it is not there yet, while a copy is being made
-            raise AttributeError(name)
-        return getattr(self.objective, name)
+    @property
+    def head(self) -> Any:
+        """The module between state and scores."""
+        return self.objective.head
+
+    @property
+    def set(self) -> str:
+        """The set of targets that it was trained on."""
+        return str(self.objective.set)
+
+    @property
+    def at(self) -> tuple[str, ...]:
+        """The fields with the positions it reads."""
+        return tuple(self.objective.at)
+
+    @property
+    def of_texts(self) -> bool:
+        """Whether its positions are the ends of two texts."""
+        return bool(self.objective.of_texts)
+
+    @property
+    def weighs_classes(self) -> bool:
+        """Whether its classes may have weights."""
+        return bool(self.objective.weighs_classes)
 
     @property
     def reads(self) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cloze.cli.main import main
-from cloze.corpus.readers.pictured.questions import NAMES, choice_row
+from cloze.corpus.readers.pictured.task_rows import NAMES, choice_row
 from cloze.errors import TaskError
 from cloze.tasks import task
 from tests.tasks.pictured import pretrain, write_items

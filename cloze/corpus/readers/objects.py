@@ -10,7 +10,7 @@ from typing import Any
 from cloze.corpus.readers.columnar import columnar_rows, columns_of, is_columnar
 from cloze.corpus.readers.pictured.captions import captions_of, is_coco, is_lxmert, sentences_of
 from cloze.corpus.readers.pictured.films import film_captions, films_of_pickle, is_films, is_pickle
-from cloze.corpus.readers.pictured.questions import task_row
+from cloze.corpus.readers.pictured.task_rows import task_row
 from cloze.corpus.readers.text_files import is_json_lines, json_lines
 from cloze.corpus.readers.unusable import Fault
 

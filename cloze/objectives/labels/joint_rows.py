@@ -155,8 +155,8 @@ class PairedAttention(JointRows):
         text, items = states["hidden"], states["item_hidden"]
         if text.shape[-1] != items.shape[-1]:
             raise RecipeError(
-                f"paired_attention: the states of items have {items.shape[-1]} numbers and those of tokens {text.shape[-1]}, and they "
-                "stand in one row.\n  Use joint_classification, or a network whose states are equally wide."
+                f"paired_attention: the states of items have {items.shape[-1]} numbers and those of tokens {text.shape[-1]}, and "
+                "they stand in one row.\n  Use joint_classification, or a network whose states are equally wide."
             )
         everywhere = torch.ones(text.shape[:2], dtype=torch.bool, device=text.device)
         real = batch["block"] > 0 if "block" in batch else everywhere

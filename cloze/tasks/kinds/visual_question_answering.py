@@ -34,10 +34,10 @@ class VisualQuestionAnswering(TextTask):
         """A cell as the score of each answer."""
         return scores_in(cell)
 
-    def load(self, loaded: Checkpoint, task_json: Mapping[str, Any]) -> Answerer:
+    def load(self, loaded: Checkpoint, task_json: Mapping[str, Any]) -> QuestionAnswerer:
         """The answerer of a fine-tuned folder."""
         head = head_named(loaded, task_json)
-        return Answerer(Reader.of(loaded), head, self, length=task_json.get("length"), labels=task_json["labels"])
+        return QuestionAnswerer(Reader.of(loaded), head, self, length=task_json.get("length"), labels=task_json["labels"])
 
     def truth(self, examples: LabelledTexts[Scores], labels: Sequence[str], *, numbered: bool = False) -> list[Scores]:
         """The scores of the answers."""
@@ -65,7 +65,7 @@ class VisualQuestionAnswering(TextTask):
 
 
 @dataclass(frozen=True)
-class PredictedAnswer(Prediction):
+class ChosenAnswer(Prediction):
     """The likeliest answer to a question.
 
     Attributes:
@@ -87,7 +87,7 @@ class PredictedAnswer(Prediction):
     cut: int = 0
 
 
-class Answerer(SummaryLearner):
+class QuestionAnswerer(SummaryLearner):
     """A network with a head that has an output for each of `labels`, the answers."""
 
     def row_outputs(self, rows: Sequence[Framed], size: int = 64, report: Report = silent) -> NDArray[np.float64]:
@@ -107,14 +107,14 @@ class Answerer(SummaryLearner):
         remark = f"the best of the {len(self.label_names):,} answers of the training text would reach vqa_accuracy {most:.4f}"
         return [remark, *super().remarks(examples, rows, outputs, per_example)]
 
-    def predictions(self, examples: LabelledTexts[Scores], rows: Sequence[Framed], outputs: Any) -> list[PredictedAnswer]:
+    def predictions(self, examples: LabelledTexts[Scores], rows: Sequence[Framed], outputs: Any) -> list[ChosenAnswer]:
         """The likeliest answer of every example."""
         answers = []
         for about, row, shares in zip(examples.with_lines(), rows, outputs, strict=True):
             order = np.argsort(-shares, kind="stable")[:SHOWN]
             likeliest = {self.label_names[number]: round(float(shares[number]), 6) for number in order}
             label, probability = next(iter(likeliest.items()))
-            answers.append(PredictedAnswer(*about, label, probability, likeliest, self.lost(row)))
+            answers.append(ChosenAnswer(*about, label, probability, likeliest, self.lost(row)))
         return answers
 
 
