@@ -320,7 +320,8 @@ def assert_refused(recipe: str, system: str, start: Start, file: File, out: Path
     assert found is not None
     with pytest.raises(UserError, match=f"(?s){found[0]}") as caught:
         tune(recipe, start(system), file, out)
-    assert str(caught.value).startswith((f"{start(system)}: ", f"{recipe}: networks.main", f"{recipe}: objectives[0]")) and not out.exists()
+    places = (f"{start(system)}: ", f"{recipe}: networks.main", f"{recipe}: objectives[0]")
+    assert str(caught.value).startswith(places) and not out.exists()
 
 
 def test_every_network_that_reads_texts_has_a_system_and_all_that_are_refused_are_systems() -> None:
