@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cloze.cli.options import Encoding, Overwrite, Precision, WithFiles
+
+if TYPE_CHECKING:
+    from cloze.decoding.layout import Framed
 
 
 def command(
@@ -53,14 +57,11 @@ def command(
     Texts about pictures: cloze embed LXMERT --file captions.jsonl --items features.npz --picture-field image --of pair
     """
     from cloze.atomic import require_output
-    from cloze.decoding.texts import gather, named_file
+    from cloze.decoding.texts import gather
     from cloze.errors import UserError
 
     inputs = gather(texts or [], file, field=field, json_input=json_input or None)
-    source = named_file(texts or []) or file
-    if picture_field is not None and (source in (None, "-") or picture is not None):
-        raise UserError("--picture-field: names a field of a file of JSON lines, in place of --picture. Give --file FILE.jsonl.")
-    keys = picture if picture_field is None else gather([], source, field=picture_field)
+    keys = picture if picture_field is None else keys_of(texts or [], file, picture_field, picture)
     ending = ".npy" if layers is None else ".npz"
     if out is not None:
         out = with_ending(out, ending)
@@ -86,13 +87,7 @@ def command(
     framed = reader.encode(read_texts, max_length=length or (length_of(loaded) if pooling is None else None))
     pictures, framed = beside(loaded, framed, items or [], keys)
     reader = replace(reader, pictures=pictures)
-    cut = sum(row.cut > 0 for row in framed)
-    if cut:
-        lost, most = sum(row.cut for row in framed), max(map(len, framed))
-        typer.echo(
-            f"{cut} of {len(inputs)} texts have more than {most} tokens: their last {lost:,} tokens were cut.\n"
-            "  Split them into shorter texts and average the vectors.", err=True
-        )
+    say_cut(framed)
     if layers is not None and out is not None:
         with DecodingProgress(len(inputs), "texts") as progress:
             path = save_features(out, token_features(reader, framed, layers, rows=batch or 64, report=progress), inputs)
@@ -117,6 +112,28 @@ def command(
             print(json.dumps({"text": text, "vector": vector}, ensure_ascii=False))
         else:
             print("\t".join(f"{number:.6g}" for number in vector))
+
+
+def say_cut(framed: Sequence[Framed]) -> None:
+    """Say how many texts were too long, if any were."""
+    cut = sum(row.cut > 0 for row in framed)
+    if cut:
+        lost, most = sum(row.cut for row in framed), max(map(len, framed))
+        typer.echo(
+            f"{cut} of {len(framed)} texts have more than {most} tokens: their last {lost:,} tokens were cut.\n"
+            "  Split them into shorter texts and average the vectors.", err=True
+        )
+
+
+def keys_of(texts: Sequence[str], file: str | None, field: str, picture: str | None) -> list[str]:
+    """The keys of the pictures in the field of a file's lines. Raises a `UserError` if the texts are no file's."""
+    from cloze.decoding.texts import gather, named_file
+    from cloze.errors import UserError
+
+    source = named_file(texts) or file
+    if source in (None, "-") or picture is not None:
+        raise UserError("--picture-field: names a field of a file of JSON lines, in place of --picture. Give --file FILE.jsonl.")
+    return gather([], source, field=field)
 
 
 def with_ending(out: Path, ending: str) -> Path:
