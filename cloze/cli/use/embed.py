@@ -11,6 +11,9 @@ import typer
 from cloze.cli.options import Encoding, Overwrite, Precision, WithFiles
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from cloze.decoding.layout import Framed
 
 
@@ -105,7 +108,12 @@ def command(
         path = save_vectors(out, vectors)
         typer.echo(f"{path}: {vectors.shape[0]} vectors of width {vectors.shape[1]}")
         return
-    for text, vector in zip(inputs, vectors.tolist(), strict=True):
+    print_vectors(inputs, vectors, as_json=as_json)
+
+
+def print_vectors(texts: Sequence[str], vectors: NDArray[np.float32], *, as_json: bool) -> None:
+    """A line of numbers, or a JSON object, for each text."""
+    for text, vector in zip(texts, vectors.tolist(), strict=True):
         if as_json:
             import json
 
