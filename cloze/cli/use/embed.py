@@ -41,9 +41,7 @@ def command(
         list[str] | None, typer.Option("--items", help="Items of pictures: FILE, or NAME=FILE for each set.")
     ] = None,
     picture: Annotated[str | None, typer.Option(help="With --items: the key of the picture of all texts.")] = None,
-    picture_field: Annotated[
-        str | None, typer.Option(help="With --items: the field of a JSON line that holds the key of its picture.")
-    ] = None,
+    picture_field: Annotated[str | None, typer.Option(help="With --items: the field of a JSON line with its key.")] = None,
     of: Annotated[str, typer.Option(help="What vectors are of: text, items, or pair, both in one vector.")] = "text",
     language: Annotated[str | None, typer.Option(help="The language, if the network knows several; default: the first.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")] = "cpu",
