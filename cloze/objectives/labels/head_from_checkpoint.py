@@ -161,7 +161,8 @@ class TextSeveral(HeadFromCheckpoint):
 
     def resolve(self, start: Start) -> tuple[str, dict[str, Any]]:
         """`several` with the head of such a network."""
-        return "several", {"set": self.set, "dropout": self.dropout, "summed": self.summed, **head_of(start, self.pool)}
+        summed = {"summed": True} if self.summed else {}
+        return "several", {"set": self.set, "dropout": self.dropout, **summed, **head_of(start, self.pool)}
 
 
 @register("objective", "text_choice")
