@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from cloze import rng
-from cloze.api.model import ItemFiles, Model, item_files
+from cloze.api.items import ItemFiles, item_files
+from cloze.api.model import Model
 from cloze.api.texts import documents, keep, kept_in, paths_or_texts
 from cloze.arguments import checked
 from cloze.checkpoint.build import load_checkpoint

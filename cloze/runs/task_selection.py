@@ -115,8 +115,9 @@ def _task(recipe: Recipe, head: TaskHead, read: Mapping[str, Any], *, stores_ans
     accepted, answer = parameters(lookup("task", head.spec.type)), recipe.sources[head.source].arguments["answer"]
     names = ("text", "text_b", *(["label"] if stores_answer and "label" in accepted else []))
     options = {name: read[name] for name in names if read[name] is not None}
-    if recipe.sources[head.source].arguments.get("items") and "picture" in accepted:
-        options["picture"] = recipe.sources[head.source].arguments["picture"]
+    if recipe.sources[head.source].arguments.get("items"):
+        keys = {name: recipe.sources[head.source].arguments[name] for name in ("picture", "picture_b") if name in accepted}
+        options |= {name: column for name, column in keys.items() if column is not None}
     answer_arguments = answer.arguments if isinstance(answer, PartSpec) else {}
     options |= {name: value for name, value in answer_arguments.items() if name in accepted}
     task = make_task(head.spec.type, **options).for_files(
