@@ -24,7 +24,7 @@ trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's
 # oneDNN keeps 1,024 primitives with their code, and tests have so many shapes that these took hundreds of megabytes. A quarter of
 # that costs no time; 16 would cost fine-tuning two fifths more.
 os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "256")
-STATM, MUCH = Path("/proc/self/statm"), 100 << 20
+STATM, MUCH = Path("/proc/self/statm"), 250 << 20
 gc.disable()  # until the tests are collected: what is imported and collected stays
 
 
