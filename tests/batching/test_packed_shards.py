@@ -50,10 +50,10 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 
 def feed(
-    store: Store, source: object = None, *, lanes: int = 4, part: str = "train", hide: float = 0.3, packing: bool = True
+    store: Store, source: object = None, *, lanes: int = 4, subset: str = "train", hide: float = 0.3, packing: bool = True
 ) -> Feed:
     bound = store.bind_source(
-        source or Passages(), lanes=lanes, options={}, seed=7, entry="main", held_out=0.1, part=part,  # type: ignore[arg-type]
+        source or Passages(), lanes=lanes, options={}, seed=7, entry="main", held_out=0.1, subset=subset,  # type: ignore[arg-type]
     )  # fmt: skip
     edits = [Frame("[CLS] {A} [SEP]", tokenizer=FACTS)]
     edits += [Mask(rate=hide), Corrupt(tokenizer=FACTS), Predict()] if hide else []

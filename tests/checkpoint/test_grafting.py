@@ -170,9 +170,9 @@ def test_a_grafted_run_resumes_without_its_checkpoint_and_is_known_by_it(
     record = json.loads((grafted[0] / "cloze" / "run.json").read_text())
     inputs = record["inputs"]
     assert inputs["init"]["given"] == str(base)
-    assert RunIdentity({}, "recipe", inputs=inputs).identity != RunIdentity(
+    assert RunIdentity({}, "recipe", inputs=inputs).digest != RunIdentity(
         {}, "recipe", inputs={**inputs, "init": None}
-    ).identity
+    ).digest
     said = train(grafted[0], ZEN, budget="2steps", extend=True)
     assert not any("start fresh" in line for line in said)
 

@@ -212,7 +212,7 @@ def test_a_run_is_not_resumed_with_another_teacher(train: Train, distilled: Path
 
 def test_runs_that_begin_with_other_weights_have_another_identity() -> None:
     def identity(**inputs: Any) -> str:
-        return RunIdentity({}, "recipe", {}, inputs).identity
+        return RunIdentity({}, "recipe", {}, inputs).digest
 
     first, second = ({"given": place, "files": [{"path": place, "sha256": digest}]} for place, digest in (("a", "1"), ("b", "2")))
     assert identity() == identity(init=None, networks={}) == "recipe"

@@ -13,10 +13,10 @@ from cloze.errors import RecipeError
 MakeStore = Callable[..., Store]
 
 
-def bound(make_store: MakeStore, *, tokens: int = 400, part: str = "train", seed: int = 1, **changed: float) -> BoundStreams:
+def bound(make_store: MakeStore, *, tokens: int = 400, subset: str = "train", seed: int = 1, **changed: float) -> BoundStreams:
     source = Streams(reuse=1, **{"spread": 2.0, "short": 0.2, **changed})  # type: ignore[arg-type]
     store = make_store([[10] * (tokens // 400)] * 40)
-    return source.bind(store, seed=seed, entry="main", lanes=2, held_out=0.5 if part == "held_out" else 0.0, subset=part)  # type: ignore[arg-type]
+    return source.bind(store, seed=seed, entry="main", lanes=2, held_out=0.5 if subset == "held_out" else 0.0, subset=subset)  # type: ignore[arg-type]
 
 
 def test_rows_follow_each_other_without_a_gap(make_store: MakeStore) -> None:

@@ -38,9 +38,9 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     return write_manifest(path, [f"{number:05d}" for number in range(5)])
 
 
-def bind(store: Store, source: object = None, *, lanes: int = 4, part: str = "train", **given: object) -> BoundShards:
+def bind(store: Store, source: object = None, *, lanes: int = 4, subset: str = "train", **given: object) -> BoundShards:
     given = {"seed": 7, "entry": "main", "held_out": 0.1, "options": {}, **given}
-    return store.bind_source(source or Passages(length=16), lanes=lanes, part=part, **given)  # type: ignore[no-any-return, arg-type]
+    return store.bind_source(source or Passages(length=16), lanes=lanes, subset=subset, **given)  # type: ignore[no-any-return, arg-type]
 
 
 def firsts(bound: BoundShards, epoch: int, block: int = 10**9) -> list[int]:
