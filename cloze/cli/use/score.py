@@ -34,7 +34,7 @@ class ScoreOptions:
     text_format: Annotated[str, typer.Option("--format", help="With --corpus: the format of the text.")] = "auto"
     file: Annotated[str | None, typer.Option(help="A text per line, or a table; - for stdin.")] = None
     field: Annotated[str, typer.Option(help="The column with the text.")] = "text"
-    target: Annotated[str, typer.Option(help="The column with the answer.")] = "target"
+    target: Annotated[str, typer.Option(help="The column with answers.")] = "target"
     columns: Annotated[str | None, typer.Option(help="Columns of a file without a header: a,b,c.")] = None
     pairs: Annotated[Path | None, typer.Option(help="Minimal pairs: JSON lines, folder, .tar.xz.")] = None
     limit: Annotated[int | None, typer.Option(min=1, help="With --pairs: at most this many pairs of each file.")] = None
