@@ -19,6 +19,7 @@ R = TypeVar("R")
 _SCALARS: dict[Any, tuple[type, ...]] = {
     str: (str,), Path: (Path,), int: (Integral,), float: (Real,), bool: (bool,), type(None): (type(None),),
 }  # fmt: skip
+_SHOWN = 100  # characters of a value in a message
 _WORDS = {str: "text", Path: "a path", int: "a whole number", float: "a number", bool: "True or False", type(None): "None"}
 _EXAMPLES = {"budget": "such as '10m', '2000steps' or '50Mtokens'", "size": "such as 'tiny'", "device": "such as 'auto' or 'cpu'"}
 
@@ -36,10 +37,16 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
             if name in types_of and not any(_fits(kind, value) for kind in types_of[name]):
                 words = " or ".join(dict.fromkeys(_in_words(kind) for kind in types_of[name]))
                 example = f" {_EXAMPLES[name]}" if name in _EXAMPLES else ""
-                raise UserError(f"{name}: got {value!r}, expected {words}{example}.")
+                raise UserError(f"{name}: got {_shown(value)}, expected {words}{example}.")
         return function(*args, **kwargs)
 
     return call
+
+
+def _shown(value: Any) -> str:
+    """How Python writes a value, cut where that is long."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
 @lru_cache(maxsize=64)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import mmap
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -23,21 +24,22 @@ trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's
 # oneDNN keeps 1,024 primitives with their code, and tests have so many shapes that these took hundreds of megabytes. A quarter of
 # that costs no time; 16 would cost fine-tuning two fifths more.
 os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "256")
+STATM, MUCH = Path("/proc/self/statm"), 250 << 20
 gc.disable()  # until the tests are collected: what is imported and collected stays
 
 
 def pytest_collection_finish() -> None:
     """The garbage collector no longer walks through libraries and collected tests: a tenth of a second each time."""
-    gc.collect()
+    free()
     gc.freeze()
     gc.enable()
 
 
-@pytest.fixture(autouse=True)
-def only_own_parts() -> Iterator[None]:
-    """Parts that a test registers from files of its own are unknown to the tests after it, some of which walk the registry."""
-    yield
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown() -> None:
+    """What a test leaves is gone: parts from files of its own, which tests that walk the registry would see, and much memory."""
     forget_own_parts()
+    free_much()
 
 
 clean: tuple[int, int] = (0, 0)  # modules and parts after the last time
@@ -58,24 +60,47 @@ def forget_own_parts() -> None:
     clean = len(sys.modules), sum(map(len, _builders.values()))
 
 
+settled = 0  # pages of memory after the last time that what is unused was given back
+
+
+def free() -> None:
+    """What is unused goes back to the system: garbage in circles, and what the allocator keeps in small pieces."""
+    global settled
+    gc.collect()
+    if trim is not None:
+        trim(0)
+    settled = pages()
+
+
+def free_much() -> None:
+    """`free` where tests have left more than `MUCH`: networks and their gradients hold each other in circles."""
+    if pages() > settled + MUCH // mmap.PAGESIZE:
+        free()
+
+
+def pages() -> int:
+    """How many pages of memory this process has; 0 where the system does not say so."""
+    return int(STATM.read_text().split()[1]) if STATM.is_file() else 0
+
+
 @pytest.fixture(scope="module", autouse=True)
 def freed_memory() -> Iterator[None]:
-    """What the tests of a module have freed goes back to the system: the allocator keeps it in small pieces.
+    """What the tests of a module have freed goes back to the system.
 
     What is left, which is what they imported and caches, stays: the collector no longer walks through it after every module.
     """
     yield
-    gc.collect()
+    free()
     gc.freeze()
-    if trim is not None:
-        trim(0)
 
 
 @pytest.fixture(scope="session", autouse=True)
-def without_waiting_for_disks() -> Iterator[None]:
-    """`fsync` guards against a loss of power, which no test causes: what a killed process has written is there without it."""
+def without_waiting() -> Iterator[None]:
+    """No test waits for disks, since none cuts the power, from which `fsync` guards; nor for large products: runs take a rate as
+    read, with which they compare their own (tests/training/test_log.py measures it)."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda descriptor: None)
+        patch.setattr("cloze.training.session.matrix_rate", lambda device, precision: 1e11)
         yield
 
 

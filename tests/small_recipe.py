@@ -1,4 +1,5 @@
-"""A small legal recipe, and a way to write variations of it into files."""
+"""A small legal recipe, and a way to write variations of it into files. Imports no torch, which the process that hands out tests
+does not need."""
 
 from __future__ import annotations
 
@@ -10,7 +11,6 @@ from typing import Any
 import pytest
 
 from cloze.errors import RecipeError
-from cloze.runs.run import pretrain
 
 MINE = """\
 name: mine
@@ -54,6 +54,8 @@ def trainer(folder: Path, corpus: Path, budget: str) -> Callable[..., list[str]]
     """`train(out, text, …)`: pre-trains the recipe in `text` on a corpus, and gives the lines that the run reports."""
 
     def train(out: Path, text: str, **changes: Any) -> list[str]:
+        from cloze.runs.run import pretrain
+
         said: list[str] = []
         recipe = folder / f"{abs(hash(text))}.yaml"
         recipe.write_text(text, encoding="utf-8")
@@ -103,6 +105,8 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def begun(recipe: Path, little_text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a text and a finished run on it; tests copy it."""
+    from cloze.runs.run import pretrain
+
     folder = tmp_path_factory.mktemp("begun")
     shutil.copy(little_text, folder / "text.txt")
     pretrain(recipe, corpus=folder / "text.txt", out=folder / "run", budget="2steps", device="cpu", report=lambda text: None)
@@ -121,6 +125,8 @@ def train(recipe: Path) -> Train:
     """`train(out, …)`: the small recipe on `text.txt` of the current folder, unless told otherwise."""
 
     def trained(out: Path, **changes: Any) -> list[str]:
+        from cloze.runs.run import pretrain
+
         said: list[str] = []
         given: dict[str, Any] = {"corpus": "text.txt", "device": "cpu", "report": said.append, **changes}
         pretrain(given.pop("recipe", recipe), out=out, **given)

@@ -30,15 +30,21 @@ def distinct(key: Callable[[str], object] = lambda name: None, *, only: tuple[st
     every recipe. `key` tells further recipes apart. With `only`, recipes are the same if these sections are, whatever they
     predict.
     """
-    found: dict[str, str] = {}
+    systems: dict[tuple[str, object], str] = {}
     for name in recipe_names():
-        said = {
-            section: _without_objectives(value) if only else _without_numbers(value, drawn=section in NUMBERS)
-            for section, value in _at_tiny(name).items()
-            if (section in only if only else section not in ("name", "paper", "notes"))
-        }
-        found.setdefault(json.dumps([said, key(name)], sort_keys=True), name)
-    return sorted(found.values())
+        systems.setdefault((_said(name, only), key(name)), name)
+    return sorted(systems.values())
+
+
+@cache
+def _said(name: str, only: tuple[str, ...]) -> str:
+    """What tells a recipe from others, as text."""
+    said = {
+        section: _without_objectives(value) if only else _without_numbers(value, drawn=section in NUMBERS)
+        for section, value in _at_tiny(name).items()
+        if (section in only if only else section not in ("name", "paper", "notes"))
+    }
+    return json.dumps(said, sort_keys=True)
 
 
 def covering(names: Iterable[str]) -> set[str]:
@@ -54,6 +60,11 @@ def covering(names: Iterable[str]) -> set[str]:
         chosen.add(name)
         missing -= options[name]
     return chosen
+
+
+def has_edit(name: str, edit: str) -> bool:
+    """Whether a named recipe has an edit in one of its exercises; much faster than loading it at its own size."""
+    return any(path[-3:] == ("exercise", "*", edit) for path in _options(_at_tiny(name)))
 
 
 def _options(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

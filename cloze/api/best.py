@@ -9,17 +9,20 @@ from typing import Any
 
 from cloze.api.cells import Texts, cells_run, paths_of, result_html
 from cloze.api.model import Model, load
-from cloze.api.train import Values, overrides_of
+from cloze.api.texts import keep
+from cloze.api.train import Corpus, Values, overrides_of
 from cloze.arguments import checked
 from cloze.comparison.best.best import answer
 from cloze.comparison.best.best_page import figures
 from cloze.comparison.best.question import BUDGET, SIZE, BestQuestion
 from cloze.comparison.best.verdict import Verdict, as_data, as_text, remarks, sentences, table
-from cloze.corpus.readers.hub_tables import local_table, local_tables
-from cloze.errors import Say
+from cloze.corpus.readers.hub_tables import local_tables
+from cloze.errors import Say, TaskError
 from cloze.hub import local_folder
 from cloze.jobs import workers_on
 from cloze.reports.plot import Figures
+from cloze.tasks.given import as_records
+from cloze.tasks.task import task as make_task
 
 
 class Best:
@@ -58,7 +61,7 @@ class Best:
 
 @checked
 def best(
-    *, corpus: Texts, train: Texts, out: str | Path, test: str | Path | None = None, unlabelled: Texts = (),
+    *, corpus: Texts, train: Corpus, out: str | Path, test: Corpus | None = None, unlabelled: Texts = (),
     task: str = "sentence_classification", models: Sequence[str | Path | Model] = (), budget: str = BUDGET, size: str = SIZE,
     tuning: Values = (), jobs: int = 1, text_format: str = "auto", device: str = "auto", report: Say | None = print,
 ) -> Best:
@@ -70,9 +73,10 @@ def best(
 
     Args:
         corpus: Your text without labels: files.
-        train: Files of labelled rows. There are no dev rows: all systems are measured by cross-validation.
+        train: Labelled rows: files, or rows in memory as `finetune` takes them. There are no dev rows: all systems are measured
+            by cross-validation.
         out: The folder of the comparison; the model is in `out/best`.
-        test: A file of rows that are not learned from.
+        test: A file of rows that are not learned from, or such rows.
         unlabelled: Files of texts like the rows, without labels. None: such texts are looked for in the corpus.
         task: The type of the task: classes or numbers of texts or of pairs of texts, labels of words, or choices.
         models: Further networks to compare, folders of Hugging Face.
@@ -86,14 +90,24 @@ def best(
         ClozeError: The question cannot be answered. Nothing has been trained.
         KeyboardInterrupt: The kernel was interrupted. Finished cells are kept.
     """
-    rows = list(map(os.path.abspath, local_tables(paths_of(train))))
     folders = [local_folder(model.folder if isinstance(model, Model) else model) for model in models]
     target = Path(out) / "best"
     with cells_run(out, report) as say:
+        train_files = _row_files(train, "train", Path(out), task)
+        test_files = [None] if test is None else _row_files(test, "test", Path(out), task)
+        if len(test_files) > 1:
+            raise TaskError(f"test: {len(test_files)} files; expected one.")
         question = BestQuestion(
-            task, rows, None if test is None else os.path.abspath(local_table(str(test))), paths_of(corpus),
-            local_tables(paths_of(unlabelled)),
+            task, train_files, test_files[0], paths_of(corpus), local_tables(paths_of(unlabelled)),
             folders, budget, size, tuning=overrides_of(tuning), text_format=text_format, device=device,
         )
         verdict, page = answer(question, Path(out), workers_on("local", jobs), keep=target, say=say)
         return Best(verdict, page, target)
+
+
+def _row_files(rows: Corpus, what: str, out: Path, task: str) -> list[str]:
+    """The files of labelled rows; rows in memory are written into the folder of the comparison."""
+    files = [rows] if isinstance(rows, (str, Path)) else rows
+    if isinstance(files, Sequence) and all(isinstance(file, (str, Path)) for file in files):
+        return list(map(os.path.abspath, local_tables(list(map(str, files)))))
+    return [str(keep((out / "cloze" / "corpus").absolute(), what, as_records(rows, make_task(task), labelled=True), what))]

@@ -18,6 +18,7 @@ from typing import Any, TypeVar, Unpack, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from cloze.api.items import ItemFiles, item_files
 from cloze.api.predictions import Predictions
 from cloze.api.summary import model_html, model_line
 from cloze.api.texts import as_list, for_each_text
@@ -29,14 +30,13 @@ from cloze.decoding.generating.drafting import Draft
 from cloze.decoding.generating.generation import Generated, generate
 from cloze.decoding.generating.options import WritingOptions, parts_of
 from cloze.decoding.links import given_links
-from cloze.decoding.pictures import shown_picture
-from cloze.decoding.reader import Reader
-from cloze.decoding.ready import to_fill, to_generate, to_score
+from cloze.decoding.pictures import beside, shown_picture
+from cloze.decoding.ready import to_embed, to_fill, to_generate, to_score
 from cloze.decoding.scores.answer_scoring import score_answers
 from cloze.decoding.scores.scoring import Score, score
 from cloze.decoding.scores.windows import Windows
 from cloze.decoding.unknown import vector_remarks
-from cloze.decoding.vectors.embedding import Pooling, embed, length_of, sentence_head
+from cloze.decoding.vectors.embedding import Pooling, Subject, embed, length_of
 from cloze.decoding.vectors.neighbours import Method, Neighbour, analogy, neighbours
 from cloze.decoding.vectors.prompted import prompted
 from cloze.decoding.vectors.word_sets import fitting
@@ -57,8 +57,6 @@ from cloze.training.run import Outcome
 
 T = TypeVar("T")
 Texts = Iterable[str]
-#: The file with the items of pictures, or a file for each set of items.
-ItemFiles = str | Path | Mapping[str, str | Path] | None
 
 
 class Model:
@@ -127,7 +125,7 @@ class Model:
         """The names of the methods that this checkpoint supports."""
         needs: dict[str, Callable[[], Any]] = {
             "fill": lambda: to_fill(self.checkpoint), "generate": lambda: to_generate(self.checkpoint),
-            "embed": self._require_states, "score": lambda: to_score(self.checkpoint),
+            "embed": lambda: to_embed(self.checkpoint), "score": lambda: to_score(self.checkpoint),
             "predict": lambda: contents_of(self.folder), "evaluate": lambda: contents_of(self.folder),
             "neighbours": self._require_vectors, "analogy": self._require_vectors,
         }  # fmt: skip
@@ -239,6 +237,7 @@ class Model:
     def embed(
         self, texts: str | Texts, *, layer: int = -1, pooling: Pooling | None = None, normalise: bool = False,
         length: int | None = None, prompt: str | None = None, language: str | None = None, batch: int | None = None,
+        items: ItemFiles = None, picture: str | Sequence[str] | None = None, of: Subject = "text",
     ) -> NDArray[np.float32]:
         """One vector per text. Texts that are too long are cut, with a warning; that of a text without tokens is zero.
 
@@ -251,20 +250,25 @@ class Model:
             prompt: The name of a prompt of the folder, which comes before each text; default: the folder's default, if any.
             language: The language of the texts, for networks that read one.
             batch: Texts at once; default: by their length.
+            items: The file with the items of pictures that texts are read with, for networks that read some.
+            picture: The key of the picture, or one for each text; default: the only one of the file.
+            of: What vectors are of: text, items, or pair, both in one vector.
 
         Returns:
             An array (texts, width) of float32; (width,) for one string.
         """
-        self._require("embed", self._require_states)
-        reader = Reader.of(self.checkpoint, language=language)
+        self._require("embed", lambda: to_embed(self.checkpoint))
+        reader, trained_head, _ = to_embed(self.checkpoint, language=language)
         strings, alone = as_list(texts)
         read_texts = prompted(self.checkpoint, strings, prompt, usual=pooling is None and layer == -1)
         framed = reader.encode(read_texts, max_length=length or (length_of(self.checkpoint) if pooling is None else None))
         if cut := sum(row.cut > 0 for row in framed):
             most = max(map(len, framed))
             warnings.warn(f"{cut} of {len(strings)} texts have more than {most} tokens and lost their end.", stacklevel=2)
-        head = sentence_head(self.checkpoint) if pooling is None and layer == -1 else None
-        vectors = embed(reader, framed, layer=layer, pooling=pooling, normalise=normalise, rows=batch, head=head)
+        head = trained_head if pooling is None and layer == -1 and of == "text" else None
+        pictures, framed = beside(self.checkpoint, framed, item_files(items), picture)
+        reader = replace(reader, pictures=pictures)
+        vectors = embed(reader, framed, layer=layer, pooling=pooling, normalise=normalise, rows=batch, head=head, of=of)
         for remark in vector_remarks(reader, framed, vectors, head=head):
             warnings.warn(remark, stacklevel=2)
         return vectors[0] if alone else vectors
@@ -458,20 +462,9 @@ class Model:
             able = ", ".join(f"model.{method}()" for method in self.can) or "nothing that has a method"
             raise CheckpointError(f"model.{name}: {why}\n  This model can: {able}.") from None
 
-    def _require_states(self) -> None:
-        if "hidden" not in self.network.gives:
-            raise CheckpointError(f"{self.folder}: this network gives no states of tokens, of which a vector could be made.")
-
     def _require_vectors(self) -> None:
         if not has_vectors(self.checkpoint.imported.model):
             raise CheckpointError(f"{self.folder}: this network has no table with a vector for every token.")
-
-
-def item_files(items: ItemFiles) -> list[str]:
-    """Files of items as the command line has them: FILE, or NAME=FILE."""
-    if items is None:
-        return []
-    return [f"{name}={file}" for name, file in items.items()] if isinstance(items, Mapping) else [str(items)]
 
 
 @checked

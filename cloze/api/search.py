@@ -44,6 +44,8 @@ def retrieve(
     query_texts, passage_texts = [queries] if isinstance(queries, str) else list(each_text(queries)), list(each_text(passages))
     shown, depth = depth_of(top, rerank_top, again=reranker is not None)
     retriever = retriever_of(finder.checkpoint, task)
+    if not query_texts:
+        return []
     rankings = search(retriever, query_texts, lambda: enumerate(passage_texts), top=depth, size=batch)
     if reranker is not None:
         rankings = rerank(reranker_of(reranker.checkpoint), query_texts, rankings, top=shown, size=batch)

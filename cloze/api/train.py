@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from cloze import rng
-from cloze.api.model import ItemFiles, Model, item_files
+from cloze.api.items import ItemFiles, item_files
+from cloze.api.model import Model
 from cloze.api.texts import documents, keep, kept_in, paths_or_texts
 from cloze.arguments import checked
 from cloze.checkpoint.build import load_checkpoint
@@ -26,7 +27,7 @@ from cloze.runs.finetuning.finetune import run_finetuning
 from cloze.runs.finetuning.measure_result import measure_on_files
 from cloze.runs.finetuning.task_recipe import PICTURE
 from cloze.runs.options import FinetuneOptions, quiet
-from cloze.tasks.given import Named, as_records, naming_rows
+from cloze.tasks.given import Named, as_records, columns_of, naming_rows
 from cloze.tasks.task import Task
 from cloze.tasks.task import task as make_task
 from cloze.text.encodings import reading_as
@@ -255,7 +256,7 @@ def _rows_file(folder: Path, what: str, rows: Any, task: Task) -> str:
 
 
 def _divided(train: Any, share: float, task: Task, seed: int) -> tuple[list[Any], list[Any]]:
-    """The training rows without a share of them, and that share; drawn by the seed."""
+    """The training rows without a share of them, and that share; drawn by the seed. Rows with the same texts stay together."""
     if not 0 < share < 1:
         raise TaskError(f"dev={share}: expected rows, a file, or a share of the training rows between 0 and 1.")
     if isinstance(train, (str, Path)):
@@ -264,6 +265,17 @@ def _divided(train: Any, share: float, task: Task, seed: int) -> tuple[list[Any]
     count = round(share * len(rows))
     if not 0 < count < len(rows):
         raise TaskError(f"dev={share}: {count} of {len(rows)} rows; expected at least one for dev and one to train on.")
-    chosen = set(rng.permutation(len(rows), seed, "dev")[:count].tolist())
+    texts, _ = columns_of(task)
+    keys = [json.dumps([row.get(name) for name in texts], default=str) for row in rows]
+    rows_of_key: dict[str, list[int]] = {}
+    for number, key in enumerate(keys):
+        rows_of_key.setdefault(key, []).append(number)
+    chosen: set[int] = set()
+    for number in rng.permutation(len(rows), seed, "dev").tolist():
+        if len(chosen) >= count:
+            break
+        chosen |= set(rows_of_key[keys[number]])
+    if len(chosen) == len(rows):
+        raise TaskError(f"dev={share}: all rows have the same texts; expected different ones for dev and to train on.")
     inside = [number in chosen for number in range(len(rows))]
     return list(compress(rows, [not held_out for held_out in inside])), list(compress(rows, inside))

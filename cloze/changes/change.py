@@ -55,6 +55,8 @@ class Change:
 
     #: The network keeps something of its own: `cloze/network.json` describes the change, and opening a checkpoint applies it.
     lasts: ClassVar[bool] = False
+    #: It leaves the weights as they are and takes some of them away: a checkpoint's zeros stay zero only with the change.
+    masks: ClassVar[bool] = False
     #: The arguments are all that it changes: once they are written into the recipe, nothing is left to do.
     only_arguments: ClassVar[bool] = False
     #: The peak learning rate of what it adds, as a multiple of that of full fine-tuning.

@@ -83,6 +83,20 @@ class Heads(LayerwiseRates):
         return (*[1.0] * groups, self.times)
 
 
+@register("layerwise", "parts")
+@dataclass(frozen=True)
+class Parts(LayerwiseRates):
+    """A factor of the rate for the embeddings, one for all layers, and one for the heads, however many layers there are."""
+
+    embeddings: NonNegative = 1.0
+    layers: NonNegative = 1.0
+    heads: NonNegative = 1.0
+
+    def factors(self, groups: int, share: float = 0.0) -> tuple[float, ...]:
+        """embeddings, layers, …, layers, heads."""
+        return (self.embeddings, *[self.layers] * (groups - 1), self.heads)
+
+
 @register("layerwise", "progressive")
 @dataclass(frozen=True)
 class Progressive(LayerwiseRates):

@@ -228,6 +228,13 @@ def _complete_inputs(root: Node, entries: list[Node], origin: Origin, faults: Fa
             layers = set(read_layers([PartSpec("edit", name, arguments)]))
             if not layers <= annotated[_source(root, entry)]:
                 continue  # nobody annotates these texts
+            if class_of("edit", name).selects:
+                if str(arguments.get("set")) in _items(root, entry):
+                    edit = from_data({name: dict(arguments)}, root.where)
+                    expand_part("edit", edit, "exercise", faults)
+                    last = max((place for place, item in enumerate(edits) if _frame(item) is not None), default=-1)
+                    edits.insert(last + 1, edit)
+                continue
             for view in ("main",) if layers else views or ("main",):
                 edit = from_data({name: {**arguments, **({} if view == "main" else {"in": view})}}, root.where)
                 expand_part("edit", edit, "exercise", faults)
@@ -256,6 +263,13 @@ def _source(root: Node, entry: Node) -> str:
     """The name of the source of an entry."""
     node = entry.value.get("source")
     return str(node.value if node is not None else next(iter(root.value["sources"].value)))
+
+
+def _items(root: Node, entry: Node) -> frozenset[str]:
+    """The sets of items that the source of an entry reads."""
+    sources = root.value["sources"].value[_source(root, entry)]
+    nodes = [arguments.value.get("items") for _, arguments in sources.items() if arguments.is_mapping]
+    return frozenset(str(name) for node in nodes if node is not None and node.is_mapping for name in node.value)
 
 
 def _exercise(entry: Node) -> list[Node]:

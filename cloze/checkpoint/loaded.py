@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from cloze.decoding.pictures import Pictures
 from cloze.errors import CheckpointError
 from cloze.networks.clock import Clock
 from cloze.reading import Reading
+from cloze.recipe.towers import Towers, towers_in
 from cloze.text import Annotations, Tokenizer
 
 
@@ -52,6 +54,11 @@ class Loaded:
         if self.others is None:
             raise CheckpointError(f"{self.folder}: holds one network; there is none named {name!r}.")
         return self.others(name)
+
+    @cached_property
+    def towers(self) -> Towers:
+        """The networks and heads that make vectors of queries and passages, if the run was trained to compare two."""
+        return towers_in(self.recipe)
 
     @property
     def parameters(self) -> int:

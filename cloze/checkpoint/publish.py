@@ -171,7 +171,8 @@ class Publisher:
 
 def input_edits(recipe: Recipe) -> list[PartSpec]:
     """The edits by which the trained network needs to read text: they look up further inputs in a recipe's tables by the tokens
-    alone, add facts to a text, or show labelled layers in all entries (what only some entries show, others ask for)."""
+    alone, add facts to a text, choose the items to be read, or show labelled layers in all entries (what only some entries show,
+    others ask for)."""
     edits: dict[str, PartSpec] = {}
     for entry in recipe.entries.values():
         for spec in entry.exercise:
@@ -184,12 +185,14 @@ def input_edits(recipe: Recipe) -> list[PartSpec]:
 
 def _input(spec: EditSpec) -> str | None:
     """What an edit gives the network besides tokens, "" for facts; None if it does not serve to read a text."""
-    builder = lookup(spec.part.kind, spec.part.name)
-    if spec.view != "main" or not (class_of("edit", spec.part.name).shows or "tables" in given_names(builder)):
+    builder, kind = lookup(spec.part.kind, spec.part.name), class_of("edit", spec.part.name)
+    if spec.view != "main" or not (kind.shows or kind.selects or "tables" in given_names(builder)):
         return None
     edit = build(builder, plain_arguments(spec.part.arguments), {})
     if edit.adds:
         return ""
+    if edit.selects:
+        return min(edit.gives)
     reads_tokens = all(name in ("tokens", "length") or name.startswith(("layers/", "labels/")) for name in edit.takes)
     gives_inputs = all(fields.find(name).name in ("items", "links", "inputs") for name in edit.gives)
     return min(edit.gives) if reads_tokens and gives_inputs else None

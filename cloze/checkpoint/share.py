@@ -16,12 +16,14 @@ from typing import Any
 from cloze.atomic import require_new, whole_folder
 from cloze.checkpoint.borrowed import NETWORKS, network_folder
 from cloze.checkpoint.saved_change import open_folder
+from cloze.document import read_plain
 from cloze.errors import CheckpointError, UserError
 from cloze.hub import name_of
 from cloze.interop import Card, Imported, PortableModel, export_folder, import_folder
 from cloze.interop.card_results import add_results
 from cloze.interop.files import read_json, write_json
 from cloze.recipe.changes import read_by
+from cloze.recipe.towers import towers_in
 from cloze.recipe.user_files import FOLDER, copies_in, naming_files
 from cloze.tasks.result import TASK_FILE, contents_of, copy_task, length_of_tuned, read_task, row_length
 from cloze.untrusted import parse_json
@@ -102,9 +104,12 @@ def require_merged(source: Path) -> None:
 def _write_others(
     source: Path, stage: Path, description: Mapping[str, Any] | None, model: PortableModel, card: Card
 ) -> None:
-    """Write the further networks that the tasks of a folder need, and those whose states the model reads, each with its heads."""
+    """Write the further networks that the tasks of a folder need, those whose states the model reads, and the other tower of a
+    run that compared two, each with its heads."""
     if description is None:
-        description = contents_of(source) if (source / TASK_FILE).is_file() else {}
+        recipe = source / "cloze" / "recipe.yaml"
+        towers = towers_in(read_plain(recipe)) if recipe.is_file() else {}
+        description = contents_of(source) if (source / TASK_FILE).is_file() else {"towers": towers}
     described = [description, *description.get("tasks", {}).values()]
     needed = {tower["network"] for task_description in described for tower in _towers(task_description)} - {None} | read_by(model)
     for name in sorted(needed):

@@ -16,7 +16,6 @@ from cloze.decoding.ready import to_fill, to_generate, to_score
 from cloze.errors import ClozeError
 from cloze.interop.vectors.checkpoint import has_vectors
 from cloze.networks.blocks.initial import SkipInit
-from cloze.networks.static.graph_vectors import GraphVectors
 from cloze.recipe.changes import change_of, parse_change
 from cloze.recipe.recipe import Recipe
 
@@ -58,7 +57,7 @@ def usable(folder: Path) -> CheckpointUses:
     return CheckpointUses(
         ", ".join([model.part, *sizes]), loaded.parameters, tuple(loaded.heads), tuple(verbs),
         "generate" in verbs and answers(to_generate(loaded).reader), words,
-        isinstance(loaded.network, GraphVectors),
+        model.network_type.of_triples,
         tuple(_changes(loaded)), sum(p.numel() for module in (loaded.network, *loaded.heads.values()) for p in module.parameters()
                                      if p.requires_grad),
     )

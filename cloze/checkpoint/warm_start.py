@@ -29,7 +29,7 @@ from cloze.exercises.retokenize import reading_of
 from cloze.interop import PortableModel
 from cloze.interop.arguments import complete, derived, flat
 from cloze.networks.blocks.computed import is_added
-from cloze.recipe.changes import lasts
+from cloze.recipe.changes import lasts, with_defaults
 from cloze.recipe.origins import borrowed, frozen_heads
 from cloze.recipe.parts import class_of
 from cloze.recipe.recipe import ObjectiveSpec, PartSpec, PassSpec, Recipe
@@ -228,7 +228,7 @@ def _inherited(specs: Sequence[PartSpec], model: PortableModel) -> list[PartSpec
     """The changes of a recipe that the checkpoint's network already has: all of the checkpoint's changes, or none."""
     first = [spec for spec in specs if lasts(spec.name)][: len(model.changes)]
     here = json.dumps([[spec.name, plain_arguments(spec.arguments)] for spec in first], sort_keys=True)
-    return first if here == json.dumps([[name, dict(arguments)] for name, arguments in model.changes], sort_keys=True) else []
+    return first if here == json.dumps(with_defaults(model.changes), sort_keys=True) else []
 
 
 def _with_vocabulary(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cloze.errors import UserError, propose
 
@@ -85,19 +87,31 @@ def overview() -> str:
 
 def load_command(name: str) -> typer.Typer:
     """The typer application of one command. Raises a `UserError` that names the nearest if the command is unknown."""
+    if name not in COMMANDS:
+        raise UserError(f"unknown command {name!r}. {propose(name, COMMANDS)}\n  cloze --help lists every command.")
+    module = import_module(f"cloze.cli.{COMMANDS[name].module}")
+    application: typer.Typer = vars(module).get("app") or _application(module.command)
+    return application
+
+
+@cache
+def _application(command: Callable[..., Any]) -> typer.Typer:
+    """The application of a command that has no commands of its own."""
     import typer
 
     from cloze.cli.modes import class_of
 
-    if name not in COMMANDS:
-        raise UserError(f"unknown command {name!r}. {propose(name, COMMANDS)}\n  cloze --help lists every command.")
-    module = import_module(f"cloze.cli.{COMMANDS[name].module}")
-    app = vars(module).get("app")
-    if app is None:
-        # plain help: one line per option instead of boxes, and no need to load rich
-        app = typer.Typer(
-            add_completion=False, rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]}
-        )
-        app.command(cls=class_of(module.command))(module.command)
-    application: typer.Typer = app
+    # plain help: one line per option instead of boxes, and no need to load rich
+    application = typer.Typer(
+        add_completion=False, rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]}
+    )
+    application.command(cls=class_of(command))(command)
     return application
+
+
+@cache
+def parser_of(application: typer.Typer) -> Any:
+    """What reads the options of an application and runs it; made once, since programs may run many command lines."""
+    from typer.main import get_command
+
+    return get_command(application)

@@ -14,7 +14,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from cloze.cli.commands import COMMANDS, load_command, overview
+from cloze.cli.commands import COMMANDS, load_command, overview, parser_of
 from cloze.errors import ClozeError, UserError
 from cloze.untrusted import guard_terminal, visible
 
@@ -52,10 +52,8 @@ def run(arguments: list[str]) -> None:
 
         print(script(arguments[1] if len(arguments) > 1 else ""), end="")
         return
-    from typer.main import get_command
-
     name, *rest = arguments
-    command = get_command(load_command(name))
+    command = parser_of(load_command(name))
     require_usage(command, name, rest)  # parses the options once for an error in our form; `main` parses them again
     command.main(args=rest, prog_name=f"cloze {name}")
 

@@ -31,9 +31,9 @@ from cloze.training.precision import choose_device
 Own = TypeVar("Own", bound=Cells)
 Finding = TypeVar("Finding")
 
-#: The work of a cell, and what it may need of other packages: torch.optim imports the compiler, a linear model scikit-learn.
+#: The work of a cell, and what it may need of other packages: a linear model needs scikit-learn.
 WORK = "cloze.comparison.work"
-IMPORTS = (WORK, "torch._dynamo", "numba", "sklearn.linear_model", "sklearn.feature_extraction.text")
+IMPORTS = (WORK, "numba", "sklearn.linear_model", "sklearn.feature_extraction.text")
 _STOPPED = {128 + signal.SIGINT, 128 + signal.SIGTERM, -signal.SIGTERM, -signal.SIGINT}
 
 

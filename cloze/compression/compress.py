@@ -32,13 +32,13 @@ from cloze.networks.blocks.initial import SkipInit
 from cloze.networks.clock import Clock
 from cloze.recipe.builders import build
 from cloze.recipe.canonical import to_yaml
+from cloze.recipe.changes import type_of
 from cloze.recipe.load import load_recipe
 from cloze.recipe.parts import load_kind
 from cloze.registry import lookup
 from cloze.tasks.result import TASK_FILE, contents_of
 
 RECORD = Path("cloze") / "compression.json"
-MASKS = ("sparsify", "prune_heads")  # changes that leave what they have computed as it is, and stay with the network
 MEASURED = ("dev", "spread", "trials", "frozen_start")  # in task.json, figures of the network before
 
 Described = tuple[str, Mapping[str, Any]]
@@ -102,7 +102,7 @@ def compress(source: Path, out: Path, changes: Sequence[Described]) -> Compressi
     parts = [build(lookup("change", name), values, {}) for name, values in changes]
     network, arguments = changed_network(loaded, parts)
     state = network.state_dict()
-    remaining = [*imported.model.changes, *(change for change in changes if change[0] in MASKS)]
+    remaining = [*imported.model.changes, *(change for change in changes if type_of(change[0]).masks)]
     model = replace(imported.model, arguments=arguments, network=state, changes=tuple(remaining), changed={}, no_plain_form="")
     if model.changes:
         model = in_plain_form(model, loaded.tokenizer, loaded.tables)
@@ -156,7 +156,7 @@ def prune_rows(source: Path, out: Path, rows: int) -> CompressionResult:
 def _keeps_masks(loaded: Loaded, changes: Sequence[Described]) -> bool:
     """Whether the changes of a checkpoint are masks that fit the compressed network; if not, it is opened in its plain form."""
     cut = any(name == "keep_layers" for name, _ in changes)  # masks name layers by their numbers before
-    return not cut and all(name in MASKS for name, _ in loaded.imported.model.changes)
+    return not cut and all(type_of(name).masks for name, _ in loaded.imported.model.changes)
 
 
 @torch.no_grad()

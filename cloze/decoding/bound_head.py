@@ -34,6 +34,16 @@ class Bound:
         return tuple(self.objective.at)
 
     @property
+    def of_texts(self) -> bool:
+        """Whether its positions are the ends of two texts."""
+        return bool(self.objective.of_texts)
+
+    @property
+    def weighs_classes(self) -> bool:
+        """Whether its classes may have weights."""
+        return bool(self.objective.weighs_classes)
+
+    @property
     def reads(self) -> tuple[str, ...]:
         """The states that it reads."""
         first, *rest = self.objective.reads

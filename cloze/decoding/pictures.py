@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from cloze.corpus.items.item_store import FEATURES
 from cloze.corpus.items.item_writer import checked, kind_of
 from cloze.corpus.items.picture import Picture
 from cloze.corpus.readers.pictured.clips import Clip, film_of
+from cloze.decoding.layout import Framed
 from cloze.errors import CheckpointError, CorpusError, UserError, counted, propose
 
 Int64 = NDArray[np.int64]
@@ -52,15 +53,16 @@ class Pictures:
         """The number of each picture, by its key."""
         return {key: number for number, key in enumerate(self.keys)}
 
-    def fields(self, network: Any, numbers: Int64) -> dict[str, NDArray[Any]]:
-        """What a network reads of pictures (B,), -1 for the usual one, as the fields of a batch; nothing if no row has one."""
+    def fields(self, network: Any, numbers: Int64, also: frozenset[str] = frozenset()) -> dict[str, NDArray[Any]]:
+        """What a network reads of pictures (B,), -1 for the usual one, as the fields of a batch, and the fields `also` that there
+        are; nothing if no row has one."""
         numbers = np.where(numbers < 0, self.usual, numbers)
         if numbers.max(initial=-1) < 0:
             return {}
         fields: dict[str, NDArray[Any]] = {}
         for name in network.item_sets:
             kinds = self.sets[name].kinds
-            read = [array for array, kind in kinds.items() if kind.field(name, array) in network.takes]
+            read = [array for array, kind in kinds.items() if kind.field(name, array) in network.takes | also]
             fields |= self.sets[name].read(numbers, read)
         return {name: value.astype(np.int64 if value.dtype.kind == "i" else np.float32) for name, value in fields.items()}
 
@@ -126,6 +128,20 @@ def shown_pictures(loaded: Any, arguments: Sequence[str], keys: Iterable[str]) -
     pictures = Pictures.of_files(files, keys)
     require_items(loaded, pictures.sets, " ".join(files.values()))
     return pictures
+
+
+def beside(
+    loaded: Any, framed: Sequence[Framed], arguments: Sequence[str], picture: str | Sequence[str] | None
+) -> tuple[Pictures | None, list[Framed]]:
+    """The pictures of files of items, as `files_of` takes them, and framed texts next to them: `picture` is the key of one that
+    all texts are read with, or holds one for each; None for the only one of the file. Without files there are no pictures."""
+    if picture is None or isinstance(picture, str) or not arguments:
+        key = picture if picture is None or isinstance(picture, str) else next(iter(picture), None)
+        return shown_picture(loaded, arguments, key), list(framed)
+    if len(picture) != len(framed):
+        raise UserError(f"{len(picture)} keys of pictures for {counted(len(framed), 'text')}: expected one for each.")
+    pictures = shown_pictures(loaded, arguments, picture)
+    return pictures, [replace(row, picture=pictures.numbers[key]) for row, key in zip(framed, picture, strict=True)]
 
 
 def one_picture(files: Mapping[str, str], key: str | None) -> Pictures:

@@ -79,6 +79,9 @@ class Checkpoint(Protocol):
     @property
     def pictures(self) -> Pictures | None: ...
 
+    @property
+    def towers(self) -> Mapping[str, Mapping[str, str | None]]: ...
+
     def other(self, name: str) -> Checkpoint: ...
 
 
@@ -87,8 +90,9 @@ class Reader:
     """Reads texts with a network: tokenises, lays out, pads, runs. The network keeps its mode.
 
     `input_edits` are edits that compute further inputs from the tokens (ZEN's n-grams) or from labelled layers (ERNIE's
-    entities), or add facts to the text (K-BERT). `annotations` make these layers. `inputs` is one id for all tokens in each
-    further table of embeddings (XLM's language). `pictures` are those that rows may name, which it reads next to their texts.
+    entities), add facts to the text (K-BERT), or choose the items that are read (UNITER). `annotations` make these layers.
+    `inputs` is one id for all tokens in each further table of embeddings (XLM's language). `pictures` are those that rows may
+    name, which it reads next to their texts.
     `others` are the readers of other networks whose states this one reads, by the
     view in which it finds them (BERT-fused translation).
     """
@@ -260,11 +264,24 @@ class Reader:
         arrays.update(self._computed_inputs(tokens, lengths, padded_marks(rows, tokens, self.tokenizer.roles.get("[MASK]", -1))))
         arrays.update(self._tree_inputs(rows, width))
         if self.pictures is not None:
-            arrays.update(self.pictures.fields(self.network, np.array([row.picture for row in rows])))
+            arrays.update(self._items(np.array([row.picture for row in rows]), lengths))
         batch = Batch({name: torch.from_numpy(array) for name, array in arrays.items()}).to(self.device)
         for view, other in self.others.items():
             batch = Batch({**batch, **other.states_of(rows, self.tokenizer, view)}, checked=True)
         return batch
+
+    def _items(self, numbers: NDArray[np.int64], lengths: NDArray[np.int64]) -> dict[str, Any]:
+        """The items of the pictures of some rows, by their numbers, -1 for none; those that the network read in training."""
+        assert self.pictures is not None
+        choosing = [edit for edit in self.input_edits if edit.selects]
+        also: frozenset[str] = frozenset().union(*(edit.optional for edit in choosing))
+        items = self.pictures.fields(self.network, numbers, also)
+        for edit in choosing:
+            if edit.takes - {"length"} <= items.keys():
+                rows = Rows({**items, "length": lengths.astype(np.int32)})
+                chosen = edit(rows, Draw(np.zeros(len(numbers), np.uint64)))
+                items = {name: chosen[name].astype(value.dtype) for name, value in items.items()}
+        return {name: value for name, value in items.items() if name in self.network.takes or name not in also}
 
     @torch.no_grad()
     def states_of(self, rows: Sequence[Framed], tokenizer: Any, view: str) -> dict[str, Tensor]:
@@ -300,7 +317,7 @@ class Reader:
         inputs: dict[str, Any] = {}
         arrays = {"tokens": tokens.astype(np.int32), "length": lengths.astype(np.int32), **marks}
         for edit in self.input_edits:
-            if not edit.adds and edit.gives <= self.network.takes and edit.takes <= arrays.keys():
+            if not (edit.adds or edit.selects) and edit.gives <= self.network.takes and edit.takes <= arrays.keys():
                 rows = Rows(arrays)
                 outputs = edit(rows, Draw(np.zeros(len(tokens), np.uint64)))
                 inputs.update({name: outputs[name] for name in edit.gives})
@@ -456,10 +473,11 @@ def require_order(loaded: Checkpoint, *orders: str, verb: str, instead: str) -> 
 
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
-    """Eval mode inside the block; afterwards the previous mode."""
-    training = module.training
+    """Eval mode inside the block; afterwards every part has its previous mode, which need not be that of the whole."""
+    modes = [(part, part.training) for part in module.modules()]
     module.eval()
     try:
         yield
     finally:
-        module.train(training)
+        for part, mode in modes:
+            part.training = mode

@@ -1,4 +1,4 @@
-"""What a checkpoint is used with: the reader and the head for filling, writing and scoring, or why it cannot and what it can."""
+"""What a checkpoint is used with: the reader and the head for filling, writing, scoring and vectors, or what it can instead."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from cloze.decoding.generating.sequence import answers, has_decoder
 from cloze.decoding.generating.writing import asks
 from cloze.decoding.reader import Checkpoint, Reader, head_of_kind, prediction_head, require_order
 from cloze.decoding.scores.scoring import Method, check_order, method_of
-from cloze.errors import UserError
+from cloze.decoding.vectors.embedding import sentence_head
+from cloze.errors import CheckpointError, UserError
 
 _MASKED = "Give --with a masked language model, such as a BERT."
 
@@ -25,6 +26,21 @@ def to_fill(loaded: Checkpoint, *, language: str | None = None) -> Ready:
     """What fills masks; a `ClozeError` for a network that does not."""
     order = require_order(loaded, "open", verb="fill", instead=f"To continue a text: cloze generate {loaded.folder} TEXT")
     return Ready(Reader.of(loaded, order=order, language=language), prediction_head(loaded, verb="fill"))
+
+
+def to_embed(loaded: Checkpoint, *, language: str | None = None) -> Ready:
+    """What makes vectors of texts, with the head that was trained for it, None if there is none; a `ClozeError` for a network
+    that reads no texts, or gives no states of tokens."""
+    network = loaded.network
+    if network.of_triples:
+        raise CheckpointError(
+            f"{loaded.folder}: reads the triples of a graph, so it gives no vectors of texts.\n"
+            f"  To see those of its entities: cloze neighbours {loaded.folder} ENTITY\n"
+            f"  To write them to a file: cloze export {loaded.folder} vectors.txt"
+        )
+    if "hidden" not in network.gives:
+        raise CheckpointError(f"{loaded.folder}: this network gives no states of tokens, of which a vector could be made.")
+    return Ready(Reader.of(loaded, language=language), sentence_head(loaded))
 
 
 def to_augment(loaded: Checkpoint) -> Ready:

@@ -52,6 +52,8 @@ class Edit(Schedulable, ABC):
     adds: ClassVar[bool] = False
     #: Whether it gives the network labels of the text as further ids. A checkpoint keeps such an edit: reading a text needs it.
     shows: ClassVar[bool] = False
+    #: Whether it leaves out items. A checkpoint keeps such an edit: the trained network would not read them either.
+    selects: ClassVar[bool] = False
     #: Whether it turns the answer of a record (the field `column/<column>` or `numbers/<column>`) into targets. The objective
     #: with the same `set` then solves the task, and receives facts about the answers, such as the number of classes.
     targets_of_answer: ClassVar[bool] = False

@@ -67,8 +67,9 @@ def is_of_texts(head: PortableHead) -> bool:
 
 
 def as_classifier(head: PortableHead) -> PortableHead:
-    """A head of `PROBLEMS` as the classifier with the same parameters, which transformers has; any other head unchanged."""
-    if not is_of_texts(head):
+    """A head of `PROBLEMS` as the classifier with the same parameters, which transformers has; any other head unchanged, also one
+    with a further map behind its pooler."""
+    if not is_of_texts(head) or {"head.pool.weight", "head.dense.weight"} <= head.state.keys():
         return head
     arguments = {name: head.argument(name) for name in ("set", "dropout", "transform", "output_bias")}
     arguments["classes"] = int(head.state["head.output.weight"].shape[0])

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from cloze.errors import RecipeError
 from cloze.networks.blocks.hooks import count_hooks
 from cloze.networks.cost import Operations, SequenceSize, shown
+from cloze.networks.remembered import RememberedRows
 
 States = Mapping[str, Tensor]
 StackKind = Literal["attention", "recurrent"]
@@ -116,6 +117,8 @@ class Network(nn.Module, ABC):
     per_word: int | None = None
     #: Whether it is a table of single words and reads no texts.
     of_words: ClassVar[bool] = False
+    #: Whether its rows are the triples of a graph, and no texts.
+    of_triples: ClassVar[bool] = False
     #: Whether its rows belong to the documents of one corpus, so that neither another corpus nor a task goes on with them.
     of_documents: ClassVar[bool] = False
     #: The state of a decoder that writes another text than the one that is read; None: it has no decoder.
@@ -143,6 +146,8 @@ class Network(nn.Module, ABC):
     begins_with: ClassVar[tuple[str, ...]] = ()
     #: Linear maps that published checkpoints have and nothing reads, by their names.
     unread: tuple[str, ...] = ()
+    #: What it remembers of rows, while somebody asks for the same rows several times; None: nothing.
+    remembered: RememberedRows | None = None
 
     @property
     def token_tables(self) -> Mapping[str, Any]:
@@ -175,11 +180,12 @@ class Network(nn.Module, ABC):
         """Turn by other bases of rotary positions (`choices.Rotary`) from now on; by default there are none to turn."""
 
     def __call__(self, **inputs: Any) -> Any:
-        """`forward`, through the `NetworkHook`s that changes have added; the last one is outermost."""
+        """`forward`, through the `NetworkHook`s that changes have added; the last one is outermost. What it remembers is not
+        computed again."""
         call: Callable[..., Any] = super().__call__
         for hook in self.outside:
             call = partial(hook.call, self, call)
-        return call(**inputs)
+        return call(**inputs) if self.remembered is None else self.remembered.call(self, call, **inputs)
 
     @property
     def outside(self) -> Sequence[Any]:

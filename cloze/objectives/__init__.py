@@ -37,6 +37,7 @@ from cloze.objectives.labels.head_from_checkpoint import (
     TextSeveral,
     WordLabelling,
 )
+from cloze.objectives.labels.joint_rows import JointClassification, PairedAttention, joint_classification, paired_attention
 from cloze.objectives.labels.layer_heads import LanguageModel, LayerClassification, LayerLabelling, TextPrediction
 from cloze.objectives.labels.listwise import TextListwise, listwise
 from cloze.objectives.labels.mixed import MixedClassification, mixed_classification
@@ -69,18 +70,18 @@ from cloze.objectives.tokens.token_labelling import token_labelling
 from cloze.objectives.tokens.token_prediction import token_prediction
 
 __all__ = [
-    "ActivationPenalty", "AnswerExtraction", "ArcPrediction", "Choose", "Classify", "ClassifyOutside",
-    "ClassifySpan", "Contrast", "ContrastItems", "ContrastPairs", "CooccurrenceRegression", "Coreference",
-    "CrfLabelling", "Embedding", "EntityPrediction", "Factorisation", "HeadFromCheckpoint", "HierarchicalSoftmax",
-    "JoinedPrediction", "LanguageModel", "LayerClassification", "LayerLabelling", "LinearClassification",
-    "LatentAnswer", "LinkChoice", "Linking", "Loss", "Margin", "MatchAttention", "MatchHidden", "MatchParameters", "MatchScores",
-    "MilNce", "MixedClassification", "NegativeSampling", "Objective", "PooledClassification", "Pull", "Regress",
+    "ActivationPenalty", "AnswerExtraction", "ArcPrediction", "Choose", "Classify", "ClassifyOutside", "ClassifySpan",
+    "Contrast", "ContrastItems", "ContrastPairs", "CooccurrenceRegression", "Coreference", "CrfLabelling", "Embedding",
+    "EntityPrediction", "Factorisation", "HeadFromCheckpoint", "HierarchicalSoftmax", "JoinedPrediction",
+    "JointClassification", "LanguageModel", "LayerClassification", "LayerLabelling", "LinearClassification", "LatentAnswer",
+    "LinkChoice", "Linking", "Loss", "Margin", "MatchAttention", "MatchHidden", "MatchParameters", "MatchScores", "MilNce",
+    "MixedClassification", "NegativeSampling", "Objective", "PairedAttention", "PooledClassification", "Pull", "Regress",
     "RelationClassification", "Retrieve", "Rewriter", "Sample", "SensePrediction", "SequenceLabelling", "Several",
     "SoftClassification", "SpanBoundary", "SpanExtraction", "StepObjective", "StochasticAnswer", "TextChoice",
     "TextClassification", "TextEmbedding", "TextListwise", "TextPrediction", "TextRegression", "TextSeveral", "Transport",
-    "TripleContrast", "WordLabelling", "adaptive_prediction", "arcs", "choose", "classify", "coreference",
-    "crf_labelling", "joined_prediction", "label_prediction", "listwise", "mixed_classification", "outside",
-    "pooled_classification", "reconstruct", "regress",
-    "relation_classification", "relation_prediction", "sampled_prediction", "sense_prediction",
-    "sequence_labelling", "several", "soft_classification", "span_boundary", "token_labelling", "token_prediction",
+    "TripleContrast", "WordLabelling", "adaptive_prediction", "arcs", "choose", "classify", "coreference", "crf_labelling",
+    "joined_prediction", "joint_classification", "label_prediction", "listwise", "mixed_classification", "outside",
+    "paired_attention", "pooled_classification", "reconstruct", "regress", "relation_classification", "relation_prediction",
+    "sampled_prediction", "sense_prediction", "sequence_labelling", "several", "soft_classification", "span_boundary",
+    "token_labelling", "token_prediction",
 ]

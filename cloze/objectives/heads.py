@@ -38,16 +38,16 @@ def dense_and_norm(width: int, transform: Transform) -> tuple[nn.Linear | None, 
 class ClassHead(nn.Module):
     """[dense, transform, [norm,]] dropout, output: (M, D) to (M, classes). With `pool` the dense map is named `pool`.
 
-    Without a `transform` there is neither a dense map nor a norm.
+    Without a `transform` there is neither a dense map nor a norm. With `pooled`, a dense map `pool` and tanh come before all.
     """
 
     def __init__(
-        self, *, width: int, classes: int, transform: Transform, dropout: Dropout, pool: bool = False
+        self, *, width: int, classes: int, transform: Transform, dropout: Dropout, pool: bool = False, pooled: bool = False
     ) -> None:
         super().__init__()
         self.transform = None if transform is None else transform.kind
         first, self.norm = dense_and_norm(width, transform)
-        self.dense, self.pool = None if pool else first, first if pool else None
+        self.dense, self.pool = None if pool else first, first if pool else dense(width, width) if pooled else None
         self.dropout = dropout
         self.output = dense(width if transform is None else transform.times * width, classes)
 
@@ -59,6 +59,8 @@ class ClassHead(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(M, D) to (M, classes)."""
         first = self.first
+        if self.pool is not None and first is not self.pool:
+            x = torch.tanh(self.pool(x))
         if first is not None and self.transform is not None:
             x = transformed(first(x), self.transform)
         x = x if self.norm is None else self.norm(x)

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from cloze.batch import Batch
-from cloze.errors import RecipeError
 from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.clock import Clock
 from cloze.objectives.classify import means
@@ -45,12 +44,12 @@ def summary_head(
     *, classes: int, width: int, clock: Clock, dropout: float, pool: bool, transform: Transform,
     output_bias: bool, reading: Read,
 ) -> ClassHead:
-    """The head of `relation_prediction` (`pool`) or of `classify`, with an output for each of `classes`."""
-    if pool and transform is not None:
-        raise RecipeError("pool is dense and tanh: leave transform out, or write pool: false.")
+    """The head of `relation_prediction` (`pool`) or of `classify`, or the pooler of the one before the other, with an output for
+    each of `classes`."""
+    both = pool and transform is not None
     head = ClassHead(
-        width=3 * width if reading == "concat" else width, classes=classes, transform=Tanh() if pool else transform,
-        dropout=Dropout(dropout, clock), pool=pool,
+        width=3 * width if reading == "concat" else width, classes=classes, transform=Tanh() if pool and not both else transform,
+        dropout=Dropout(dropout, clock), pool=pool and not both, pooled=both,
     )
     if not output_bias:  # it stays zero
         head.output.bias.requires_grad_(False)

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from cloze.probes.training import Convergence, converge, several_passes
+from cloze.uncompiled import eager
 
 Vectors = NDArray[np.float32]
 Numbers = NDArray[np.int64]
@@ -166,7 +167,7 @@ def fit(vectors: Any, labels: Numbers, classes: int, *, penalty: float = 1e-3, s
     x, y = torch.as_tensor(vectors), torch.from_numpy(labels)
     weight = torch.zeros(x.shape[1], classes, requires_grad=True)
     bias = torch.zeros(classes, requires_grad=True)
-    solver = torch.optim.LBFGS([weight, bias], max_iter=steps, history_size=10, line_search_fn="strong_wolfe")
+    solver = eager(torch.optim.LBFGS)([weight, bias], max_iter=steps, history_size=10, line_search_fn="strong_wolfe")
 
     def closure() -> Any:
         solver.zero_grad()

@@ -23,6 +23,12 @@ from cloze.probes.attribution import Attribution, attributions
 from cloze.probes.pieces import shown
 
 STATES = ("attention", "queries", "keys")
+#: Of a network with a stack of items, how the names of further states begin, with the name of what they are, of whose rows and of
+#: whose columns.
+_OF_ITEMS = {
+    "crossing_": ("text to items", "text", "items"), "item_crossing_": ("items to text", "items", "text"),
+    "item_": ("items", "items", "items"),
+}  # fmt: skip
 ANSWER = 32  # tokens that an encoder-decoder writes if it is given no second text
 _ROWS = 16  # texts that are read at once
 _BLOCK = 1 << 24  # cosines with the vocabulary that are held at once
@@ -113,7 +119,8 @@ def look(loaded: Checkpoint, text: str, other: str | None = None, *, length: int
     An encoder-decoder reads `text` and writes `other`; if that is None, it writes an answer first. `[MASK]` in a text is a
     mask. Texts are cut to what the network can read, or to `length` tokens, which `remarks` then say. `top` is the number of
     predictions and of neighbours for each token. The items of the usual picture of `loaded` follow the text, if they are
-    positions of the network's rows.
+    positions of the network's rows; if they have a stack of their own, they are a sequence of their own, with what each sequence
+    attends to in the other.
 
     Raises:
         UserError: A text is empty, the network is a table of words, or it cannot read two texts.
@@ -133,10 +140,17 @@ def look(loaded: Checkpoint, text: str, other: str | None = None, *, length: int
     record = _Found(reader, top)
     record.cut(framed.cut, "text")
     batch = reader.batch([framed])
-    states = reader.states(batch, {"layers", *STATES} & set(reader.network.gives))
+    shows_items = any(f"item_vectors/{name}" in batch for name in reader.network.item_sets)
+    prefixes = ("", *(_OF_ITEMS if shows_items else ()))
+    names = {prefix + name for prefix in prefixes for name in STATES}
+    states = reader.states(batch, {"layers", *names} & set(reader.network.gives))
     width = states["attention"].shape[-1] if "attention" in states else len(framed)
     record.add(_with_items(reader, batch, _shown(reader, "text", framed.ids, framed.part), width))
     record.attend("attention", "text", "text", states)
+    if "item_attention" in states:
+        record.add(_items(reader, batch, states["item_attention"].shape[-1]))
+        for prefix, (name, rows, columns) in _OF_ITEMS.items():
+            record.attend(name, rows, columns, states, prefix)
     if "query_attention" in reader.network.gives:
         record.attend("query stream", "text", "text", {"attention": _query_attention(reader, framed)})
     record.read("text", states["layers"], head, "hidden", batch)
@@ -231,14 +245,25 @@ class _Found:
         )
 
 
-def _with_items(reader: Reader, batch: Batch, shown_text: tuple[ShownTokens, Ids], width: int) -> tuple[ShownTokens, Ids]:
-    """The tokens of a text, and behind them, as a second part, the items of its picture that are positions of the row."""
-    text, following = shown_text
-    names = [
+def _item_names(reader: Reader, batch: Batch) -> list[str]:
+    """How the items of a batch of one row are called."""
+    return [
         f"{name} {number + 1}" for name in reader.network.item_sets if f"item_vectors/{name}" in batch
         for number in range(batch[f"item_vectors/{name}"].shape[1])
     ]
-    names = [*names, *["end"] * width][: width - len(text)]
+
+
+def _items(reader: Reader, batch: Batch, width: int) -> tuple[ShownTokens, Ids]:
+    """The items of a picture as a sequence of their own; what else a network puts in front of them is the whole picture."""
+    names = _item_names(reader, batch)
+    names = [*["picture"] * (width - len(names)), *names]
+    return ShownTokens("items", (-1,) * width, tuple(names), (1,) * width), np.full(width, -1, np.int32)
+
+
+def _with_items(reader: Reader, batch: Batch, shown_text: tuple[ShownTokens, Ids], width: int) -> tuple[ShownTokens, Ids]:
+    """The tokens of a text, and behind them, as a second part, the items of its picture that are positions of the row."""
+    text, following = shown_text
+    names = [*_item_names(reader, batch), *["end"] * width][: width - len(text)]
     if not names:
         return shown_text
     ids, parts = (*text.ids, *[-1] * len(names)), (*text.parts, *[1] * len(names))

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from cloze.uncompiled import eager
+
 EPOCHS = 40  # at most, of every probe
 
 
@@ -36,7 +38,7 @@ def converge(
 
     `batches` gives those of one epoch, `judge` the loss after it, such as that of a development set.
     """
-    solver = torch.optim.Adam(parameters, lr=how.rate)
+    solver = eager(torch.optim.Adam)(parameters, lr=how.rate)
     plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(solver, factor=how.factor, patience=how.patience)
     best, least, since = [parameter.detach().clone() for parameter in parameters], float("inf"), 0
     for _ in range(EPOCHS):

@@ -131,6 +131,17 @@ def require_unwritten(network: Node, path: str, faults: Faults) -> None:
                        "Write these values among them, and leave the change out.")
 
 
+def with_defaults(changes: Iterable[Described]) -> list[Described]:
+    """Changes with all of their arguments as plain data, those that are left out with their defaults; faulty ones as they are."""
+    described: list[Described] = []
+    for name, arguments in changes:
+        node, faults = from_data({name: dict(arguments)}, Where("cloze/network.json")), Faults()
+        expand_part("change", node, "", faults)
+        part = None if len(faults) else read_part(node, "", faults)
+        described.append((name, dict(arguments) if part is None else as_plain_data(part.arguments)))
+    return described
+
+
 def change_of(item: Node) -> Change | None:
     """A change, expanded in place; None for a faulty one, which is reported when the recipe is read."""
     faults = Faults()

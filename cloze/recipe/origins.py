@@ -16,7 +16,16 @@ from typing import TYPE_CHECKING, Protocol
 from cloze.document import Node, from_data, read_yaml
 from cloze.errors import CheckpointError, RecipeError, did_you_mean, nearest
 from cloze.hub import local_folder
-from cloze.recipe.changes import complete_among, inherited_by, parse_change, require_unwritten, take_over
+from cloze.recipe.changes import (
+    Described,
+    complete_among,
+    inherited_by,
+    parse_change,
+    require_unwritten,
+    take_over,
+    type_of,
+    with_defaults,
+)
 from cloze.recipe.faults import Faults
 from cloze.recipe.grammar import NETWORK
 from cloze.recipe.recipe import Recipe
@@ -147,6 +156,48 @@ def add_changes(tree: Node, changes: Sequence[str], origin: str) -> None:
             inner = next((node for _, node in network.items() if node.is_mapping and "from" in node.value), network)
             old_changes = inner.value.get("change", Node([], network.where))
             inner.put("change", Node([*old_changes.value, *map(parse_change, changes)], network.where))
+
+
+def add_masks(tree: Node, inits: Mapping[str, Path]) -> None:
+    """Put the masks of checkpoints that networks start from without `from:` (`--init`) in front of the changes of these networks,
+    so that pruned weights stay zero; in place. `inits` has a folder for each network, under "" that of the exported one.
+
+    Masks beside other changes, or of a network of another part, are a `CheckpointError`. Nothing is added to a network that
+    has all changes of its checkpoint already, as that of the checkpoint's own recipe.
+    """
+    from cloze.interop.own import own_description  # imports torch, which recipes without checkpoints do not need
+
+    stages = tree.get("stages")
+    first = tree if stages is None else next((stage for _, stage in stages.items()), tree)
+    if not first.is_mapping:
+        return
+    networks, export = dict(networks_of(first)), first.get("export")
+    for name, folder in inits.items():
+        network = networks.get(name or (next(iter(networks), "") if export is None else str(export.value)))
+        if network is None or not network.is_mapping or _origin(network) is not None:
+            continue  # what is wrong with that is said when the recipe is read
+        description = own_description(folder) or {}
+        changes = with_defaults(item for change in description.get("changes", ()) for item in change.items())
+        masks = [(change, arguments) for change, arguments in changes if type_of(change).masks]
+        if not masks or with_defaults(inherited_by(network))[: len(changes)] == changes:
+            continue
+        part = next((key for key in network.value if key not in NETWORK), None)
+        if len(masks) < len(changes) or part != description["part"]:
+            raise _lost_masks(folder, masks, changes, description["part"])
+        described = [from_data({change: arguments}, network.where) for change, arguments in masks]
+        network.put("change", Node([*described, *network.items_at("change")], network.where))
+
+
+def _lost_masks(folder: Path, masks: Sequence[Described], changes: Sequence[Described], part: str) -> CheckpointError:
+    """The error for masks that a network of a recipe cannot take over from a folder."""
+    others = [change for change, _ in changes if not type_of(change).masks]
+    beside = f" with the changes {', '.join(others)}" if others else ""
+    return CheckpointError(
+        f"--init {folder}: its masks ({', '.join(change for change, _ in masks)}), which keep pruned weights at zero, belong "
+        f"to a network {part!r}{beside}. The network of the recipe would lose them.\n"
+        f"  To keep them: `networks: {{main: {{from: pruned}}}}` in a recipe of your own, and --bind pruned={folder}.\n"
+        f"  To train without them: cloze export {folder} MERGED --to merged, then --init MERGED."
+    )
 
 
 def begins_with(network: Node, origin: str) -> bool:

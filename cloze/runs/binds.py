@@ -1,4 +1,4 @@
-"""Binds the paths of the command line to the sources of a recipe, as text or stores."""
+"""Binds the paths of the command line to the sources of a recipe, as text or stores, and to the networks that start from them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from cloze.corpus import Store
 from cloze.corpus.readers.files import require_paths
 from cloze.errors import CheckpointError, CorpusError, RecipeError, Say, UserError, propose
 from cloze.exercises.retokenize import OtherReading
+from cloze.hub import local_folder
 from cloze.recipe.builders import build, restored
 from cloze.recipe.changes import joins_vocabulary, read_by_export
 from cloze.recipe.parts import builder_of, class_of
@@ -44,6 +45,33 @@ def parse_binds(binds: Iterable[str]) -> dict[str, list[str]]:
             raise RecipeError(f"--bind {bind}: expected NAME=PATH.")
         paths_by_name.setdefault(name, []).append(path)
     return paths_by_name
+
+
+def parse_inits(inits: Mapping[str, Path] | Sequence[str | Path] | str | Path | None) -> dict[str, Path]:
+    """The folder of each `--init [NETWORK=]DIR` by the name of the network, "" for the exported one.
+
+    Raises `CheckpointError` for a folder that does not exist, and for two checkpoints for one network.
+    """
+    if isinstance(inits, Mapping):
+        pairs = [(name, Path(folder)) for name, folder in inits.items()]
+    else:
+        pairs = [_init(str(option)) for option in ([inits] if isinstance(inits, (str, Path)) else inits or ())]
+    folders: dict[str, Path] = {}
+    for name, path in pairs:
+        folder = local_folder(path)
+        if not folder.is_dir():
+            raise CheckpointError(f"{folder}: there is no such folder. --init takes a run folder or a Hugging Face folder.")
+        if name in folders:
+            what = f"the network {name!r}" if name else "the exported network"
+            raise CheckpointError(f"--init: {what} has two checkpoints, {folders[name]} and {folder}. Give one.")
+        folders[name] = folder
+    return folders
+
+
+def _init(option: str) -> tuple[str, Path]:
+    """The network and the folder of one `--init`; a folder may have = in its name."""
+    name, equals, path = option.partition("=")
+    return (name, Path(path)) if equals and path and not Path(option).is_dir() else ("", Path(option))
 
 
 def bound_tables(recipe: Recipe, binds: Mapping[str, Sequence[str]]) -> dict[str, str]:

@@ -23,11 +23,13 @@ from torch import Tensor, nn
 from cloze.batch import Batch
 from cloze.batching import Data, MicroBatch
 from cloze.errors import RecipeError, Say
+from cloze.networks.remembered import remember
 from cloze.objectives.heads import ClassHead
 from cloze.objectives.labels.sequence_labelling import LabellingHead, MixedLabellingHead
 from cloze.objectives.pooled import PooledHead
 from cloze.objectives.transforms import Nonlinearity
 from cloze.training.step import StepModule
+from cloze.uncompiled import eager
 
 ROWS, NUMBERS = 10_000, 2**24  # that are read at most: rows of an entry, and numbers of states of a head
 PIECE = 64  # rows of a micro-batch
@@ -96,7 +98,8 @@ class _Output(nn.Module):
 def fit_heads(step: StepModule, data: Data, keys: Collection[str], *, device: torch.device, say: Say) -> None:
     """Fit the heads `keys` of a step to the first rows of its entries, which the networks read on `device`; one line each.
 
-    `data` must have the same order in every run and process.
+    `data` must have the same order in every run and process. The networks remember what they said of the dev rows until the first
+    evaluation has ended.
 
     Raises a `RecipeError` if a head has no output map that its scores are linear in.
     """
@@ -111,7 +114,11 @@ def fit_heads(step: StepModule, data: Data, keys: Collection[str], *, device: to
         return
     began = time.perf_counter()
     rows = {entry: min(ROWS, data.rows_in_epoch(entry)) for entry in step.entries}
+    networks: Any = step.networks.values()
+    remember(networks)  # the dev rows, which are read again for the score of this start
     dev = _read(step, {entry: data.held_out(entry) for entry in step.entries}, keys, device)
+    for network in networks:
+        network.remembered.close()
     folds = 1 if all(_count_targets(step.objectives[key], dev[key]) >= ENOUGH for key in keys) else 2 * FOLDS
     training = {entry: data.first_rows(entry, count, max(1, min(PIECE, count // folds))) for entry, count in rows.items()}
     seen = _read(step, training, keys, device)
@@ -249,7 +256,7 @@ class _Fit:
 
     def minimise(self, pieces: Sequence[ObjectiveReading], penalty: float, steps: int = STEPS) -> None:
         """Continue from the parameters as they are to the minimum of the loss plus the penalty; offsets are free."""
-        optimizer = torch.optim.LBFGS(
+        optimizer = eager(torch.optim.LBFGS)(
             self.fitted, max_iter=steps, history_size=20, tolerance_grad=1e-5, tolerance_change=1e-9,
             line_search_fn="strong_wolfe",
         )

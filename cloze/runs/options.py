@@ -191,12 +191,19 @@ class PretrainOptions:
 
     def load(self, values: Sequence[str] = ()) -> Recipe:
         """The recipe with these `values` set (`path=value`). The user's own values are set after them and win."""
-        from cloze.recipe.load import load_recipe
+        from cloze.recipe.load import load_recipe, read_tree
 
+        tree = read_tree(str(self.recipe))
+        if self.init:
+            from cloze.recipe.origins import add_masks
+            from cloze.recipe.user_files import import_files
+            from cloze.runs.binds import parse_inits
+
+            import_files(self.with_files)  # which may register the changes
+            add_masks(tree, parse_inits(self.init))
         first = [value if self.stage is None else f"stages.{self.stage}.{value}" for value in values]
         loaded = load_recipe(
-            str(self.recipe), size=self.size, overrides=[*first, *self.overrides], with_files=self.with_files,
-            checkpoints=self.checkpoints,
+            tree, size=self.size, overrides=[*first, *self.overrides], with_files=self.with_files, checkpoints=self.checkpoints
         )
         if self.stage is None:
             return loaded

@@ -18,14 +18,13 @@ from cloze.corpus.readers.hub_datasets import is_dataset
 from cloze.corpus.shards.place import is_address
 from cloze.corpus.shards.remote import ShardCache, local_store
 from cloze.errors import BudgetError, CheckpointError, CorpusError, RecipeError, Say, propose
-from cloze.hub import local_folder
 from cloze.processes import rank
 from cloze.recipe.load import pretraining_recipe_names, tuning_recipe_names
 from cloze.recipe.origins import bound_checkpoints, checkpoint_names
 from cloze.recipe.recipe import Recipe, Stage
-from cloze.runs.binds import bound_tables, check_binds, parse_binds
+from cloze.runs.binds import bound_tables, check_binds, parse_binds, parse_inits
 from cloze.runs.held_texts import parse_measured
-from cloze.runs.options import Inits, PretrainOptions, quiet
+from cloze.runs.options import PretrainOptions, quiet
 from cloze.text import Tokenizer
 from cloze.training.run import read_run_record
 from cloze.training.schedule.budget import Budget
@@ -127,33 +126,6 @@ def _path(value: Any) -> str:
             "  From Python, pass texts in memory as a list: cloze.pretrain(recipe, corpus=[text, …], …)."
         )
     return str(value)
-
-
-def parse_inits(inits: Inits) -> dict[str, Path]:
-    """The folder of each `--init [NETWORK=]DIR` by the name of the network, "" for the exported one.
-
-    Raises `CheckpointError` for a folder that does not exist, and for two checkpoints for one network.
-    """
-    if isinstance(inits, Mapping):
-        pairs = [(name, Path(folder)) for name, folder in inits.items()]
-    else:
-        pairs = [_init(str(option)) for option in ([inits] if isinstance(inits, (str, Path)) else inits or ())]
-    folders: dict[str, Path] = {}
-    for name, path in pairs:
-        folder = local_folder(path)
-        if not folder.is_dir():
-            raise CheckpointError(f"{folder}: there is no such folder. --init takes a run folder or a Hugging Face folder.")
-        if name in folders:
-            what = f"the network {name!r}" if name else "the exported network"
-            raise CheckpointError(f"--init: {what} has two checkpoints, {folders[name]} and {folder}. Give one.")
-        folders[name] = folder
-    return folders
-
-
-def _init(option: str) -> tuple[str, Path]:
-    """The network and the folder of one `--init`; a folder may have = in its name."""
-    name, equals, path = option.partition("=")
-    return (name, Path(path)) if equals and path and not Path(option).is_dir() else ("", Path(option))
 
 
 def require_networks(inits: Mapping[str, Path], recipe: Recipe) -> None:

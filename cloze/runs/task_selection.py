@@ -27,6 +27,7 @@ from cloze.recipe.builders import with_label_names
 from cloze.recipe.origins import borrowed
 from cloze.recipe.parts import class_of
 from cloze.recipe.recipe import EntrySpec, EntryTaskSpec, ObjectiveSpec, PartSpec, PassSpec, Recipe
+from cloze.recipe.towers import describe_towers, read_heads
 from cloze.registry import lookup, parameters
 from cloze.tasks import Task
 from cloze.tasks.result import FILES
@@ -114,8 +115,9 @@ def _task(recipe: Recipe, head: TaskHead, read: Mapping[str, Any], *, stores_ans
     accepted, answer = parameters(lookup("task", head.spec.type)), recipe.sources[head.source].arguments["answer"]
     names = ("text", "text_b", *(["label"] if stores_answer and "label" in accepted else []))
     options = {name: read[name] for name in names if read[name] is not None}
-    if recipe.sources[head.source].arguments.get("items") and "picture" in accepted:
-        options["picture"] = recipe.sources[head.source].arguments["picture"]
+    if recipe.sources[head.source].arguments.get("items"):
+        keys = {name: recipe.sources[head.source].arguments[name] for name in ("picture", "picture_b") if name in accepted}
+        options |= {name: column for name, column in keys.items() if column is not None}
     answer_arguments = answer.arguments if isinstance(answer, PartSpec) else {}
     options |= {name: value for name, value in answer_arguments.items() if name in accepted}
     task = make_task(head.spec.type, **options).for_files(
@@ -156,13 +158,11 @@ def _entries_of_task(recipe: Recipe, head: TaskHead, store: Store) -> dict[str, 
 def _towers(recipe: Recipe, head: TaskHead) -> dict[str, Any]:
     """The network and the head behind each vector that an objective compares, or that the head of the task reads, by the names of
     its readings; empty if there are none."""
-    sources = {f"{pass_.name}.{objective.state}": (pass_, objective) for pass_, objective in head.entry.objectives()}
     answers = f"{head.pass_.name}.{head.objective.state}"
-    for _, objective in head.entry.objectives():
-        towers = {name: sources[path] for name, path in objective.read.items() if path in sources}
+    for objective, towers in read_heads(head.entry):
         pairs = {(pass_.network, tower.state) for pass_, tower in towers.values()}
         compares = answers in objective.read.values() and len(pairs) > 1
-        if not (compares or objective is head.objective and towers):
+        if not (compares or objective is head.objective):
             continue
         for pass_, _ in towers.values():
             if pass_.network in borrowed(recipe):
@@ -171,10 +171,7 @@ def _towers(recipe: Recipe, head: TaskHead) -> dict[str, Any]:
                     f"it, which the task {head.spec.type} needs.\n"
                     "  Leave `grad: false` out. `train: none` keeps the network as it is."
                 )
-        return {"towers": {
-            name: {"network": None if pass_.network == recipe.export else pass_.network, "head": tower.state}
-            for name, (pass_, tower) in towers.items()
-        }}  # fmt: skip
+        return {"towers": describe_towers(recipe, towers)}
     return {}
 
 

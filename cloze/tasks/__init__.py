@@ -10,6 +10,7 @@ from cloze.tasks.kinds.dependency_parsing import DependencyParsing, dependency_p
 from cloze.tasks.kinds.multi_label import MultiLabel, multi_label
 from cloze.tasks.kinds.multiple_choice import MultipleChoice, multiple_choice
 from cloze.tasks.kinds.open_questions import OpenQuestionAnswering, open_question_answering
+from cloze.tasks.kinds.picture_pairs import PicturePairs, picture_pair_classification
 from cloze.tasks.kinds.question_answering import QuestionAnswering
 from cloze.tasks.kinds.regression import Regression, regression
 from cloze.tasks.kinds.reranking import Reranking, reranking
@@ -18,6 +19,7 @@ from cloze.tasks.kinds.span_classification import SpanClassification, span_class
 from cloze.tasks.kinds.spoken_questions import question_answering
 from cloze.tasks.kinds.text_to_text import TextToText, text_to_text
 from cloze.tasks.kinds.token_labelling import TokenLabelling, token_labelling
+from cloze.tasks.kinds.visual_question_answering import VisualQuestionAnswering, visual_question_answering
 from cloze.tasks.result import load_tuned
 from cloze.tasks.task import Learner, Task, task
 
@@ -30,6 +32,7 @@ __all__ = [
     "MultiLabel",
     "MultipleChoice",
     "OpenQuestionAnswering",
+    "PicturePairs",
     "QuestionAnswering",
     "Regression",
     "Reranking",
@@ -38,6 +41,7 @@ __all__ = [
     "Task",
     "TextToText",
     "TokenLabelling",
+    "VisualQuestionAnswering",
     "coreference",
     "dependency_parsing",
     "load_tuned",
@@ -45,6 +49,7 @@ __all__ = [
     "multiple_choice",
     "pair_classification",
     "open_question_answering",
+    "picture_pair_classification",
     "question_answering",
     "regression",
     "reranking",
@@ -54,4 +59,5 @@ __all__ = [
     "task",
     "text_to_text",
     "token_labelling",
+    "visual_question_answering",
 ]

@@ -29,7 +29,7 @@ UserRows = Iterable[Any]
 def columns_of(task: Task) -> tuple[list[str], list[str]]:
     """The names of a task's columns with texts and pictures, and of those with answers."""
     columns = {kind: name for kind, name in task.description()["columns"].items() if name is not None}
-    inputs = [kind for kind in columns if kind.startswith("text") or kind == "picture"]
+    inputs = [kind for kind in columns if kind.startswith(("text", "picture"))]
     return [columns[kind] for kind in inputs], [name for kind, name in columns.items() if kind not in inputs]
 
 

@@ -40,20 +40,39 @@ def keys_of(path: Path | str, lines: Sequence[int], column: str | None, format: 
     return [keys[line] for line in lines]
 
 
-def with_picture(columns: dict[str, Any], picture: str | None) -> dict[str, Any]:
-    """The columns of a task as task.json keeps them, with that of the pictures, if there is one."""
-    return columns if picture is None else {**columns, "picture": picture}
+@runtime_checkable
+class AboutPairs(AboutPictures, Protocol):
+    """Examples that may be about two pictures each; `pictures_b` has the key of the second one."""
+
+    @property
+    def pictures_b(self) -> Sequence[str] | None: ...
+
+
+def with_picture(columns: dict[str, Any], picture: str | None, picture_b: str | None = None) -> dict[str, Any]:
+    """The columns of a task as task.json keeps them, with those of the pictures, if there are any."""
+    keys = {"picture": picture, "picture_b": picture_b}
+    return {**columns, **{name: column for name, column in keys.items() if column is not None}}
+
+
+def shown_keys(examples: AboutPictures) -> list[str]:
+    """The keys of all pictures that examples are about."""
+    second = examples.pictures_b if isinstance(examples, AboutPairs) else None
+    return [*(examples.pictures or ()), *(second or ())]
 
 
 def picture_numbers(reader: Reader, examples: AboutPictures) -> list[int]:
     """The number of each example's picture among those of the reader, -1 for none. Raises a `TaskError` if the reader has
     no pictures."""
-    if examples.pictures is None:
-        return [-1] * len(examples)
+    return [-1] * len(examples) if examples.pictures is None else numbers_of(reader, examples.path, examples.pictures)
+
+
+def numbers_of(reader: Reader, path: str, keys: Sequence[str] | None) -> list[int]:
+    """The numbers of pictures among those of the reader, by their keys in a file. Raises a `TaskError` if the reader has no
+    pictures."""
     if reader.pictures is None:
         raise TaskError(
-            f"{examples.path}: each row is about a picture, and the items of these pictures are missing.\n"
+            f"{path}: each row is about a picture, and the items of these pictures are missing.\n"
             "  Give the file with them: --items features.npz"
         )
     numbers = reader.pictures.numbers
-    return [numbers[key] for key in examples.pictures]
+    return [numbers[key] for key in keys or ()]

@@ -126,7 +126,7 @@ def table_of(task: Task, path: str | None) -> TextTable | None:
 
 def joined(table: TextTable, rows: Sequence[Row], task: Task) -> list[Row]:
     """The rows of a table with what was predicted for each. A predicted column whose name the table has is `predicted_NAME`."""
-    inputs = {"line", *(kind for kind in task.description()["columns"] if kind != "label")}
+    inputs = {"line", *task.repeated, *(kind for kind in task.description()["columns"] if kind != "label")}
     names: dict[str, str] = {}
     for name in dict.fromkeys(name for row in rows for name in row if name not in inputs):
         names[name] = name

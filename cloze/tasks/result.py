@@ -71,6 +71,10 @@ def _measured(task_json: Mapping[str, Any], name: str) -> dict[str, Any]:
     return {**task_json, **sections, **({"trials": trials} if trials else {})}
 
 
+#: Files that a folder with a model has, at least one of them.
+_OF_MODEL = ("config.json", "cloze/network.json", "cloze/checkpoints")
+
+
 def contents_of(folder: Path) -> dict[str, Any]:
     """Like `read_task`, but with all `tasks` if there are several."""
     require_checkpoint(folder)
@@ -89,6 +93,11 @@ def contents_of(folder: Path) -> dict[str, Any]:
         raise CheckpointError(
             f"{folder}: not fine-tuned: it is a file, not the folder of a model.\n"
             f"  If it is a classifier of fastText: cloze import {folder} --out FOLDER, then use that folder."
+        )
+    if folder.is_dir() and (folder / "cloze").is_dir() and not any((folder / name).exists() for name in _OF_MODEL):
+        raise CheckpointError(
+            f"{folder}: the run in this folder has no checkpoint yet.\n"
+            "  Rerun the command that started it; it resumes where it stopped."
         )
     vectors = f"  To measure its word vectors: cloze evaluate {folder} --similarity FILE\n"
     raise CheckpointError(

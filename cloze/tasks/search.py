@@ -59,11 +59,13 @@ def reranker_of(loaded: Checkpoint) -> Reranker:
 
 def depth_of(top: int | None, rerank_top: int | None, *, again: bool) -> tuple[int, int]:
     """How many passages are given for each query, and how many the first stage finds; the same unless they are read `again`. A
-    `TaskError` if fewer are found than given, or if the second stage has a depth and is missing."""
+    `TaskError` if no passage is wanted, if fewer are found than given, or if the second stage has a depth and is missing."""
     if not again and rerank_top is not None:
         raise TaskError(f"--rerank-top {rerank_top}: there is no second stage. Name one, --rerank FOLDER, or leave it out.")
     shown = min(TOP, rerank_top or TOP) if top is None else top
-    depth = rerank_top or (max(shown, TOP) if again else shown)
+    depth = (max(shown, TOP) if again else shown) if rerank_top is None else rerank_top
+    if shown < 1:
+        raise TaskError(f"--top {shown}: expected at least one passage for each query.")
     if depth < shown:
         raise TaskError(
             f"--top {shown}: only {depth} passages are read again (--rerank-top).\n"

@@ -31,8 +31,8 @@ _SHOWN = 8  # of the labels that a file gives by their numbers
 @dataclass(frozen=True)
 class LabelledTexts(Generic[A]):
     """Texts, what stands next to each (a second text, or the texts to choose from; None for tasks on one text), labels (None if
-    the file has none), their file and lines, and the keys of the pictures that they are about (None for tasks without
-    pictures)."""
+    the file has none), their file and lines, and the keys of the pictures that they are about, and of second ones (None for
+    tasks without them)."""
 
     texts: list[str]
     others: list[Any] | None
@@ -40,6 +40,7 @@ class LabelledTexts(Generic[A]):
     path: str
     lines: tuple[int, ...]
     pictures: list[str] | None = None
+    pictures_b: list[str] | None = None
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -100,10 +101,11 @@ class TableTask(Task):
 
 @dataclass(frozen=True)
 class TextTask(TableTask):
-    """A task whose examples are texts with labels. `picture` is the column with the key of the picture that a row is about;
-    None: rows are about texts alone."""
+    """A task whose examples are texts with labels. `picture` is the column with the key of the picture that a row is about, and
+    `picture_b` that of a second one; None: there is none."""
 
     picture: str | None = None
+    picture_b: str | None = None
 
     def read(self, path: Path | str, *, labelled: bool = True) -> LabelledTexts[Any]:
         """The examples of a file; with `labelled=False`, labels are read if the column is there."""
@@ -111,12 +113,12 @@ class TextTask(TableTask):
         texts = table.column(self.text, OPTION)
         second_texts = self.others(table, table.column(self.text_b, TEXT_B)) if self.text_b is not None else None
         labels = self.read_labels(table, second_texts) if labelled or self.label in table.columns else None
-        pictures = table.column(self.picture, PICTURE) if self.picture is not None else None
-        return LabelledTexts(texts, second_texts, labels, table.path, table.lines, pictures)
+        keys = [None if name is None else table.column(name, PICTURE) for name in (self.picture, self.picture_b)]
+        return LabelledTexts(texts, second_texts, labels, table.path, table.lines, *keys)
 
     def description(self) -> dict[str, Any]:
         """The columns."""
-        return {"columns": with_picture(super().description()["columns"], self.picture)}
+        return {"columns": with_picture(super().description()["columns"], self.picture, self.picture_b)}
 
     def others(self, table: TextTable, cells: list[str]) -> list[Any]:
         """What stands next to the text of every row, from the cells of the column `text_b`."""

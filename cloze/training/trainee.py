@@ -36,10 +36,10 @@ class Trainee:
         self.observers = [module for module in self.model.modules() if isinstance(module, Observer)]
         for observer in self.observers:
             observer.seen.zero_()  # what trials before the run have seen
-        self.optimizer = run.optimizer.build(self.model.named_parameters())
         self.freezing = Freezing(
             self.model, dict(self.model.networks), train=run.train, layerwise=run.layerwise, wrapped=ranks.sharded
         )
+        self.optimizer = run.optimizer.build_by_part(self.model.named_parameters(), self.freezing.part_of)
         self.freezing.prepare(self.optimizer)
         self.carries = Carries()
         self.learning_rate = 0.0

@@ -13,7 +13,7 @@ from cloze.api.train import _checkpoints
 from cloze.checkpoint.build import load_checkpoint
 from cloze.cli.main import main
 from cloze.errors import CheckpointError, RecipeError
-from cloze.runs.request import parse_inits
+from cloze.runs.binds import parse_inits
 from cloze.training.run import RunIdentity
 from tests.small_recipe import trainer
 

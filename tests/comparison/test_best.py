@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import cloze
+from cloze.api.best import _row_files
 from cloze.cli.main import main
 from cloze.comparison import work
 from cloze.comparison.best.answers import aligned
@@ -19,7 +20,7 @@ from cloze.comparison.best.question import BestQuestion, read_rows, write_texts
 from cloze.comparison.best.teaching import write_rows
 from cloze.comparison.best.verdict import Verdict, as_data, as_text, sentences
 from cloze.comparison.compare import Interrupted
-from cloze.errors import TaskError
+from cloze.errors import CheckpointError, TaskError
 from cloze.jobs import Job
 from cloze.tasks.task import selected
 from cloze.text import Tokenizer
@@ -338,3 +339,15 @@ def test_python_gives_the_same_verdict(
     titles = [figure.title for figure in found.plot().figures]
     assert titles == ["accuracy on labelled rows that the system had not seen", "Score by the number of labelled rows"]
     assert found.model.predict(["boat quay tide"])[0].label == "sea"
+
+
+def test_python_takes_rows_in_memory(tmp_path: Path) -> None:
+    rows = [("boat", "sea"), ("tree", "wood")]
+    (path,) = _row_files(rows, "train", tmp_path, "sentence_classification")
+    assert [json.loads(line) for line in Path(path).read_text().splitlines()] == [
+        {"text": "boat", "label": "sea"}, {"text": "tree", "label": "wood"}
+    ]
+    assert _row_files(path, "train", tmp_path, "sentence_classification") == [path]
+    assert _row_files([path], "train", tmp_path, "sentence_classification") == [path]
+    with pytest.raises(CheckpointError, match=r"was started with other texts \(train\) than these"):
+        _row_files(rows[:1], "train", tmp_path, "sentence_classification")

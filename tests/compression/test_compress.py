@@ -60,7 +60,7 @@ def test_kept_layers_are_a_shallower_checkpoint_that_keeps_tokenizer_head_and_ta
     assert record["after"]["bytes"] < record["before"]["bytes"]
 
 
-def test_weights_of_layers_outside_the_layers_of_a_users_network_are_named(only_own_parts: None) -> None:
+def test_weights_of_layers_outside_the_layers_of_a_users_network_are_named() -> None:
     @register("network", "scaled")
     class Scaled(Network):
         takes, gives = frozenset({"tokens", "order"}), reading_kinds("order")

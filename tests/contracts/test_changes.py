@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 
+from cloze.batch import Batch
 from cloze.checkpoint.bound import BoundCheckpoints
 from cloze.checkpoint.build import build_part, build_step, load_checkpoint
 from cloze.checkpoint.publish import Publisher
@@ -173,10 +174,9 @@ def begun(
     return recipe, step
 
 
-def losses(own: Any, step: StepModule, batches: Mapping[str, Any] | None = None) -> list[torch.Tensor]:
-    """The sums of losses of `batches`, by default the first one of every entry."""
-    given = batches or own.batches(step)
-    return [loss.total for entry, batch in given.items() for _, loss in sorted(step(entry, batch).items())]
+def losses(step: StepModule, batches: Mapping[str, Any]) -> list[torch.Tensor]:
+    """The sums of losses of the batches of entries."""
+    return [loss.total for entry, batch in batches.items() for _, loss in sorted(step(entry, batch).items())]
 
 
 def network_of(step: StepModule, recipe: Recipe) -> Any:
@@ -209,17 +209,21 @@ def test_every_change_and_every_network_is_in_the_contract() -> None:
     assert set(names("network")) - HELPERS <= kinds, "add a recipe of the new network to SYSTEMS"
 
 
+Stirred = tuple[StepModule, dict[str, Batch], list[float]]
+
+
 @pytest.fixture(scope="module")
-def stirred(system: Callable[..., Any]) -> Callable[[str], tuple[StepModule, list[float]]]:
-    """The step of a system whose parameters were moved, which no test changes, and its losses."""
+def stirred(system: Callable[..., Any]) -> Callable[[str], Stirred]:
+    """The step of a system whose parameters were moved, which no test changes, the first batch of every entry, and its losses."""
 
     @cache
-    def make(name: str) -> tuple[StepModule, list[float]]:
+    def make(name: str) -> Stirred:
         own = system(name)
         step = own.step()
         stir(step, added=False)
+        batches = own.batches(step)
         with torch.no_grad():
-            return step, [loss.item() for loss in losses(own, step)]
+            return step, batches, [loss.item() for loss in losses(step, batches)]
 
     return make
 
@@ -227,10 +231,10 @@ def stirred(system: Callable[..., Any]) -> Callable[[str], tuple[StepModule, lis
 @pytest.mark.parametrize("name", SYSTEMS)
 @pytest.mark.parametrize("change", [name for name in CHANGES if lasts(name)])
 def test_a_changed_network_computes_the_same_by_fast_functions_by_plain_modules_and_in_its_plain_form(
-    change: str, name: str, system: Callable[..., Any], stirred: Callable[[str], tuple[StepModule, list[float]]]
+    change: str, name: str, system: Callable[..., Any], stirred: Callable[[str], Stirred]
 ) -> None:
-    own, (unchanged, before) = system(name), stirred(name)
-    recipe, part = own.recipe, build_part(PartSpec("change", change, dict(CHANGES[change])))
+    recipe, (unchanged, batches, before) = system(name).recipe, stirred(name)
+    part = build_part(PartSpec("change", change, dict(CHANGES[change])))
     said = refusal(change, name)
     if said is not None:
         with pytest.raises(UserError, match=said):
@@ -247,10 +251,9 @@ def test_a_changed_network_computes_the_same_by_fast_functions_by_plain_modules_
             module.kept[::2] = False
         if hasattr(module, "range"):
             module.range.fill_(12.0)
-    batches = own.batches(step)
-    changed = losses(own, step, batches)
+    changed = losses(step, batches)
     with switched(False):
-        assert [loss.item() for loss in losses(own, step, batches)] == pytest.approx([loss.item() for loss in changed], rel=1e-5)
+        assert [loss.item() for loss in losses(step, batches)] == pytest.approx([loss.item() for loss in changed], rel=1e-5)
     if name in UNREAD.get(change, "").split():
         assert [loss.item() for loss in changed] == pytest.approx(before, rel=1e-5)
         return
@@ -268,7 +271,7 @@ def test_a_changed_network_computes_the_same_by_fast_functions_by_plain_modules_
     part.plain(network)
     assert not any(isinstance(module, ComputedLinear) for module in network.modules())
     expected = pytest.approx([loss.item() for loss in changed], rel=ROUGH.get(change, 1e-5))
-    assert [loss.item() for loss in losses(own, step, batches)] == expected
+    assert [loss.item() for loss in losses(step, batches)] == expected
 
 
 def assert_survives(change: str, name: str, system: Callable[..., Any], start: Callable[[str], Path], out: Path) -> None:

@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 from cloze import fields
 from cloze.batching import Cursor, Feed
 from cloze.exercises.noise.mask import Mask
-from cloze.recipe.load import load_recipe
 from cloze.rows import Rows
-from tests.systems_at_tiny import distinct
+from tests.systems_at_tiny import distinct, has_edit
 
 DISTINCT = distinct()
-MASKING = [n for n in DISTINCT if any(e.part.name == "mask" for x in load_recipe(n).entries.values() for e in x.exercise)]
+MASKING = [name for name in DISTINCT if has_edit(name, "mask")]
 
 
 def example(rows: Rows, row: int) -> dict[str, list[Any]]:

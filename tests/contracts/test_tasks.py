@@ -38,7 +38,10 @@ SYSTEMS = [
 ]  # fmt: skip
 #: Values that make a recipe small where it does not follow the size of the network.
 NARROW = ("network.change.0.knowledge_adapter.width=24",)
-SMALLER = {"k-adapter": NARROW, "k-adapter-linguistic": NARROW}
+SMALLER = {
+    "k-adapter": NARROW, "k-adapter-linguistic": NARROW,
+    "uniter_picture_pair_classification": ("objectives[0].paired_attention.heads=2",),
+}
 #: A table next to a network, one that reads triples and no text, one that a task of its own trains, and one whose vectors of
 #: texts are features.
 HELPERS = {"pair_attention", "graph_vectors", "bag_of_ngrams", "dssm", "paragraph_vectors"}
@@ -47,6 +50,8 @@ READERS = f"bert quick modern electra-small character-bert ib-bert xlnet-base ze
 LSTMS = "lstm siatl lstm-char"
 TRANSFORMERS = "bert quick modern electra-small character-bert gpt2 gpt-bert unilm zen ernie-thu knowbert speechbert uniter"
 OF_ITEMS = "vilbert lxmert cbt"
+POOLLESS = r'reads "pooled", but network "main" .*\n  Networks that give "pooled": '
+
 #: What is refused: tasks, systems, what is said, and a value that is a way out, where there is one.
 REFUSED: tuple[tuple[str, str, str, str | None], ...] = (
     (
@@ -62,6 +67,16 @@ REFUSED: tuple[tuple[str, str, str, str | None], ...] = (
     (
         "speechbert_question_answering", " ".join(sorted(set(SYSTEMS) - {"speechbert"})),
         r"this network reads texts without items, so it sees no pictures\.\n  Train one that does", None,
+    ),
+    (
+        "picture_pair_classification lxmert_picture_pair_classification uniter_picture_pair_classification",
+        " ".join(sorted(set(SYSTEMS) - {"uniter", "vilbert", "lxmert"})),
+        r"this network reads texts without items, so it sees no pictures\.\n  Train one that does", None,
+    ),
+    ("lxmert_picture_pair_classification", "uniter", POOLLESS, None),
+    (
+        "lxmert_visual_question_answering vilbert_visual_question_answering",
+        " ".join(sorted(set(SYSTEMS) - {"vilbert", "lxmert", "cbt"})), POOLLESS, None,
     ),
     (
         "ulmfit_classification siatl_classification", " ".join(sorted(set(SYSTEMS) - set(LSTMS.split()))),
@@ -95,8 +110,13 @@ REFUSED: tuple[tuple[str, str, str, str | None], ...] = (
     ),
 )  # fmt: skip
 
-#: Recipes whose rows are about recordings: the items of the words of each, and the field that names them.
-ITEMS = {"speechbert_question_answering": ("sounds.npz", "audio")}
+#: Recipes whose rows are about recordings or pictures: the items of each, and the field that names them.
+ITEMS = {
+    "speechbert_question_answering": ("sounds.npz", "audio"),
+    **dict.fromkeys((
+        "picture_pair_classification", "lxmert_picture_pair_classification", "uniter_picture_pair_classification",
+    ), ("regions.npz", "image")),
+}  # fmt: skip
 
 #: What is refused on the layers of a frozen network, with what is said.
 UNTRAINED = {
@@ -145,6 +165,12 @@ ROWS: dict[str, list[dict[str, Any]]] = {
         {"tokens": words * 2, "clusters": [[[0, 1], [len(words), len(words) + 1]]]} for words in map(str.split, TEXTS)
     ],
 }  # fmt: skip
+ROWS["visual_question_answering"] = [
+    {"text": text, "label": scores} for text, scores in zip(TEXTS, [{"x": 1}, {"y": 1, "x": 0.3}, {}, {"z": 0.6}], strict=True)
+]
+ROWS["picture_pair_classification"] = [
+    {**row, "image": str(number), "image_b": str(3 - number)} for number, row in enumerate(ROWS["sentence_classification"])
+]
 ROWS["question_answering"] = [{**row, "audio": str(number)} for number, row in enumerate(ROWS["question_answering"])]
 ROWS["multi_label"] = [{**row, "label": list(row["label"])} for row in ROWS["multi_label"]]
 TREES = "".join(
@@ -222,6 +248,9 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
     times = np.stack([np.arange(len(features)), np.arange(len(features)) + 0.5], axis=1)
     keys = [row["audio"] for row in ROWS["question_answering"]]
     np.savez(folder / "sounds.npz", keys=keys, offsets=np.cumsum([0, *words]), features=features, times=times)
+    regions = np.random.default_rng(0).normal(size=(4, 3, 12)).astype(np.float16)
+    boxes = np.tile(np.array([0, 0, 0.5, 1], np.float32), (4, 3, 1))
+    np.savez(folder / "regions.npz", keys=np.arange(4).astype(str), features=regions, boxes=boxes)
     return lambda name: str(next(folder.glob(f"{name}.*")))
 
 
@@ -291,7 +320,8 @@ def assert_refused(recipe: str, system: str, start: Start, file: File, out: Path
     assert found is not None
     with pytest.raises(UserError, match=f"(?s){found[0]}") as caught:
         tune(recipe, start(system), file, out)
-    assert str(caught.value).startswith((f"{start(system)}: ", f"{recipe}: networks.main")) and not out.exists()
+    places = (f"{start(system)}: ", f"{recipe}: networks.main", f"{recipe}: objectives[0]")
+    assert str(caught.value).startswith(places) and not out.exists()
 
 
 def test_every_network_that_reads_texts_has_a_system_and_all_that_are_refused_are_systems() -> None:

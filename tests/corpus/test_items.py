@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from typer.testing import CliRunner
 
 from cloze.batching.feed import Cursor, Feed
@@ -18,7 +19,7 @@ from cloze.corpus import Store
 from cloze.corpus.items import read_pictures
 from cloze.corpus.items.item_writer import checked
 from cloze.corpus.records import Records, RecordStore
-from cloze.errors import CorpusError
+from cloze.errors import CorpusError, RecipeError
 from cloze.exercises.companions.mismatch import Mismatch
 from cloze.exercises.exercise import PlacedEdit
 from cloze.exercises.facts import TokenFacts
@@ -166,6 +167,30 @@ def test_regions_beyond_a_limit_are_left_out_of_all_arrays() -> None:
     assert together["item_length/regions"].tolist() == [4, 2, 2] and together["item_length/frames"].tolist() == [5, 5, 5]
     assert (together["item_vectors/regions"] == vectors[:, :4]).all() and together["item_vectors/frames"].shape == (3, 5, 2)
     assert together["items/regions/class"].tolist() == [[0, 1, 2, 3], [5, 6, 7, 8], [10, 11, 12, 13]]
+
+
+def test_regions_are_read_as_far_as_the_detector_is_sure() -> None:
+    """`compute_num_bb(confs, conf_th, min_bb, max_bb)` of UNITER's data.py: max(min_bb, (confs > conf_th).sum()), then at most
+    max_bb."""
+    scores = np.array([[0.9, 0.5, 0.3, 0.2, 0.1], [0.9, 0.1, 0.1, 0.0, 0.0], [0.9, 0.8, 0.7, 0.6, 0.5]], np.float32)
+    length = np.array([5, 3, 5], np.int32)
+    fields = {
+        "tokens": np.zeros((3, 8), np.int32), "length": np.array([4, 8, 8], np.int32), "item_length/regions": length,
+        "item_vectors/regions": np.zeros((3, 5, 2), np.float32), "item_vectors/regions/score": scores[:, :, None],
+    }
+
+    def read(edit: LimitItems, **more: NDArray[Any]) -> list[int]:
+        draw = Draw(row_keys(1, "main", 0, items=np.arange(3)))
+        counts: list[int] = edit(Rows({**fields, **more}), draw)["item_length/regions"].tolist()
+        return counts
+
+    expected = [min(4, max(2, int((row[:n] > 0.2).sum())), n) for row, n in zip(scores, length, strict=True)]
+    edit = LimitItems(most=4, confidence=0.2, least=2)
+    assert read(edit) == expected == [3, 2, 4]
+    del fields["item_vectors/regions/score"]
+    assert read(edit) == [4, 3, 4]  # items without scores are all as good
+    with pytest.raises(RecipeError, match="put limit_items before it"):
+        read(edit, **{"items/regions/masked": np.zeros((3, 5), np.int32)})
 
 
 def test_asked_items_have_flat_positions_in_the_states_of_items(store: RecordStore, tokenizer: Tokenizer) -> None:

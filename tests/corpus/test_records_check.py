@@ -63,8 +63,9 @@ def test_classes_that_differ_in_case_or_spaces_are_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("names", "said"), [
     (["x", "y", "-", "y", "-"], "2 of 5 rows have the class '-'; the first is in line 4. If it marks rows without a class"),
     (["0", "2", "1", "-1"], "1 of 4 rows have the class '-1'; the first is in line 5. If it marks rows without a class"),
+    (["x", "nan", "y", "NULL", "nan"], "3 of 5 rows have the class 'NULL' or 'nan'; the first is in line 3. If that"),
     (["a,", "b,"], "all classes end with ',', such as 'a,'. If it separates classes, take it out."),
-    (["-1", "0", "1"], None), (["+", "-"], None), (["a,", "b"], None),
+    (["-1", "0", "1"], None), (["none", "all"], None), (["+", "-"], None), (["a,", "b"], None),
 ])  # fmt: skip
 def test_names_that_may_mean_no_class_are_told(tmp_path: Path, names: list[str], said: str | None) -> None:
     path = written(tmp_path / "a.tsv", "text\tlabel\n" + "".join(f"a\t{name}\n" for name in names))

@@ -42,6 +42,7 @@ def test_a_banned_word_is_not_written_and_the_first_token_is(gpt2: Any) -> None:
     token, word = next((one, text) for one, text in texts.items() if reader.tokenizer.encode(text).ids.tolist() == [one])
     (made,) = written(gpt2, "The cat", ban=[word])
     assert token in plain.ids and token not in made.ids
+    assert written(gpt2, "The cat", ban=word)[0].ids == made.ids  # one string, not its letters
     (begun,) = written(gpt2, "The cat", first=word)
     assert begun.ids[0] == token
 
@@ -52,6 +53,7 @@ def test_a_text_ends_behind_the_stop_string_that_comes_first(gpt2: Any) -> None:
     (made,) = written(gpt2, "The cat", stop=["no such text", middle])
     assert made.stopped == "stop" and len(made.ids) < len(plain.ids)
     assert made.text == plain.text[: plain.text.index(middle) + len(middle)]
+    assert written(gpt2, "The cat", stop=middle)[0].text == made.text
 
 
 def test_the_best_beams_come_in_the_order_of_their_scores(gpt2: Any) -> None:

@@ -44,7 +44,7 @@ def whole_recipe(code: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("block", RECIPES, ids=[block.place for block in RECIPES])
-def test_every_recipe_on_the_pages_is_read(block: Block, tmp_path: Path, only_own_parts: None) -> None:
+def test_every_recipe_on_the_pages_is_read(block: Block, tmp_path: Path) -> None:
     recipe = whole_recipe(block.code)
     if "convolutions" in str(recipe.get("network")):
         import_files([write_network(tmp_path)])
@@ -84,7 +84,7 @@ def with_parts(folder: Path, before: str = "", after: str = "") -> tuple[Path, P
 
 
 @pytest.fixture
-def network(tmp_path: Path, only_own_parts: None) -> Any:
+def network(tmp_path: Path) -> Any:
     """The network of the page, two layers of width 8."""
     import_files([write_network(tmp_path)])
     torch.manual_seed(0)
@@ -106,7 +106,7 @@ def test_padding_changes_no_state_of_the_network_of_the_page(network: Any) -> No
         network(want=want, tokens=tokens, order="left_to_right")
 
 
-def test_an_objective_that_requires_a_field_which_a_batch_may_lack_is_refused(tmp_path: Path, only_own_parts: None) -> None:
+def test_an_objective_that_requires_a_field_which_a_batch_may_lack_is_refused(tmp_path: Path) -> None:
     """docs/fields.md: without padding, a batch has no `block`."""
     parts, recipe = with_parts(tmp_path, 'takes = frozenset({"tokens"})', 'takes = frozenset({"block"})')
     import_files([parts])
@@ -152,7 +152,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_a_network_with_a_wrong_member_is_refused_with_what_is_wrong(case: str, tmp_path: Path, only_own_parts: None) -> None:
+def test_a_network_with_a_wrong_member_is_refused_with_what_is_wrong(case: str, tmp_path: Path) -> None:
     before, after, message = WRONG[case]
     import_files([write_network(tmp_path, **{before: after})])
     (tmp_path / "mine.yaml").write_text(code_with("name: my-network"), encoding="utf-8")
@@ -162,7 +162,7 @@ def test_a_network_with_a_wrong_member_is_refused_with_what_is_wrong(case: str, 
     assert str(refused.value).count("\n") == 1, "one fault, and the way out"
 
 
-def test_an_error_inside_a_property_is_reported_as_what_it_is(tmp_path: Path, only_own_parts: None) -> None:
+def test_an_error_inside_a_property_is_reported_as_what_it_is(tmp_path: Path) -> None:
     """`nn.Module` says instead that the property is missing."""
     broken = "self.embeddings = None\n\n    @property\n    def token_tables(self):\n        return self.embeddings.rows"
     layers = "        self.layers = nn.ModuleList(Layer(width) for _ in range(layers))\n"
@@ -188,7 +188,7 @@ def commands(heading: str) -> Iterator[Block]:
 
 @pytest.mark.slow
 def test_the_network_of_the_page_is_trained_and_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], only_own_parts: None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(test_tour, "STEPS", "2steps")
@@ -209,7 +209,7 @@ def test_the_network_of_the_page_is_trained_and_used(
 
 @pytest.mark.slow
 def test_the_edit_and_the_objective_of_the_page_are_trained(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, only_own_parts: None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     parts, recipe = with_parts(tmp_path)

@@ -288,6 +288,30 @@ def test_all_parameters_learn_and_the_layers_are_grouped_by_depth(kind: str) -> 
     assert sum(p.numel() for p in network.parameters()) == sum(p.numel() for p in grouped) + apart
 
 
+@pytest.mark.parametrize("kind", ["co_attention", "cross_modal"])
+def test_what_both_streams_attend_to_follows_from_their_queries_and_keys(kind: str) -> None:
+    """Of a row with three real items and two words that are padding: shares are softmaxes of the products, zero at padding."""
+    network, given = build(kind), picture()
+    block = torch.tensor([[1] * LENGTH, [1] * 4 + [0] * 2])
+    prefixes = ("item_", "crossing_", "item_crossing_")
+    names = frozenset(prefix + name for prefix in prefixes for name in ("attention", "queries", "keys"))
+    found = run(network, names | STATES, block, **given)
+    plain = run(network, STATES, block, **given)
+    for name in STATES:
+        torch.testing.assert_close(found[name], plain[name])
+    whole = kind == "co_attention"  # the whole picture stands in front
+    items = torch.tensor([[True] * (ITEMS + whole), [True] * (ITEMS - 1 + whole) + [False]])
+    sides = {"text": (LENGTH, block > 0), "items": (ITEMS + whole, items)}
+    for prefix, (rows, columns) in zip(prefixes, [("items", "items"), ("text", "items"), ("items", "text")], strict=True):
+        queries, keys = found[f"{prefix}queries"], found[f"{prefix}keys"]
+        layers = 3 if kind == "cross_modal" and prefix == "item_" else 2
+        assert len(queries) == layers and queries.shape[3] == sides[rows][0] and keys.shape[3] == sides[columns][0]
+        scores = queries @ keys.transpose(-2, -1) / queries.shape[-1] ** 0.5
+        shares = scores.masked_fill(~sides[columns][1][None, :, None, None], -torch.inf).softmax(-1)
+        for row, real in enumerate(sides[rows][1]):
+            torch.testing.assert_close(found[f"{prefix}attention"][:, row][:, :, real], shares[:, row][:, :, real])
+
+
 def test_packed_texts_without_items_are_pooled_with_the_picture_of_their_row() -> None:
     network, want = build("co_attention"), frozenset({"pooled", "summary"})
     alone = run(network, want)

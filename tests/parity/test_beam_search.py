@@ -57,12 +57,18 @@ def clipped(row: torch.Tensor, end: int) -> tuple[int, ...]:
     return tuple(ids[: ids.index(end)] if end in ids else ids)
 
 
+@pytest.fixture(scope="module", params=["t5", "t5-v1.1", "bart", "marian"])
+def both(request: pytest.FixtureRequest, systems: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any]:
+    """An encoder-decoder and transformers' model of the same weights."""
+    made = seq2seq.system(systems, request.param, decoder_layers=2)  # transformers' cache wants as many as the encoder has
+    folder = tmp_path_factory.mktemp("both")
+    seq2seq.write(folder, made, systems, request.param)
+    return made, transformers.AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+
+
 @pytest.mark.parametrize("setting", [*SETTINGS, "first"])
-@pytest.mark.parametrize("name", ["t5", "t5-v1.1", "bart", "marian"])
-def test_beam_search_over_an_encoder_decoder(systems: ModuleType, tmp_path: Path, name: str, setting: str) -> None:
-    made = seq2seq.system(systems, name, decoder_layers=2)  # transformers' cache wants as many as the encoder has
-    seq2seq.write(tmp_path, made, systems, name)
-    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path).eval()
+def test_beam_search_over_an_encoder_decoder(both: tuple[Any, Any], setting: str) -> None:
+    made, model = both
     fields = seq2seq.batch(made.tokenizer.size)
     beams, limits = {**SETTINGS, "first": FIRST}[setting]
     start, end, pad = 1, 9, 0
@@ -88,13 +94,17 @@ def test_beam_search_over_an_encoder_decoder(systems: ModuleType, tmp_path: Path
         assert [one.ids for one in greedy] == [one.ids for one in ours]
 
 
+@pytest.fixture(scope="module")
+def both_of_gpt2(systems: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any]:
+    """A GPT-2 and transformers' model of the same weights."""
+    made, folder = systems.system("gpt2", **{"positions.max_length": 40}), tmp_path_factory.mktemp("gpt2")
+    export_folder(folder, model=made.model(), tokenizer=made.tokenizer, reading=made.reading, card=Card("test"))
+    return made, transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
+
+
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_beam_search_over_a_left_to_right_network(systems: ModuleType, tmp_path: Path, setting: str) -> None:
-    made = systems.system("gpt2", **{"positions.max_length": 40})
-    export_folder(
-        tmp_path, model=made.model(), tokenizer=made.tokenizer, reading=made.reading, card=Card("test")
-    )  # fmt: skip
-    model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path).eval()
+def test_beam_search_over_a_left_to_right_network(both_of_gpt2: tuple[Any, Any], setting: str) -> None:
+    made, model = both_of_gpt2
     beams, limits = SETTINGS[setting]
     end = 9
     tokens = torch.randint(10, 200, (2, 5), generator=torch.Generator().manual_seed(3))

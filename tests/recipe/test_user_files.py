@@ -49,7 +49,7 @@ reading: {single: "[CLS] {A} [SEP]", summary: first}
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder with a run, RUN, the recipe, and the file of parts; the fixture `only_own_parts` then forgets the parts."""
+    """The folder with a run, RUN, the recipe, and the file of parts; tests/conftest.py then forgets the parts."""
     here = tmp_path_factory.mktemp("user_files")
     (here / "parts.py").write_text(PARTS)
     (here / "mine.yaml").write_text(RECIPE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -41,7 +42,7 @@ COVERING = covering(distinct(TEXTS.get))
 NAMES = [
     name if name in COVERING else pytest.param(name, marks=pytest.mark.slow) for name in distinct(TEXTS.get)
 ]
-SMALL = ["length=48", "training.batch=2", "training.held_out=0.05", "training.checkpoint_every=1000"]
+SMALL = ["length=48", "training.batch=2", "training.held_out=0.02", "training.checkpoint_every=1000"]
 
 
 def small(recipe_name: str) -> list[str]:
@@ -93,6 +94,8 @@ def test_it_trains_on_a_sample_as_a_user_would_run_it(
 
 Opened = tuple[Recipe, dict[str, Store], Tokenizer, dict[str, object]]
 KNOWN: dict[tuple[str, ...], Opened] = {}
+#: The stores of recipes that read the same files in the same way.
+STORES: dict[str, tuple[dict[str, Store], Tokenizer]] = {}
 
 
 def opened(name: str, folder: Path, *changes: str) -> Opened:
@@ -106,9 +109,13 @@ def opened(name: str, folder: Path, *changes: str) -> Opened:
         corpus = [path for flag, path in zip(named[::2], named[1::2], strict=True) if flag == "--corpus"]
         others = [path for flag, path in zip(named[::2], named[1::2], strict=True) if flag == "--bind"]
         paths = bound_paths(recipe, corpus, parse_binds(others))
-        stores, tokenizer = open_stores(
-            recipe, paths, folder, tokenizer=None, text_format="auto", seed=0, say=lambda text: None
-        )
+        said = {key: value for key, value in recipe.canonical().items() if key in ("text", "texts", "sources", "tables")}
+        key = json.dumps([paths, said, name if recipe.stages else ""], sort_keys=True, default=str)
+        if key not in STORES:
+            STORES[key] = open_stores(
+                recipe, paths, folder, tokenizer=None, text_format="auto", seed=0, say=lambda text: None
+            )
+        stores, tokenizer = STORES[key]
         KNOWN[name, *changes] = with_data_facts(recipe, stores), stores, tokenizer, make_tables(recipe, stores)
     return KNOWN[name, *changes]
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+import yaml
 
 from cloze.checkpoint.build import load_checkpoint
-from cloze.errors import UserError
+from cloze.compression.compress import compress
+from cloze.errors import CheckpointError, UserError
 from cloze.networks.blocks.computed import is_added
 from cloze.runs.run import pretrain
 from cloze.training.interrupt import Interrupt
@@ -129,3 +132,70 @@ def test_a_task_on_some_of_a_checkpoints_layers_mixes_these_and_keeps_its_archit
     assert made.exported.architecture == whole.exported.architecture == "bert"
     mixed = [next(o.part.arguments["mixed"]["layers"] for _, o in one.entries["main"].objectives()) for one in (made, whole)]
     assert mixed == [2, 3]
+
+
+def pruned_weights(folder: Path) -> dict[str, torch.Tensor]:
+    """Which weights of the matrices of a folder are zero."""
+    state = load_checkpoint(folder, plain_form=True).network.state_dict()
+    return {name: tensor == 0 for name, tensor in state.items() if name.startswith("layers.") and tensor.dim() == 2}
+
+
+@pytest.fixture(scope="module")
+def pruned(start: Path) -> Path:
+    """The run with half of the weights of each map and one head pruned."""
+    folder = start.parent / "pruned"
+    compress(start, folder, [("sparsify", {"share": 0.5}), ("prune_heads", {"heads": [[0, 1]]})])
+    return folder
+
+
+def test_a_run_that_starts_from_a_pruned_folder_keeps_its_zeros_as_from_does(
+    write: Write, little_text: Path, pruned: Path, tmp_path: Path
+) -> None:
+    options: dict[str, Any] = {"corpus": little_text, "tokenizer": pruned, "budget": "3steps", "report": lambda line: None}
+    pretrain(write(*SMALL), init=pruned, out=tmp_path / "init", **options)
+    pretrain(write(*SMALL[:2], SMALL[3], *FURTHER), binds=[f"start={pruned}"], out=tmp_path / "from", **options)
+    folders = (pruned, tmp_path / "init", tmp_path / "from")
+    before, after, same = (load_checkpoint(folder).network.state_dict() for folder in folders)
+    assert all(torch.equal(tensor, same[name]) for name, tensor in after.items()) and after.keys() == same.keys()
+    assert not torch.equal(before["layers.0.outer.weight"], after["layers.0.outer.weight"])
+    zeros, zeros_after = pruned_weights(pruned), pruned_weights(tmp_path / "init")
+    assert all(bool((zeros_after[name] | ~mask).all()) for name, mask in zeros.items())
+    assert sum(int(mask.sum()) for mask in zeros.values()) > sum(mask.numel() for mask in zeros.values()) // 2
+    again = pretrain(tmp_path / "init", init=tmp_path / "init", out=tmp_path / "again", **options)  # has them already
+    assert again.finished
+    described = json.loads((tmp_path / "again" / "cloze" / "network.json").read_text())
+    assert [name for change in described["changes"] for name in change] == ["sparsify", "prune_heads"]
+
+
+def test_masks_that_a_recipe_would_lose_are_refused_with_both_ways_out(
+    write: Write, little_text: Path, pruned: Path, tmp_path: Path
+) -> None:
+    lora = tmp_path / "lora"
+    assert run(write(*SMALL[:2], SMALL[3], *CHANGED), little_text, pruned, lora)
+    options: dict[str, Any] = {"corpus": little_text, "budget": "2steps", "report": lambda line: None}
+    with pytest.raises(CheckpointError) as error:
+        pretrain(write(*SMALL), init=lora, out=tmp_path / "run", **options)
+    assert str(error.value) == (
+        f"--init {lora}: its masks (sparsify, prune_heads), which keep pruned weights at zero, belong to a network 'transformer' "
+        "with the changes lora. The network of the recipe would lose them.\n"
+        f"  To keep them: `networks: {{main: {{from: pruned}}}}` in a recipe of your own, and --bind pruned={lora}.\n"
+        f"  To train without them: cloze export {lora} MERGED --to merged, then --init MERGED."
+    )
+    zen = write(*SMALL, ("transformer:", "mobile_transformer:"))
+    with pytest.raises(CheckpointError, match=r"belong to a network 'transformer'\. The network of the recipe would lose them"):
+        pretrain(zen, init=pruned, out=tmp_path / "run", **options)
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_stages_of_a_recipe_keep_the_masks_of_the_folder_that_the_first_starts_from(
+    write: Write, little_text: Path, pruned: Path, tmp_path: Path
+) -> None:
+    stage = yaml.safe_load(write(*SMALL).read_text())
+    stage.pop("name")
+    second = {**stage, "network": {"from": "first"}}
+    recipe = tmp_path / "staged.yaml"
+    recipe.write_text(yaml.safe_dump({"name": "staged", "stages": {"first": stage, "second": second}}, sort_keys=False))
+    options: dict[str, Any] = {"tokenizer": pruned, "init": pruned, "budget": "4steps", "report": lambda line: None}
+    pretrain(recipe, corpus=little_text, out=tmp_path / "run", **options)
+    zeros, zeros_after = pruned_weights(pruned), pruned_weights(tmp_path / "run")
+    assert all(bool((zeros_after[name] | ~mask).all()) for name, mask in zeros.items())

@@ -15,6 +15,7 @@ from cloze.batch import Batch
 from cloze.checkpoint.build import load_checkpoint
 from cloze.cli.train.finetune_output import print_result
 from cloze.errors import RecipeError
+from cloze.networks import Transformer
 from cloze.networks.clock import Clock
 from cloze.objectives.classify import classify
 from cloze.objectives.labels.choice import choose
@@ -57,6 +58,23 @@ def blobs() -> tuple[torch.Tensor, torch.Tensor]:
     labels = torch.arange(240) % 3
     centres = torch.randn(3, 6, generator=draw)
     return (centres[labels] + torch.randn(240, 6, generator=draw)).float(), labels
+
+
+def test_dev_rows_are_read_once_for_the_head_and_its_score_and_once_for_the_metric_and_the_loss(
+    folder: Folder, tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, short_fits: None
+) -> None:
+    rows = {True: 0, False: 0}  # that were read without gradients, by whether dropout was on
+    forward = Transformer.forward
+
+    def counting(self: Transformer, **inputs: Any) -> Any:
+        if not torch.is_grad_enabled() and len(inputs["tokens"]) > 1:  # a single text shows what the network attends to
+            rows[self.training] += len(inputs["tokens"])
+        return forward(self, **inputs)
+
+    monkeypatch.setattr(Transformer, "forward", counting)
+    tuned = tune(folder("bert"), tables, tmp_path / "out", *STILL)
+    examples = tuned.task_json["examples"]
+    assert rows == {True: 0, False: examples["train"] + 2 * examples["dev"]}
 
 
 @pytest.mark.parametrize("weights", [None, [1.0, 2.0, 0.5]])

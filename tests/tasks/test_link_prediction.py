@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import cloze as package
 from cloze.cli.main import main
 from cloze.errors import CheckpointError, RunError, TaskError
 from cloze.networks import GraphVectors
@@ -146,6 +147,14 @@ def test_a_graph_is_trained_and_ranked_by_the_commands(tmp_path: Path, capsys: p
     assert "--candidates few: expected all" in capsys.readouterr().err
     assert main([*asked, "--seed", "1"]) == 2
     assert "--seed 1: all candidates are ranked, so nothing is drawn at random." in capsys.readouterr().err
+    model = package.load(run)
+    assert model.can == ("neighbours", "analogy")
+    assert main(["embed", str(run), "p3 next p4"]) == 2  # as many words as a triple has
+    why = f"{run}: reads the triples of a graph, so it gives no vectors of texts."
+    assert f"{why}\n  To see those of its entities: cloze neighbours {run} ENTITY\n" in capsys.readouterr().err
+    with pytest.raises(CheckpointError) as error:
+        model.embed("p3")
+    assert str(error.value) == f"model.embed: {why}\n  This model can: model.neighbours(), model.analogy()."
     assert main(["show", str(run)]) == 0
     shown = capsys.readouterr().out
     assert f"cloze evaluate {run} TEST.tsv --task link_prediction" in shown and "--similarity" not in shown

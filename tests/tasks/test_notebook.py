@@ -15,6 +15,7 @@ import pytest
 
 import cloze
 from cloze.api.texts import paths_or_texts
+from cloze.api.train import _divided
 from cloze.checkpoint.build import load_checkpoint
 from cloze.decoding.reader import Reader
 from cloze.decoding.vectors.embedding import embed
@@ -23,6 +24,7 @@ from cloze.registry import names
 from cloze.tasks import task as make_task
 from cloze.tasks.given import as_records, given_examples, line_examples
 from cloze.tasks.in_memory import each_item, each_text, plain
+from cloze.tasks.result import contents_of
 
 Folder = Callable[[str], Path]
 Tuned = Callable[..., Path]
@@ -269,7 +271,9 @@ EVERY: dict[str, tuple[Any, Any, str | None]] = {
     "dependency_parsing": (["It", "rains"], None, "It rains"), "frozen_features": ("a", ("a", "x"), "a"),
     "multi_label": ("a", ("a", ["x", "y"]), "a"), "multiple_choice": (("q", ["a", "b"]), ("q", ["a", "b"], 1), None),
     "open_question_answering": ("Who?", ("Who?", ["Ann"]), "Who?"),
-    "pair_classification": (("a", "b"), ("a", "b", "x"), "a\tb"), "regression": ("a", ("a", 1.5), "a"),
+    "pair_classification": (("a", "b"), ("a", "b", "x"), "a\tb"),
+    "picture_pair_classification": (("a", "1", "2"), ("a", "1", "2", "x"), "a\t1\t2"),
+    "visual_question_answering": ("a", ("a", {"x": 1, "y": 0.3}), "a"), "regression": ("a", ("a", 1.5), "a"),
     "question_answering": (("Who?", "Ann."), ("Who?", "Ann.", {"text": ["Ann"], "answer_start": [0]}), "Who?\tAnn."),
     "reranking": (("q", "p"), ("q", "p", 1), "q\tp"), "retrieval": (("q", "p"), ("q", "p"), "q\tp"),
     "sentence_classification": ("a", ("a", "x"), "a"),
@@ -396,7 +400,7 @@ def test_of_several_seeds_the_outcome_is_that_of_the_model(small: cloze.Model, m
 
 
 def test_rows_may_name_their_columns_and_dev_may_be_a_share(small: cloze.Model, tmp_path: Path) -> None:
-    rows = [{"review": text, "stars": number % 2 + 1} for number, (text, _) in enumerate(ROWS)]
+    rows = [{"review": f"{text} {number}", "stars": number % 2 + 1} for number, (text, _) in enumerate(ROWS)]
     how: dict[str, Any] = {
         "train": rows, "dev": 0.25, "columns": {"text": "review", "label": "stars"}, "overrides": {"training.epochs": 1},
         "out": tmp_path / "stars", "report": None,
@@ -405,6 +409,20 @@ def test_rows_may_name_their_columns_and_dev_may_be_a_share(small: cloze.Model, 
     assert model.labels == ("1", "2") and model.described["examples"] == {"train": 6, "dev": 2}
     assert model.predict([{"review": "the cat"}])[0] == model.predict(["the cat"])[0]
     assert cloze.finetune(small, **how).metrics == model.metrics, "the same call finds the run finished"
+
+
+def test_copies_of_a_row_stay_on_one_side_of_a_random_split() -> None:
+    rows = [(f"text {number // 3}", "x" if number % 2 else "y") for number in range(30)]
+    train, dev = _divided(rows, 0.3, make_task("sentence_classification"), 1)
+    assert len(dev) == 9 and not {row["text"] for row in train} & {row["text"] for row in dev}
+    with pytest.raises(TaskError, match="dev=0.5: all rows have the same texts"):
+        _divided([("text", "x")] * 4, 0.5, make_task("sentence_classification"), 1)
+
+
+def test_a_folder_whose_run_has_no_checkpoint_yet_says_how_it_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "cloze" / "corpus").mkdir(parents=True)
+    with pytest.raises(CheckpointError, match="has no checkpoint yet.\n  Rerun the command that started it"):
+        contents_of(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from cloze.tasks.kinds.multi_label import LabelSet
 from cloze.tasks.kinds.question_answering import ExtractedAnswer
 from cloze.tasks.kinds.text_to_text import GeneratedAnswer
 from cloze.tasks.kinds.token_labelling import LabelsOfWords, token_labelling
+from cloze.tasks.task import task
 
 Tuned = Callable[..., Path]
 ODD = ['the "cat", it\nsleeps', "=SUM(A1:A9)", "@rain\r", "a\ttab", " spaces ", "été 河"]
@@ -151,6 +152,14 @@ def test_predicted_columns_get_names_that_the_table_does_not_have() -> None:
     assert joined(table, [row], sentence_classification()) == [
         {"text": "x", "label": "1", "predicted_label": "2", "line": "3", "predicted_predicted_label": "new"}
     ]
+
+
+def test_choices_are_not_repeated_as_predictions() -> None:
+    from cloze.tasks.prediction_files import joined
+
+    table = TextTable("a.tsv", ("text", "choices"), (("x", '["a", "b"]'),), (2,))
+    row = {"line": 2, "text": "x", "choices": ["a", "b"], "label": 1}
+    assert joined(table, [row], task("multiple_choice")) == [{"text": "x", "choices": '["a", "b"]', "label": 1}]
 
 
 def test_words_have_conll_and_no_other_task_has() -> None:

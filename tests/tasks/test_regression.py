@@ -18,7 +18,7 @@ from cloze.batch import Batch
 from cloze.checkpoint.build import load_checkpoint
 from cloze.cli.main import main
 from cloze.corpus.records import Records
-from cloze.errors import RecipeError, TaskError
+from cloze.errors import TaskError
 from cloze.networks import Clock
 from cloze.objectives import regress
 from cloze.objectives.transforms import Gelu
@@ -73,8 +73,9 @@ def test_the_loss_is_the_squared_error_and_its_gradients_are_right() -> None:
     nothing = objective({"summary": summary}, none).total
     nothing.backward()
     assert nothing.item() == 0 and all(p.grad is not None and p.grad.eq(0).all() for p in objective.parameters())
-    with pytest.raises(RecipeError, match="pool is dense and tanh: leave transform out"):
-        regress(pool=True, transform=Gelu(), width=4, clock=Clock())
+    both = regress(pool=True, transform=Gelu(), width=4, clock=Clock()).double().head
+    hidden = torch.nn.functional.gelu(both.dense(torch.tanh(both.pool(summary))))
+    torch.testing.assert_close(both(summary), both.output(hidden))
 
 
 @pytest.mark.parametrize(

@@ -362,6 +362,9 @@ def test_how_deep_a_search_goes() -> None:
         (None, 500, (100, 500)),
     ]:  # fmt: skip
         assert depth_of(top, rerank_top, again=True) == depths
+    for again in (False, True):
+        with pytest.raises(TaskError, match="--top 0: expected at least one passage for each query"):
+            depth_of(0, None, again=again)
     assert depth_of(None, None, again=False) == (100, 100) and depth_of(7, None, again=False) == (7, 7)
 
 

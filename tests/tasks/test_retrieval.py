@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from importlib import resources
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,12 @@ import torch
 
 from cloze.batch import Batch
 from cloze.checkpoint.build import load_checkpoint
+from cloze.checkpoint.share import share
 from cloze.cli.main import main
 from cloze.cli.use.retrieve import _texts as passages_of
 from cloze.corpus.records import Records
 from cloze.decoding.reader import Reader
-from cloze.errors import RecipeError, TaskError
+from cloze.errors import CheckpointError, RecipeError, TaskError
 from cloze.exercises.companions.separate import Separate
 from cloze.exercises.exercise import Exercise, PlacedEdit
 from cloze.objectives import Contrast
@@ -222,6 +224,62 @@ def test_a_network_is_pre_trained_by_telling_where_sentences_come_from(tmp_path:
     assert next(one["loss"] for one in log if one["event"] == "train") == pytest.approx(np.log(8), abs=0.1)
     learner = untuned(load_checkpoint(out))
     assert learner.vectors(["the cat"]).shape == (1, 16)  # those of the head that was trained
+
+
+def test_dpr_with_bm25_compares_a_query_with_the_right_and_the_wrong_passages_of_all_rows(
+    folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """dpr/models/biencoder.py, `BiEncoderNllLoss`: the mean over queries of the loss among all passages of the step."""
+    rows = [(f"the {a} saw a mat", f"on the mat {a} and all", f"no {b} on {a}") for a, b in pairwise([*TOPICS, TOPICS[0]])]
+    path, out = tmp_path / "rows.tsv", tmp_path / "out"
+    path.write_text("query\tpassage\twrong\n" + "".join("\t".join(row) + "\n" for row in rows), encoding="utf-8")
+    dry = [f"networks.{name}.dropout=0" for name in ("query", "passage")]
+    values = ["training.batch=8", "training.epochs=1", "training.precision=fp32", "length=24", *dry]
+    tuned = finetune(
+        folder("bert"), recipe="dpr-bm25", train=[str(path)], dev=[str(path)], out=out, report=quiet, fit=False, overrides=values
+    )
+    start = load_checkpoint(folder("bert"))
+    reader = Reader.of(start)
+    firsts = []
+    for texts in zip(*rows, strict=True):
+        batch = reader.batch(reader.encode(list(texts)))
+        firsts.append(reader.states(batch, {"hidden"})["hidden"][:, 0])
+    queries, passages, wrong = firsts
+    oracle = torch.nn.functional.cross_entropy(queries @ torch.cat([passages, wrong]).T, torch.arange(8))
+    log = [json.loads(line) for line in (out / "cloze" / "log.jsonl").read_text().splitlines()]
+    assert next(one["loss"] for one in log if one["event"] == "train") == pytest.approx(oracle.item(), rel=1e-4)
+    assert tuned.task_json["towers"] == {
+        "query": {"network": None, "head": "embedding"}, "key": {"network": "passage", "head": "embedding"},
+        "wrong": {"network": "passage", "head": "embedding"},
+    }  # fmt: skip
+    learner, _ = load_tuned(load_checkpoint(out))
+    assert learner.passage_network is not learner.reader.network
+
+
+def test_a_run_of_two_networks_that_is_not_tuned_reads_passages_with_theirs_also_after_export(tmp_path: Path) -> None:
+    from cloze.runs.run import pretrain
+
+    shapes = "{ask: {transformer: {layers: 1, width: 32, heads: 2}}, tell: {transformer: {layers: 2, width: 16, heads: 2}}}"
+    recipe = ICT.replace("EDIT", "inverse_cloze: {to: passage}")
+    recipe = recipe.replace("network: {transformer: {layers: 1, width: 32, heads: 2}}", f"networks: {shapes}\nexport: ask")
+    recipe = recipe.replace("name: query, network: main", "name: query, network: ask").replace("network: main", "network: tell")
+    (tmp_path / "two.yaml").write_text(recipe)
+    text, out = tmp_path / "text.txt", tmp_path / "out"
+    text.write_text("\n\n".join("\n".join(f"the {a} saw a {b}." for a in TOPICS) for b in TOPICS) + "\n")
+    pretrain(tmp_path / "two.yaml", corpus=[str(text)], out=out, report=quiet)
+    share(out, tmp_path / "shared")
+    for folder in (out, tmp_path / "shared"):
+        learner, passages = untuned(load_checkpoint(folder)), load_checkpoint(folder / "cloze" / "networks" / "tell")
+        assert (learner.reader.network.width, learner.passage_network.width) == (32, 16)
+        reader, head = Reader.of(passages), passages.heads["embedding"]
+        batch = reader.batch(reader.encode(["the cat saw a dog."]))
+        mean = reader.states(batch, {"hidden"})["hidden"][0].mean(0)  # the row is not padded
+        oracle = (head.head.weight @ mean + head.head.bias).detach().numpy()
+        assert learner.passage_vectors(["the cat saw a dog."])[0] == pytest.approx(oracle, abs=1e-5)
+        assert not np.allclose(learner.vectors(["the cat saw a dog."])[0], oracle, atol=1e-2)
+    shutil.rmtree(tmp_path / "shared" / "cloze" / "networks")
+    with pytest.raises(CheckpointError, match="the network 'tell' is missing"):
+        untuned(load_checkpoint(tmp_path / "shared"))
 
 
 def test_either_text_has_the_room_of_a_row() -> None:

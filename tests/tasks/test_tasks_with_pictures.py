@@ -20,6 +20,7 @@ from cloze.rng import Draw
 from cloze.rows import Rows
 from cloze.runs.finetuning.measure_result import with_pictures
 from cloze.tasks.result import load_tuned, task_in_folder
+from tests.tasks.pictured import pretrain, write_items
 
 COUNT, CLASSES = 24, ("ant", "bee", "cat")
 #: What decides: the largest number of the second region, so that only a network that sees it can know the label.
@@ -219,7 +220,7 @@ def test_scores_are_those_of_the_network_for_each_row_with_its_picture_alone(fol
         (["predict", "SEEING", "what is it\t99", "--items", "ITEMS"], "has no items of 1 picture that rows name: '99'"),
         (
             ["finetune", "RUN", "--train", "TRAIN", "--dev", "DEV", "--out", "NEW", "--items", "ITEMS", "--task=retrieval"],
-            "retrieval reads no pictures; these tasks do: multi_label, multiple_choice, pair_classification, question_answ",
+            "retrieval reads no pictures; these tasks do: multi_label, multiple_choice, pair_classification, picture_pair",
         ),
         (["predict", "SEEING", "what is it", "--items", "ITEMS"], "0 tabs, expected 1: a line has text and image"),
         (["finetune", "RUN", "--train", "TRAIN", "--dev", "DEV", "--out", "NEW", "--items", "NARROW"], "have 2 numbers each"),
@@ -260,3 +261,30 @@ def test_what_does_not_fit_is_refused_and_nothing_is_written(
         given["BERT"] = tmp_path / "bert"
     assert main([str(given.get(word, word)) for word in words]) == 2
     assert message in " ".join(capsys.readouterr().err.split()) and not (tmp_path / "new" / "cloze").exists()
+
+
+def test_a_checkpoint_reads_as_many_regions_as_its_training_did(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """UNITER's filter of regions, in its own training, in that of a task, and in what the folder answers."""
+    write_items(tmp_path / "f.npz", KIND)
+    with np.load(tmp_path / "f.npz") as file:
+        arrays = dict(file)
+    sure = np.tile(np.array([[0.9, 0.1]], np.float32), (COUNT, 1))
+    np.savez(tmp_path / "f.npz", **arrays, conf=sure)
+    captions = [{"image": str(n), "text": ["what is it", "it is here"]} for n in range(COUNT)]
+    least = [f"mixture.{entry}.exercise.limit_items.least=1" for entry in ("matching", "words", "features")]
+    pretrain("uniter", tmp_path, captions, *least)
+    described = json.loads((tmp_path / "uniter/cloze/network.json").read_text(encoding="utf-8"))
+    (edit,) = described["input_edits"]
+    assert edit["limit_items"]["confidence"] == 0.2 and edit["limit_items"]["least"] == 1
+    rows = [{"text": "what is it", "image": str(n), "label": CLASSES[KIND[n]]} for n in range(COUNT)]
+    train = write(tmp_path / "train.jsonl", rows)
+    items, out = ["--items", str(tmp_path / "f.npz")], tmp_path / "out"
+    given = ["--train", train, "--dev", train, *items, "--set", "training.epochs=1", "--device", "cpu", "--out", str(out)]
+    assert main(["finetune", str(tmp_path / "uniter"), *given]) == 0
+    assert "limit_items" in (out / "cloze/recipe.yaml").read_text(encoding="utf-8")
+    examples = task_in_folder(out).read(train)
+    learner: Any = load_tuned(with_pictures(load_checkpoint(out), [str(tmp_path / "f.npz")], [examples]))[0]
+    batch = learner.reader.batch(learner.encode(examples)[:3])
+    assert batch["item_length/regions"].tolist() == [1, 1, 1] and batch["item_vectors/regions"].shape == (3, 1, 6)
+    assert "item_vectors/regions/score" not in batch
+    assert main(["finetune", str(tmp_path / "uniter"), *given[:4], *given[6:-1], str(tmp_path / "texts")]) == 0

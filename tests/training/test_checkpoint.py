@@ -128,8 +128,10 @@ def test_half_written_folders_are_ignored_and_removed(tmp_path: Path) -> None:
 
 def test_publishing_twice_leaves_no_litter(tmp_path: Path) -> None:
     keeper = save(tmp_path, 10)
+    (keeper.folder / ".step-00000005.removed").mkdir()  # a process was killed while it removed an old checkpoint
     keeper.publish_last()
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == ["config.json"]
+    assert [path.name for path in keeper.folder.iterdir()] == ["step-00000010"]
 
 
 def test_publishing_copies_where_links_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

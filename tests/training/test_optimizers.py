@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -24,6 +26,31 @@ def moved(spec: OptimizerSpec, *, steps: int = 5, rate: float = 1e-3, start: flo
         optimizer.step()
         distances.append((before - weight[0, 0].item()) / rate)
     return distances
+
+
+def test_optimizers_of_torch_are_as_they_were_without_the_compiler() -> None:
+    code = """
+import sys, torch
+from cloze.uncompiled import eager
+kinds = (torch.optim.AdamW, torch.optim.SGD, torch.optim.Adagrad, torch.optim.LBFGS)
+ends = {}
+for make in (eager, lambda kind: kind):
+    for kind in kinds:
+        weight = torch.nn.Parameter(torch.tensor([1.0, -2.0]))
+        optimizer = make(kind)([weight], lr=0.1)
+        def loss():
+            optimizer.zero_grad()
+            value = weight.square().sum()
+            value.backward()
+            return value
+        for _ in range(3):
+            optimizer.step(loss)
+        ends.setdefault(kind.__name__, []).append(weight.tolist())
+    print("torch._dynamo" in sys.modules)
+print(all(first == second for first, second in ends.values()))
+"""
+    lines = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
+    assert lines == ["False", "True", "True"]
 
 
 def test_bert_adam_has_no_bias_correction() -> None:

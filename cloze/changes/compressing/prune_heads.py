@@ -45,6 +45,7 @@ class PruneHeads(Change):
     of: Of = "attention"
 
     lasts: ClassVar[bool] = True
+    masks: ClassVar[bool] = True
 
     def apply(self, network: Any) -> None:
         """Mask the columns of these heads."""

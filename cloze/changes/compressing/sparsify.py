@@ -87,6 +87,7 @@ class Sparsify(Change):
     by: By = "magnitude"
 
     lasts: ClassVar[bool] = True
+    masks: ClassVar[bool] = True
 
     @property
     def needs_checkpoint(self) -> bool:

@@ -44,21 +44,23 @@ class ProbeCommand(EarlyCommand):
         width = max(map(len, summaries))
         lines = [f"{name:<{width}}  {text[:1].lower()}{text[1:]}" for name, text in summaries.items()]
         super().__init__(*arguments, help=help.replace("PROBES", "\n".join(lines)), **settings)
+        self._known_probes = _probes()
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Import the files before the options are read."""
+        """Import the files before the options are read, which are those of all probes that there are now."""
         files = [path for word, path in pairwise(args) if word == "--with"]
         files += [word.removeprefix("--with=") for word in args if word.startswith("--with=")]
         if files:
-            from typer.main import get_command
-
             from cloze.recipe.user_files import import_files
 
             import_files(files)
+        if files or _probes() != self._known_probes:
+            from typer.main import get_command
+
             app = typer.Typer(add_completion=False)
             app.command(cls=ProbeCommand)(with_probes(probe))
             fresh = get_command(app)
-            self.params, self.callback, self.help = fresh.params, fresh.callback, fresh.help
+            self.params, self.callback, self.help, self._known_probes = fresh.params, fresh.callback, fresh.help, _probes()
         self._hide_options_of_others(next((word for word in args if word in _probes()), None))
         return super().parse_args(ctx, args)
 

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cloze.cli.options import Encoding, Overwrite, Precision, WithFiles
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from cloze.decoding.layout import Framed
 
 
 def command(
@@ -30,6 +37,12 @@ def command(
     prompt: Annotated[
         str | None, typer.Option(help="The name of one of the folder's prompts, which comes before each text, such as query.")
     ] = None,
+    items: Annotated[
+        list[str] | None, typer.Option("--items", help="Items of pictures: FILE, or NAME=FILE for each set.")
+    ] = None,
+    picture: Annotated[str | None, typer.Option(help="With --items: the key of the picture of all texts.")] = None,
+    picture_field: Annotated[str | None, typer.Option(help="With --items: the field of a JSON line with its key.")] = None,
+    of: Annotated[str, typer.Option(help="What vectors are of: text, items, or pair, both in one vector.")] = "text",
     language: Annotated[str | None, typer.Option(help="The language, if the network knows several; default: the first.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")] = "cpu",
     precision: Precision = "fp32",
@@ -41,12 +54,15 @@ def command(
     """Turn texts into vectors. Example: cloze embed RUN --file sentences.txt --out vectors.npy
 
     Features of every token, for models trained elsewhere: cloze embed ELMO --file sentences.txt --layers all --out features.npz
+
+    Texts about pictures: cloze embed LXMERT --file captions.jsonl --items features.npz --picture-field image --of pair
     """
     from cloze.atomic import require_output
     from cloze.decoding.texts import gather
     from cloze.errors import UserError
 
     inputs = gather(texts or [], file, field=field, json_input=json_input or None)
+    keys = picture if picture_field is None else keys_of(texts or [], file, picture_field, picture)
     ending = ".npy" if layers is None else ".npz"
     if out is not None:
         out = with_ending(out, ending)
@@ -54,36 +70,35 @@ def command(
     if layers is not None and out is None:
         raise UserError("--layers gives many vectors per text: name the file to write, such as --out F.npz.")
 
+    from dataclasses import replace
+
     from cloze.checkpoint.build import load_checkpoint
+    from cloze.decoding.pictures import beside
     from cloze.decoding.progress import DecodingProgress
-    from cloze.decoding.reader import Reader
+    from cloze.decoding.ready import to_embed
     from cloze.decoding.unknown import vector_remarks
-    from cloze.decoding.vectors.embedding import embed, length_of, save_vectors, sentence_head
+    from cloze.decoding.vectors.embedding import embed, length_of, save_vectors
     from cloze.decoding.vectors.features import save_features, token_features
     from cloze.decoding.vectors.prompted import prompt_remark, prompted
 
     loaded = load_checkpoint(checkpoint, device, precision=precision)
-    reader = Reader.of(loaded, language=language)
-    as_trained = pooling is None and layer == -1 and layers is None
+    reader, trained_head, _ = to_embed(loaded, language=language)
+    as_trained = pooling is None and layer == -1 and layers is None and of == "text"
     read_texts = prompted(loaded, inputs, prompt, usual=as_trained)
     framed = reader.encode(read_texts, max_length=length or (length_of(loaded) if pooling is None else None))
-    cut = sum(row.cut > 0 for row in framed)
-    if cut:
-        lost, most = sum(row.cut for row in framed), max(map(len, framed))
-        typer.echo(
-            f"{cut} of {len(inputs)} texts have more than {most} tokens: their last {lost:,} tokens were cut.\n"
-            "  Split them into shorter texts and average the vectors.", err=True
-        )
+    pictures, framed = beside(loaded, framed, items or [], keys)
+    reader = replace(reader, pictures=pictures)
+    say_cut(framed)
     if layers is not None and out is not None:
         with DecodingProgress(len(inputs), "texts") as progress:
             path = save_features(out, token_features(reader, framed, layers, rows=batch or 64, report=progress), inputs)
         typer.echo(f"{path}: an array (layers, tokens, width) for each of {len(inputs)} texts")
         return
-    head = sentence_head(loaded) if pooling is None and layer == -1 else None
+    head = trained_head if as_trained else None
     with DecodingProgress(len(inputs), "texts") as progress:
         vectors = embed(
             reader, framed, layer=layer, pooling=pooling,  # type: ignore[arg-type]  # checked by embed
-            normalise=normalise, rows=batch, head=head, report=progress,
+            normalise=normalise, rows=batch, head=head, of=of, report=progress,  # type: ignore[arg-type]
         )
     for remark in (*prompt_remark(loaded, prompt), *vector_remarks(reader, framed, vectors, head=head)):
         typer.echo(f"note: {remark}", err=True)
@@ -91,13 +106,40 @@ def command(
         path = save_vectors(out, vectors)
         typer.echo(f"{path}: {vectors.shape[0]} vectors of width {vectors.shape[1]}")
         return
-    for text, vector in zip(inputs, vectors.tolist(), strict=True):
+    print_vectors(inputs, vectors, as_json=as_json)
+
+
+def print_vectors(texts: Sequence[str], vectors: NDArray[np.float32], *, as_json: bool) -> None:
+    """A line of numbers, or a JSON object, for each text."""
+    for text, vector in zip(texts, vectors.tolist(), strict=True):
         if as_json:
             import json
 
             print(json.dumps({"text": text, "vector": vector}, ensure_ascii=False))
         else:
             print("\t".join(f"{number:.6g}" for number in vector))
+
+
+def say_cut(framed: Sequence[Framed]) -> None:
+    """Say how many texts were too long, if any were."""
+    cut = sum(row.cut > 0 for row in framed)
+    if cut:
+        lost, most = sum(row.cut for row in framed), max(map(len, framed))
+        typer.echo(
+            f"{cut} of {len(framed)} texts have more than {most} tokens: their last {lost:,} tokens were cut.\n"
+            "  Split them into shorter texts and average the vectors.", err=True
+        )
+
+
+def keys_of(texts: Sequence[str], file: str | None, field: str, picture: str | None) -> list[str]:
+    """The keys of the pictures in the field of a file's lines. Raises a `UserError` if the texts are no file's."""
+    from cloze.decoding.texts import gather, named_file
+    from cloze.errors import UserError
+
+    source = named_file(texts) or file
+    if source in (None, "-") or picture is not None:
+        raise UserError("--picture-field: names a field of a file of JSON lines, in place of --picture. Give --file FILE.jsonl.")
+    return gather([], source, field=field)
 
 
 def with_ending(out: Path, ending: str) -> Path:

@@ -1,6 +1,7 @@
 """The items of a store of records: ragged arrays, memory-mapped.
 
     items/pictures.bin          int64, the number of each record's picture, -1 for none
+    items/second_pictures.bin   int64, the number of each record's second picture, if records are about two
     items/pictures.txt          the key of each picture, a line each: what captions call it
     items/<set>/spans.bin       int64, the first item of each picture in the arrays of the set and the one after the last
     items/<set>/<array>.bin     one row of fixed width for each item
@@ -27,7 +28,7 @@ from cloze.errors import CorpusError, propose
 
 Int64 = NDArray[np.int64]
 FOLDER = "items/"
-PICTURES, KEYS = f"{FOLDER}pictures.bin", f"{FOLDER}pictures.txt"
+PICTURES, SECOND, KEYS = f"{FOLDER}pictures.bin", f"{FOLDER}second_pictures.bin", f"{FOLDER}pictures.txt"
 FEATURES, BOXES, CLASS, SCORE = "features", "boxes", "class", "score"
 TIMES = "times"  # when an item that is recorded begins and ends, in seconds
 #: The types that arrays may have on disk.
@@ -120,11 +121,13 @@ def with_area(boxes: NDArray[Any]) -> NDArray[np.float32]:
 
 
 class StoredItems:
-    """The items of a store: its pictures, and the sets of items that they have."""
+    """The items of a store: its pictures, and the sets of items that they have. `second` are the second pictures of records that
+    are about two, else None."""
 
     def __init__(self, folder: Path, about: Mapping[str, Any]) -> None:
         self.folder = folder
         self.pictures: Int64 = mapped(folder / PICTURES, np.dtype(np.int64))
+        self.second: Int64 | None = mapped(folder / SECOND, np.dtype(np.int64)) if (folder / SECOND).exists() else None
         self.sets: Mapping[str, ItemSet] = {name: _opened(folder, name, entry["arrays"]) for name, entry in about.items()}
 
     @cached_property
@@ -164,11 +167,14 @@ class StoredItems:
         def wrong(what: str) -> CorpusError:
             return CorpusError(f"{self.folder}: damaged; {what}.\n  Rebuild it: cloze corpus build CAPTIONS --items NAME=FILE")
 
-        if len(self.pictures) != records:
-            raise wrong(f"{PICTURES} has {len(self.pictures):,} entries, expected {records:,}")
+        columns = {PICTURES: self.pictures} if self.second is None else {PICTURES: self.pictures, SECOND: self.second}
+        for file, pictures in columns.items():
+            if len(pictures) != records:
+                raise wrong(f"{file} has {len(pictures):,} entries, expected {records:,}")
+            for name, item_set in self.sets.items():
+                if len(pictures) and not -1 <= int(pictures.min()) <= int(pictures.max()) < len(item_set.spans):
+                    raise wrong(f"{file} names a picture that items/{name} does not have")
         for name, item_set in self.sets.items():
-            if len(self.pictures) and not -1 <= int(self.pictures.min()) <= int(self.pictures.max()) < len(item_set.spans):
-                raise wrong(f"{PICTURES} names a picture that items/{name} does not have")
             sizes = {array: len(values) for array, values in item_set.arrays.items()}
             if len(set(sizes.values())) != 1:
                 raise wrong(f"the arrays of items/{name} have different lengths: {sizes}")

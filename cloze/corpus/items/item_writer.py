@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.corpus.items.item_store import BOXES, CLASS, FOLDER, KEYS, PICTURES, ItemArray
+from cloze.corpus.items.item_store import BOXES, CLASS, FOLDER, KEYS, PICTURES, SECOND, ItemArray
 from cloze.corpus.items.links import RecordLinks
 from cloze.corpus.items.picture import Picture
 from cloze.corpus.items.readers import keys_in, read_pictures
@@ -25,12 +25,19 @@ _INT32 = np.iinfo(np.int32)
 
 
 class ItemFiles(NamedTuple):
-    """The file of each set of items, and the column of the labelled text that names the picture of a record. With `seconds`, it
-    names the film, whose captions, from `start` to `end`, are joined until they last so long."""
+    """The file of each set of items, and the column of the labelled text that names the picture of a record; `second` is that of
+    a second picture. With `seconds`, the column names the film, whose captions, from `start` to `end`, are joined until they last
+    so long."""
 
     files: Mapping[str, str]
     column: str
     seconds: float | None = None
+    second: str | None = None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of keys."""
+        return (self.column,) if self.second is None else (self.column, self.second)
 
 
 class ItemsWriter:
@@ -41,13 +48,15 @@ class ItemsWriter:
         self.numbers: dict[str, int] = {}
         self.unknown: set[str] = set()  # films of captions that the files lack
         (folder / FOLDER).mkdir()
-        files[PICTURES] = HashedFile(folder / PICTURES)
+        for name in (PICTURES, SECOND)[: len(item_files.columns)]:
+            files[name] = HashedFile(folder / name)
 
-    def add(self, key: str) -> int:
-        """The picture of the next record. Returns its number."""
-        number = self.numbers.setdefault(key, len(self.numbers))
-        self.files[PICTURES].write(np.array([number], np.int64))
-        return number
+    def add(self, keys: Sequence[str]) -> int:
+        """The picture of the next record, or its two. Returns the number of the first."""
+        numbers = [self.numbers.setdefault(key, len(self.numbers)) for key in keys]
+        for name, number in zip((PICTURES, SECOND), numbers, strict=False):
+            self.files[name].write(np.array([number], np.int64))
+        return numbers[0]
 
     def of_known_films(self, keyed: Iterator[tuple[Any, str]]) -> Iterator[tuple[Any, str]]:
         """The records whose films all files have: many of the films that were listed once cannot be downloaded any more."""
@@ -205,21 +214,22 @@ def kind_of(values: NDArray[Any]) -> ItemArray:
 
 
 def pictures_of(
-    path: str | Path, records: Iterator[Any], column: str, *, format: Format | None, columns: Sequence[str] | None,
-    quoting: Quoting,
-) -> Iterator[tuple[Any, str]]:
-    """Each record of a file with the picture that its line names."""
+    path: str | Path, records: Iterator[Any], key_columns: Sequence[str], *, format: Format | None,
+    columns: Sequence[str] | None, quoting: Quoting,
+) -> Iterator[tuple[Any, tuple[str, ...]]]:
+    """Each record of a file with the pictures that its line names."""
     if str(path) == "-":
         raise CorpusError("-: labelled text with items cannot come from standard input, which is read only once. Give a file.")
-    options = {column: Parameter("corpus.picture", "NAME", "option")}
+    options = {name: Parameter("corpus.picture", "NAME", "option") for name in key_columns}
     rows = read_rows(path, options, format=format, columns=columns, quoting=quoting, fault=lambda line, why: None)
-    line, key = 0, ""
+    line, keys = 0, tuple("" for _ in key_columns)
     for record in records:
         while line < record.line:
-            line, (key,) = next(rows, (record.line, ("",)))
-        if line != record.line or not key.strip():
-            raise CorpusError(f"{path}:{record.line}: no picture in {column!r}; expected its key in every row.")
-        yield record, key
+            line, keys = next(rows, (record.line, tuple("" for _ in key_columns)))
+        empty = next((name for name, key in zip(key_columns, keys, strict=True) if line != record.line or not key.strip()), None)
+        if empty is not None:
+            raise CorpusError(f"{path}:{record.line}: no picture in {empty!r}; expected its key in every row.")
+        yield record, keys
 
 
 def clips_of(

@@ -10,6 +10,7 @@ from typing import Any
 from cloze.corpus.readers.columnar import columnar_rows, columns_of, is_columnar
 from cloze.corpus.readers.pictured.captions import captions_of, is_coco, is_lxmert, sentences_of
 from cloze.corpus.readers.pictured.films import film_captions, films_of_pickle, is_films, is_pickle
+from cloze.corpus.readers.pictured.task_rows import task_row
 from cloze.corpus.readers.text_files import is_json_lines, json_lines
 from cloze.corpus.readers.unusable import Fault
 
@@ -44,8 +45,8 @@ def fields_of(path: Path | str, *, format: str | None = None) -> tuple[str, ...]
 
 
 def _json_objects(path: Path | str, fault: Fault | None) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The objects of JSON lines; one that holds the captions of COCO or of films, or the sentences of LXMERT, is the rows of
-    these, as is a pickle."""
+    """The objects of JSON lines, those of known tasks with our columns; one that holds the captions of COCO or of films, or the
+    sentences of LXMERT, is the rows of these, as is a pickle."""
     if is_pickle(path):
         yield from film_captions(path, films_of_pickle(path))
         return
@@ -60,7 +61,7 @@ def _json_objects(path: Path | str, fault: Fault | None) -> Iterator[tuple[int, 
                 sentence_count += 1
                 yield sentence_count, row
         else:
-            yield line, record
+            yield line, task_row(record)
 
 
 def _columnar(path: Path | str, format: str | None) -> bool:

@@ -18,6 +18,7 @@ from cloze.corpus.records.number import NumberAnswer
 from cloze.corpus.records.record_source import BoundRecords, Records
 from cloze.corpus.records.record_store import RecordStore
 from cloze.corpus.records.relevance import CandidatesAnswer, RelevanceAnswer
+from cloze.corpus.records.scored import ScoredClassesAnswer
 from cloze.corpus.records.scores import ScoresAnswer
 from cloze.corpus.records.several import ClassesAnswer
 from cloze.corpus.records.spans import SpanAnswer
@@ -28,6 +29,6 @@ from cloze.corpus.records.words import WordAnswers
 __all__ = [
     "Answer", "BoundRecords", "CandidatesAnswer", "ChainAnswers", "ChoiceAnswer", "ClassAnswer", "ClassOfSpans",
     "ClassOrNone", "ClassesAnswer", "MatchAnswer", "NoAnswer", "NumberAnswer", "OpenAnswer", "Record", "RecordFindings",
-    "RecordStore", "Records", "RelevanceAnswer", "ScoresAnswer", "SpanAnswer", "TextAnswer", "TreeAnswers",
+    "RecordStore", "Records", "RelevanceAnswer", "ScoredClassesAnswer", "ScoresAnswer", "SpanAnswer", "TextAnswer", "TreeAnswers",
     "WordAnswers", "build_records", "check_records",
 ]

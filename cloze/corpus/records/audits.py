@@ -18,6 +18,7 @@ from cloze.text.characters import EXTENDING, IDEOGRAPHS, INVISIBLE, UNSPACED
 if TYPE_CHECKING:
     from cloze.text.tokenizer import Tokenizer
 
+_MISSING = frozenset({"nan", "null", "na", "n/a"})  # in any case
 _SEPARATORS = ("|", ";", ",")
 _OFTEN = 0.1  # the share of rows with a character, from which it may separate classes
 _LIKE_O = ("o", "0")
@@ -174,7 +175,7 @@ class OddClasses:
         remarks = [
             f"{path}: {remark}"
             for path, rows in self.rows.items()
-            for remark in (*self._unmarked(path, rows), *self._separated(rows))
+            for remark in (*self._unmarked(path, rows), *self._missing(path, rows), *self._separated(rows))
         ]
         return [*remarks, *_alike(sum(self.rows.values(), Counter[str]()))]
 
@@ -190,6 +191,17 @@ class OddClasses:
         return [
             f"{rows[name]:,} of {rows.total():,} rows have the class {name!r}; the first is in line {self.first[path, name]}. "
             "If it marks rows without a class, leave them out; as it is, it is a class like others."
+        ]
+
+    def _missing(self, path: str, rows: Counter[str]) -> list[str]:
+        """Whether names are what programs write for a missing value."""
+        names = sorted(name for name in rows if name.strip("<>").casefold() in _MISSING)
+        if not names or len(names) == len(rows):
+            return []
+        count, first = sum(rows[name] for name in names), min(self.first[path, name] for name in names)
+        return [
+            f"{count:,} of {rows.total():,} rows have the class {' or '.join(map(repr, names))}; the first is in line {first}. "
+            "If that means a missing label, leave the rows out; as it is, it is a class like others."
         ]
 
     def _separated(self, rows: Counter[str]) -> list[str]:

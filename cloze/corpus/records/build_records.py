@@ -100,11 +100,13 @@ class RecordWriter(StoreWriter):
                 f"  Write rows with pictures as JSON lines (.jsonl) that have the key {column!r}, too."
             )
         how = {name: read[name] for name in ("format", "quoting")}
-        keyed = pictures_of(path, records, self.items.item_files.column, columns=read["names"], **how)
+        keyed = pictures_of(path, records, self.items.item_files.columns, columns=read["names"], **how)
         if (seconds := self.items.item_files.seconds) is not None:
-            keyed = clips_of(path, self.items.of_known_films(keyed), seconds, columns=read["names"], **how)
-        for record, key in keyed:
-            self.pictures.append(self.items.add(key))
+            films = self.items.of_known_films((record, film) for record, (film,) in keyed)
+            clips = clips_of(path, films, seconds, columns=read["names"], **how)
+            keyed = ((record, (clip,)) for record, clip in clips)
+        for record, keys in keyed:
+            self.pictures.append(self.items.add(keys))
             yield record
 
     def add(self, records: Sequence[Record], block: RecordBlock, path: str) -> None:

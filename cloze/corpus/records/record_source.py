@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 
-from cloze import rng
+from cloze import fields, rng
 from cloze.bounds import Count, Natural, NonNegative
 from cloze.corpus.items.film_clips import DrawnClips, FilmClips
 from cloze.corpus.items.item_store import item_fields
@@ -30,6 +30,7 @@ from cloze.corpus.stores.source import Address, Source
 from cloze.corpus.stores.store import Store
 from cloze.errors import CorpusError, RecipeError, Say, TaskError
 from cloze.registry import Part, lookup, register
+from cloze.rows import Rows
 from cloze.text.annotation.annotate import Annotations
 
 if TYPE_CHECKING:
@@ -68,6 +69,8 @@ class Records(Source):
       read pictures with texts; `item_files` are the files that they come from and `picture` the column with the keys of the
       pictures, unless the text is a store that has its items. JSON lines may say which words mean which item, in `links`, a list
       of [first character, the one after the last, number of the item] for each text; they become the labelled layer `linked`.
+    picture_b: the column of a second picture. Each record then makes two rows, its text with the one picture and with the other,
+      and is their `owner` (NLVR2).
 
     seconds: the picture of a row is a film, of which it is about the seconds from `start` to `end`, two further columns; captions
       are joined with their neighbours until they last so long.
@@ -92,7 +95,7 @@ class Records(Source):
         quoting: Quoting = "auto", stride: Count | None = None, pool: Natural = 50,
         new_words: bool = False, annotate: AnnotatorParts | None = None, items: dict[str, list[str]] | None = None,
         item_files: dict[str, str] | None = None, picture: str = "image", clips: Count | None = None,
-        most_items: Count | None = None, seconds: NonNegative | None = None,
+        most_items: Count | None = None, seconds: NonNegative | None = None, picture_b: str | None = None,
     ) -> None:
         names = [text, label] if text_b is None else [text, text_b, label]
         if len(set(names)) < len(names):
@@ -108,7 +111,13 @@ class Records(Source):
         if items and LINKED in self.annotations.layers:
             raise RecipeError(f"records: the layer {LINKED!r} holds links of words with items. Give the annotator another name.")
         self.items = {name: tuple(arrays) for name, arrays in (items or {}).items()}
-        self.item_files = ItemFiles(item_files, picture, seconds) if item_files else None
+        self.item_files = ItemFiles(item_files, picture, seconds, picture_b) if item_files else None
+        if picture_b is not None and (picture_b == picture or self.answer.lists or clips is not None or seconds is not None):
+            raise RecipeError(
+                f"records: picture_b: {picture_b}: a second picture needs a column of its own, and records with lists of texts, "
+                "clips or seconds have one picture."
+            )
+        self.paired = picture_b is not None
         if item_files and set(item_files) != set(self.items):
             item_names = ", ".join(self.items) or "nothing"
             raise RecipeError(f"records: item_files are of {', '.join(item_files)}, but items are of {item_names}.")
@@ -117,16 +126,18 @@ class Records(Source):
         self.clips, self.most_items = clips, most_items
         layers = {f"layers/{name}" for name in self.annotations.layers} | {f"labels/{name}" for name in self.annotations.labels}
         self.gives = frozenset({"tokens", "length", "document", "word_start", *parts, *layers, *self.answer.gives})
-        self.gives |= self._companions()
+        self.gives |= self._companions() | ({"owner"} if self.paired else set())
 
     def _companions(self) -> frozenset[str]:
         """The fields of items, and those of the companions of records with items."""
         if not self.items:
             return frozenset()
-        fields = {field for name, arrays in self.items.items() for field in item_fields(name, arrays)}
-        companion_fields = {f"{name}.{field}" for name in ("distractor", "next") for field in fields | _TEXT}
-        fields |= set() if self.clips is None else {"film"}
-        return frozenset({*fields, *companion_fields, *_LINKED, *(f"sibling.{field}" for field in _TEXT)})
+        own = {field for name, arrays in self.items.items() for field in item_fields(name, arrays)}
+        if self.paired:  # two rows of a record have no companions
+            return frozenset(own)
+        companion_fields = {f"{name}.{field}" for name in ("distractor", "next") for field in own | _TEXT}
+        own |= set() if self.clips is None else {"film"}
+        return frozenset({*own, *companion_fields, *_LINKED, *(f"sibling.{field}" for field in _TEXT)})
 
     def texts(self, paths: Sequence[str | Path]) -> Iterable[str] | None:
         """All texts of the records, for a recipe that begins without a checkpoint; None for records with items, whose tokenizer
@@ -188,7 +199,12 @@ class Records(Source):
                 )
             store.items.require(self.items)
             self.answer.require_items(store)
-        return BoundRecords(self, store, batch=batch, **address)
+        if self.paired and (store.items is None or store.items.second is None):
+            raise CorpusError(
+                f"{store.path}: the recipe reads each text with two pictures, and this store has "
+                f"{'none' if store.items is None else 'one'} for each.\n  Give the file with their items: --items features.npz"
+            )
+        return (BoundPicturePairs if self.paired else BoundRecords)(self, store, batch=batch, **address)
 
 
 class BoundRecords(BoundSource[RowPlan[RecordCuts]]):
@@ -296,16 +312,30 @@ class BoundRecords(BoundSource[RowPlan[RecordCuts]]):
             assert self.store.items is not None
             offset = plan_rows % self.source.clips - self.source.clips // 2
             arrays["film"] = np.stack([self.store.items.groups[self.store.items.pictures[records]], offset], axis=1)
-        return arrays | self._items(records)
+        return arrays | self._items(records, want)
 
-    def _items(self, records: Int64) -> Arrays:
-        """The items of the pictures of some records, -1 for none, as fields; none if the source reads no items."""
+    def read(self, plan: RowPlan[RecordCuts], items: Int64, want: frozenset[str]) -> Rows:
+        """As in every source; a companion with items has the arrays of the row's own."""
+        of_items = [name for name in want if fields.split(name).view == "main" and fields.find(name).per == "item"]
+        views = {fields.split(name).view for name in want if fields.split(name).field == "item_length"} - {"main"}
+        return super().read(plan, items, want | {f"{view}.{name}" for view in views for name in of_items})
+
+    def _items(self, records: Int64, want: frozenset[str]) -> Arrays:
+        """The items of the pictures of some records, -1 for none, as fields: the arrays that the source names, and others that
+        are wanted and there; none if the source reads no items."""
         arrays: Arrays = {}
         for name, columns in self.source.items.items():
             assert self.store.items is not None
-            pictures = np.where(records >= 0, self.store.items.pictures[records], -1)
-            arrays |= self.store.items.sets[name].read(pictures, columns, self.source.most_items)
+            item_set = self.store.items.sets[name]
+            kinds = item_set.kinds.items()
+            others = [array for array, kind in kinds if kind.field(name, array) in want and array not in columns]
+            arrays |= item_set.read(self._pictures(records), [*columns, *others], self.source.most_items)
         return arrays
+
+    def _pictures(self, records: Int64) -> Int64:
+        """The pictures of some records, -1 for none."""
+        assert self.store.items is not None
+        return np.where(records >= 0, self.store.items.pictures[records], -1)
 
     @property
     def companions(self) -> Mapping[str, Companion]:
@@ -322,7 +352,7 @@ class BoundRecords(BoundSource[RowPlan[RecordCuts]]):
         records = np.where(chosen >= 0, self.records[chosen], -1)
         arrays = self._text(records, plan.max_tokens) if want & _TEXT else {}
         arrays = {name: value for name, value in arrays.items() if name in want}
-        return arrays | self._items(records) if want - _TEXT else arrays
+        return arrays | self._items(records, want) if want - _TEXT else arrays
 
     def _text(self, records: Int64, max_tokens: int) -> Arrays:
         """The first text of some records, -1 for none, cut to `max_tokens` tokens."""
@@ -350,3 +380,28 @@ class BoundRecords(BoundSource[RowPlan[RecordCuts]]):
         row = plan.order[plan_rows]
         copy = plan.passages.shown.first[row, -1] if plan.repeat is None else plan.repeat[plan_rows]
         return self.records[plan.passages.record[row]] + self.store.documents * copy
+
+
+class BoundPicturePairs(BoundRecords):
+    """Records about two pictures: each makes two rows, its text with the one picture and with the other. The `owner` of a row is
+    its record."""
+
+    def widths(self, plan: RowPlan[RecordCuts], items: Int64) -> Int64:
+        """How many rows each item of a plan makes, (B,)."""
+        return np.full(len(items), 2, np.int64)
+
+    def read_main(self, plan: RowPlan[RecordCuts], plan_rows: Int64, want: frozenset[str]) -> Arrays:
+        """The fields of `BoundRecords` for both rows of each record, and `owner`."""
+        arrays = super().read_main(plan, np.repeat(plan_rows, 2), want)
+        return {**arrays, "owner": np.repeat(np.arange(len(plan_rows)), 2)}
+
+    def _pictures(self, records: Int64) -> Int64:
+        """The first and the second picture in turn."""
+        assert self.store.items is not None and self.store.items.second is not None
+        is_second = np.arange(len(records)) % 2 > 0
+        return np.where(is_second, self.store.items.second[records], self.store.items.pictures[records])
+
+    @property
+    def companions(self) -> Mapping[str, Companion]:
+        """None."""
+        return {}

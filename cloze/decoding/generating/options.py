@@ -50,9 +50,9 @@ class WritingOptions(TypedDict, total=False):
     no_repeat: int
     min_tokens: int
     repetition_penalty: float
-    ban: Sequence[str]
+    ban: str | Sequence[str]
     first: str | None
-    stop: Sequence[str]
+    stop: str | Sequence[str]
 
 
 _SAMPLING = ("temperature", "top_k", "top_p", "min_p", "typical_p")
@@ -68,12 +68,13 @@ def parts_of(reader: Reader, options: WritingOptions) -> dict[str, Any]:
     settings: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     if unknown := settings.keys() - WritingOptions.__annotations__.keys():
         raise UserError(f"{min(unknown)}: no option of generate. It has {', '.join(WritingOptions.__annotations__)}.")
-    if "" in settings.get("stop", ()):
+    stop, ban = (as_strings(settings.get(name, ())) for name in ("stop", "ban"))
+    if "" in stop:
         raise UserError(
             argument("stop"), ": an empty string would end every text before its first token. Give at least one character."
         )
     limits = {name: settings[name] for name in _LIMITS if name in settings}
-    if banned := [ids for word in settings.get("ban", ()) for ids in _spellings(reader, word)]:
+    if banned := [ids for word in ban for ids in _spellings(reader, word)]:
         limits["banned"] = tuple(dict.fromkeys(banned))
     if "first" in settings:
         limits["first"] = _token(reader, settings["first"])
@@ -81,8 +82,13 @@ def parts_of(reader: Reader, options: WritingOptions) -> dict[str, Any]:
     sampling = Sampling(**{name: settings[name] for name in _SAMPLING if name in settings})
     return {
         "sampling": sampling, "beams": _beams(settings, sampling), "limits": None if chosen == Limits() else chosen,
-        "stop": tuple(settings.get("stop", ())),
+        "stop": tuple(stop),
     }  # fmt: skip
+
+
+def as_strings(value: str | Sequence[str]) -> Sequence[str]:
+    """Strings, of which one alone needs no list."""
+    return [value] if isinstance(value, str) else value
 
 
 def _beams(options: dict[str, Any], sampling: Sampling) -> Beams | None:

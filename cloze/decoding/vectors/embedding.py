@@ -21,6 +21,8 @@ from cloze.errors import UserError, propose
 from cloze.objectives.distances.embedding import Embedding
 
 Pooling = Literal["mean", "max", "first", "summary"]
+#: What a vector is of: a text, the items next to it, or both.
+Subject = Literal["text", "items", "pair"]
 HEAD = "embedding"
 
 
@@ -34,6 +36,7 @@ def embed(
     length: int | None = None,
     rows: int | None = None,
     head: Any = None,
+    of: Subject = "text",
     report: Callable[[int], None] = lambda done: None,
 ) -> NDArray[np.float32]:
     """One vector per text: (N, D) float32, in the order of the texts.
@@ -46,7 +49,14 @@ def embed(
     to what the network can read, or to `length` tokens. `rows` are the most texts of a batch, which is as large as suits
     the device (`Reader.batches`). The vector of a text without tokens is zero; a table of word vectors leaves
     unknown words out (`vector_remarks`).
+    `of: items` makes vectors of the items that texts are read with, from their top states, and `of: pair` takes the state that
+    a network makes of both, `pooled`. A `UserError` if it has none, or if a text has no items.
     """
+    if of not in get_args(Subject):
+        raise UserError(f"unknown subject {of!r}. {propose(of, get_args(Subject))}")
+    if of != "text" and (layer != -1 or pooling in ("summary",) or of == "pair" and pooling is not None):
+        raise UserError(f"vectors of the {of} are made of the top layer{'' if of == 'items' else ' as they are'}: leave "
+                        f"--layer{' and --pooling summary' if of == 'items' else ' and --pooling'} out.")  # fmt: skip
     vector_head = head if pooling is None and layer == -1 else None
     pooling = pooling or "mean"
     if pooling not in get_args(Pooling):
@@ -56,7 +66,9 @@ def embed(
         framed = known_words(reader, framed)
     vectors: NDArray[np.float32] | None = None
     for index in reader.batches([len(row) for row in framed], rows=rows):
-        batch_vectors = _embed_batch(reader, [framed[i] for i in index], layer, pooling, vector_head).cpu().numpy()
+        some = [framed[i] for i in index]
+        made = _embed_batch(reader, some, layer, pooling, vector_head) if of == "text" else _of_items(reader, some, pooling, of)
+        batch_vectors = made.cpu().numpy()
         if vectors is None:
             vectors = np.empty((len(framed), batch_vectors.shape[1]), np.float32)
         vectors[index] = batch_vectors
@@ -81,6 +93,23 @@ def _embed_batch(reader: Reader, framed: Sequence[Framed], layer: int, pooling: 
         summary: Tensor = reader.states(batch, {"summary"})["summary"]  # of the network's own making, not the state of one token
         return summary.float()
     return pool(layer_states(reader, batch, layer).float(), batch, pooling)
+
+
+@torch.inference_mode()
+def _of_items(reader: Reader, framed: Sequence[Framed], pooling: Pooling, of: Subject) -> Tensor:
+    """The vectors of the items of some texts, or of text and items together (B, W)."""
+    state = "item_hidden" if of == "items" else "pooled"
+    if state not in reader.network.gives:
+        raise UserError(f"--of {of}: this network makes no such vector. It has one of the text: leave --of out.")
+    batch = reader.batch(framed)
+    counts = next((batch[f"item_length/{name}"] for name in reader.network.item_sets if f"item_length/{name}" in batch), None)
+    if counts is None or not bool((counts > 0).all()):
+        raise UserError(f"--of {of}: a text is read without a picture, or its picture has no items. Add --items FILE.")
+    vectors: Tensor = reader.states(batch, {state})[state].float()
+    if of == "pair":
+        return vectors
+    real = torch.arange(vectors.shape[1], device=vectors.device) < counts[:, None]
+    return pool(vectors, Batch({"block": real.long()}, checked=True), pooling)
 
 
 def sentence_head(loaded: Checkpoint) -> Any:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import NamedTuple
 
 from torch import Tensor, nn
 
 from cloze.networks import choices
-from cloze.networks.blocks.attention import Attention, AttentionCall, AttentionInputs
+from cloze.networks.blocks.attention import Attention, AttentionCall, AttentionInputs, AttentionRecord
 from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.blocks.feed_forward import FeedForward
 from cloze.networks.blocks.layer import Layer
@@ -17,6 +18,7 @@ from cloze.networks.blocks.visibility import Visibility
 from cloze.networks.clock import Clock
 from cloze.networks.cost import Operations, SequenceSize
 from cloze.networks.item_config import CoAttention
+from cloze.networks.network import attention_kinds
 
 
 class LayerSettings(NamedTuple):
@@ -72,6 +74,36 @@ class CrossVisibility(NamedTuple):
         return cls(text, by_items, items, Visibility("mask", real[:, None, None], may_see_nothing=True))
 
 
+class CrossRecords(NamedTuple):
+    """What is kept of attention: of items among themselves, of the text to the items, and of the items to the text."""
+
+    items: AttentionRecord | None = None
+    text_to_items: AttentionRecord | None = None
+    items_to_text: AttentionRecord | None = None
+
+    @classmethod
+    def of(cls, want: frozenset[str]) -> CrossRecords:
+        """For the wanted states, whose names begin with `PREFIXES`."""
+        return cls(*(AttentionRecord.of(want, prefix) for prefix in PREFIXES))
+
+    def stacked(self) -> dict[str, Tensor]:
+        """The states of all layers, (N, B, H, ·, ·)."""
+        records = zip(PREFIXES, self, strict=True)
+        return {name: state for prefix, record in records if record for name, state in record.stacked(prefix).items()}
+
+
+#: Nothing is kept.
+UNRECORDED = CrossRecords()
+#: How the names of these states begin, in the order of `CrossRecords`.
+PREFIXES = ("item_", "crossing_", "item_crossing_")
+
+
+#: The states of attention that a network with a stack of items gives besides those of its text.
+CROSS_KINDS = MappingProxyType({
+    name: kind for prefix in PREFIXES for name, kind in attention_kinds("order", prefix).items()
+})  # fmt: skip
+
+
 class CrossLayer(nn.Module):
     """Text and items read each other through one and the same attention, then themselves (LXMERT; Tan & Bansal, 2019, §2.2).
 
@@ -87,13 +119,16 @@ class CrossLayer(nn.Module):
         self.item_attention_dropout = Dropout(settings.rates.of_attention, settings.clock)
         self.text, self.items = settings.layer(), settings.layer()
 
-    def forward(self, states: TextAndItems, views: CrossVisibility) -> TextAndItems:
+    def forward(
+        self, states: TextAndItems, views: CrossVisibility, records: CrossRecords = UNRECORDED
+    ) -> TextAndItems:
         """Both sequences after the layer."""
-        of_items = AttentionInputs(views.items_by_text, source=states.items)
-        of_text = AttentionInputs(views.text_by_items, source=states.text)
+        of_items = AttentionInputs(views.items_by_text, source=states.items, record=records.text_to_items)
+        of_text = AttentionInputs(views.text_by_items, source=states.text, record=records.items_to_text)
         text = self._read(states.text, of_items, self.crossing.dropout, 0)
         items = self._read(states.items, of_text, self.item_attention_dropout, 1)
-        return TextAndItems(self.text(text, AttentionInputs(views.text)), self.items(items, AttentionInputs(views.items)))
+        of_itself = AttentionInputs(views.items, record=records.items)
+        return TextAndItems(self.text(text, AttentionInputs(views.text)), self.items(items, of_itself))
 
     def _read(self, x: Tensor, inputs: AttentionInputs, dropout: Dropout, number: int) -> Tensor:
         call = AttentionCall(self.crossing, inputs, dropout)
@@ -119,12 +154,13 @@ class CoAttentionLayer(nn.Module):
         self.text = text.layer(text.attention(Across(items.width), heads=heads, inside=inside))
         self.items = items.layer(items.attention(Across(text.width), heads=heads, inside=inside))
 
-    def forward(self, states: TextAndItems, views: CrossVisibility) -> TextAndItems:
+    def forward(
+        self, states: TextAndItems, views: CrossVisibility, records: CrossRecords = UNRECORDED
+    ) -> TextAndItems:
         """Both sequences after the layer."""
-        return TextAndItems(
-            self.text(states.text, AttentionInputs(views.items_by_text, source=states.items)),
-            self.items(states.items, AttentionInputs(views.text_by_items, source=states.text)),
-        )
+        of_items = AttentionInputs(views.items_by_text, source=states.items, record=records.text_to_items)
+        of_text = AttentionInputs(views.text_by_items, source=states.text, record=records.items_to_text)
+        return TextAndItems(self.text(states.text, of_items), self.items(states.items, of_text))
 
     def count_both(self, text: Operations, items: Operations, sizes: tuple[SequenceSize, SequenceSize]) -> None:
         """The products of a layer, in the counts of both sequences, for the sizes of text and items."""

@@ -14,7 +14,7 @@ from cloze.errors import RecipeError
 from cloze.networks import item_config as choices
 from cloze.networks.bert import Bert, BertInputs
 from cloze.networks.blocks.attention import AttentionInputs
-from cloze.networks.blocks.cross import CoAttentionLayer, CrossVisibility, TextAndItems
+from cloze.networks.blocks.cross import CROSS_KINDS, CoAttentionLayer, CrossRecords, CrossVisibility, TextAndItems
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.hooks import LayerHook
 from cloze.networks.blocks.inputs.embeddings import residual_dtype
@@ -31,8 +31,10 @@ class ItemStream(LayerHook):
     joins both streams; then the items pass a layer of their own. `x` (B, 1 + R, W) are the whole picture and
     the items."""
 
-    def __init__(self, network: CoAttentionTransformer, x: Tensor, views: CrossVisibility) -> None:
-        self.network, self.x, self.views = network, x, views
+    def __init__(
+        self, network: CoAttentionTransformer, x: Tensor, views: CrossVisibility, records: CrossRecords
+    ) -> None:
+        self.network, self.x, self.views, self.records = network, x, views, records
 
     def enter(self, x: Tensor) -> Tensor:
         """The text after the first co-layer, if that stands before all layers of the text."""
@@ -42,11 +44,11 @@ class ItemStream(LayerHook):
         """The text after the co-layer that follows a layer; the items pass their own layer."""
         done = number - self.network.first
         if done >= 0:
-            self.x = self.network.item_layers[done](self.x, AttentionInputs(self.views.items))
+            self.x = self.network.item_layers[done](self.x, AttentionInputs(self.views.items, record=self.records.items))
         return self._joined(done + 1, x) if 0 <= done + 1 < len(self.network.co_layers) else x
 
     def _joined(self, number: int, x: Tensor) -> Tensor:
-        text, self.x = self.network.co_layers[number](TextAndItems(x, self.x), self.views)
+        text, self.x = self.network.co_layers[number](TextAndItems(x, self.x), self.views, self.records)
         return text
 
 
@@ -60,7 +62,8 @@ class CoAttentionTransformer(Bert):
     fields of items are those of `visual`.
 
     **States.** Those of `transformer`, `item_hidden` (B, R, W), and `pooled` (E, C), the product of the summary and of the whole
-    picture, each after a dense map and ReLU.
+    picture, each after a dense map and ReLU. The states of attention of the items among themselves begin with `item_`, of the
+    text to the items with `crossing_`, and of the items to the text with `item_crossing_`; the whole picture is the first item.
 
     A text without items reads nothing in the co-layers, which then add a bias and pass their feed-forward; with `co_layers` whose
     maps are zero, this is `transformer` with further norms.
@@ -103,6 +106,7 @@ class CoAttentionTransformer(Bert):
         )
         self.text_pooler, self.item_pooler = nn.Linear(width, crossing.width), nn.Linear(item.width, crossing.width)
         self.take_items(items, {"item_hidden": "B R W", "pooled": "E C"})
+        self.gives = {**self.gives, **CROSS_KINDS}
         self.widths = {"item_hidden": item.width, "pooled": crossing.width}
         self.reset_parameters()
         self.items.reset_parameters()
@@ -119,11 +123,11 @@ class CoAttentionTransformer(Bert):
         want, tokens = inputs.want, inputs.tokens
         rows = self._with_whole(inputs.item_rows(self.items.items.set), tokens)
         views = CrossVisibility.of(inputs.text_visibility(), inputs.block, rows.among(), rows.real)
-        stream = ItemStream(self, residual_dtype(self.items(rows)), views)
+        stream = ItemStream(self, residual_dtype(self.items(rows)), views, CrossRecords.of(want))
         # The pass of the text, (B, L, D), moves the stream of items, (B, 1 + R, W), on as well.
-        below = (want - {"item_hidden", "pooled"}) | ({"summary"} if "pooled" in want else set())
+        below = (want - {"item_hidden", "pooled", *CROSS_KINDS}) | ({"summary"} if "pooled" in want else set())
         states = super().read(inputs._replace(want=below, layer_hooks=[stream, *inputs.layer_hooks]))
-        outputs = {**states, "item_hidden": stream.x[:, 1:]}
+        outputs = {**states, **stream.records.stacked(), "item_hidden": stream.x[:, 1:]}
         if "pooled" in want:
             picture = self.item_pooler(stream.x[:, 0]).relu()  # (B, C)
             if inputs.summaries is not None:  # texts that are packed share the picture of their row: (E, C)

@@ -13,7 +13,7 @@ from cloze.bounds import Depth, OptionalDepth, Width
 from cloze.networks import item_config as choices
 from cloze.networks.bert import Bert, BertInputs
 from cloze.networks.blocks.attention import AttentionInputs
-from cloze.networks.blocks.cross import CrossLayer, CrossVisibility, TextAndItems
+from cloze.networks.blocks.cross import CROSS_KINDS, CrossLayer, CrossRecords, CrossVisibility, TextAndItems
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.inputs.embeddings import residual_dtype
 from cloze.networks.blocks.inputs.items import ItemVectors
@@ -32,7 +32,9 @@ class CrossModal(Bert):
 
     **States.** `hidden` (B, L, D) of the text and `item_hidden` (B, R, D) after the last cross layer, `layers` (N+1, B, L, D) of
     the text, `summary`, `pooled` (E, D), a dense map and tanh of the summary, and the states of attention of the text's stack;
-    with `items.transform` also `item_transformed` (B, R, D), what heads read of the items.
+    with `items.transform` also `item_transformed` (B, R, D), what heads read of the items. The states of attention of the items
+    among themselves, in their stack and in the cross layers, begin with `item_`, of the text to the items with `crossing_`, and
+    of the items to the text with `item_crossing_`.
 
     A text without items passes all layers of the text; where it would read items, the cross layers only add a bias.
 
@@ -70,6 +72,7 @@ class CrossModal(Bert):
         self.item_norm = nn.LayerNorm(width, eps=factory.epsilon) if items.transform else None
         transformed = {"item_transformed": "B R D"} if items.transform else {}
         self.take_items(items, {"item_hidden": "B R D", "pooled": "E D", **transformed})
+        self.gives = {**self.gives, **CROSS_KINDS}
         self.reset_parameters()
         self.items.reset_parameters()
         name_dropouts(self)
@@ -92,24 +95,25 @@ class CrossModal(Bert):
         """The wanted states of tokens (B, L) and of their items (B, R)."""
         require_order("cross_modal", inputs.order, "open")
         want, tokens = inputs.want, inputs.tokens
-        below = (want - {"item_hidden", "item_transformed", "pooled", "summary"}) | {"hidden"}
+        below = (want - {"item_hidden", "item_transformed", "pooled", "summary", *CROSS_KINDS}) | {"hidden"}
+        records = CrossRecords.of(want)
         states = super().read(inputs._replace(want=below, positions=None))
         rows = inputs.item_rows(self.items.items.set) or self.items.padding(len(tokens), 1)
         seen = rows.among()
         x = residual_dtype(self.items(rows))  # (B, R, D), where R is 1 in a batch without items
         for layer in self.item_layers:
-            x = layer(x, AttentionInputs(seen))
+            x = layer(x, AttentionInputs(seen, record=records.items))
         pair, views = TextAndItems(states["hidden"], x), CrossVisibility.of(
             inputs.text_visibility(), inputs.block, seen, rows.real
         )
         above = []
         for cross in self.cross_layers:
-            pair = cross(pair, views)
+            pair = cross(pair, views, records)
             above.append(pair.text)
         if "layers" in want:
             states["layers"] = torch.cat([states["layers"], torch.stack(above)])  # along the axis of layers
         item_states = pair.items if inputs.item_vectors is not None else pair.items[:, :0]  # (B, 0, D) without items
-        outputs = {**states, "hidden": pair.text, "item_hidden": item_states}
+        outputs = {**states, **records.stacked(), "hidden": pair.text, "item_hidden": item_states}
         if self.item_map is not None and self.item_norm is not None and "item_transformed" in want:
             outputs["item_transformed"] = self.item_norm(F.gelu(self.item_map(item_states)))
         if want & {"summary", "pooled"}:

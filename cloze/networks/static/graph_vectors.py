@@ -41,6 +41,7 @@ class GraphVectors(Network):
     """
 
     of_words = True
+    of_triples = True
     sees: ClassVar[Mapping[str, str]] = MappingProxyType({
         "hidden": "an entity or a relation sees nothing but itself: it has one vector, whatever the triple",
     })  # fmt: skip

@@ -151,16 +151,19 @@ class TextRegression(HeadFromCheckpoint):
 
 @register("objective", "text_several")
 class TextSeveral(HeadFromCheckpoint):
-    """Any number of classes for a text, by the head of `text_classification`."""
+    """Any number of classes for a text, by the head of `text_classification`; `summed` is as in `several`."""
 
     linear = True
 
-    def __init__(self, *, set: str = "label", dropout: BelowOne = 0.1, pool: Pool = "auto") -> None:
-        self.set, self.dropout, self.pool = set, dropout, pool
+    def __init__(
+        self, *, set: str = "label", dropout: BelowOne = 0.1, pool: Pool = "auto", summed: bool = False
+    ) -> None:
+        self.set, self.dropout, self.pool, self.summed = set, dropout, pool, summed
 
     def resolve(self, start: HeadFacts) -> tuple[str, dict[str, Any]]:
         """`several` with the head of such a network."""
-        return "several", {"set": self.set, "dropout": self.dropout, **head_arguments(start, self.pool)}
+        summed = {"summed": True} if self.summed else {}
+        return "several", {"set": self.set, "dropout": self.dropout, **summed, **head_arguments(start, self.pool)}
 
 
 @register("objective", "text_choice")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from cloze.batch import Batch
 from cloze.bounds import BelowOne, Count
@@ -16,17 +16,22 @@ from cloze.registry import Given, register
 
 
 class Several(SummaryValues):
-    """Sum of the mean binary cross-entropies of `values/<set>` (M, C), which are 0 or 1.
+    """Sum of the mean binary cross-entropies of `values/<set>` (M, C), which are 0 or 1, or between; with `summed` of their sums.
 
     Metrics, with a threshold of one half: `exact`, the texts with every class right, and `correct`, the mean fraction of right
     classes.
     """
 
+    def __init__(self, head: nn.Module, *, set: str, reading: Read = "summary", summed: bool = False) -> None:
+        super().__init__(head, set=set, reading=reading)
+        self.summed = summed
+
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
         """The summed loss in fp32; zero targets give a zero connected to the parameters."""
         logits = at_least_float32(scores)
         values = self.target_values(batch).to(logits.dtype)
-        losses = F.binary_cross_entropy_with_logits(logits, values, reduction="none").mean(-1)
+        losses = F.binary_cross_entropy_with_logits(logits, values, reduction="none")
+        losses = losses.sum(-1) if self.summed else losses.mean(-1)
         right = (logits.detach() > 0) == (values > 0.5)
         exact, correct = right.all(-1).to(logits.dtype), right.to(logits.dtype).mean(-1)
         return Loss(
@@ -39,6 +44,7 @@ def several(
     *,
     set: str = "label",
     classes: Count = 2,
+    summed: bool = False,
     shares: list[float] | None = None,
     reading: Read = "summary",
     pool: bool = False,
@@ -51,7 +57,8 @@ def several(
     """The classes of a text, of which it may have any number: a binary cross-entropy for each, from one linear map.
 
     The head and its parameters are those of `regress`, with an output for each of `classes`. The biases of the output start at
-    the log-odds of `shares`, the fraction of labelled texts that have each class.
+    the log-odds of `shares`, the fraction of labelled texts that have each class. With `summed` the loss of a text is the sum
+    over the classes and not their mean, as for answers in the code of UNITER, LXMERT, ViLBERT and VL-BERT.
     """
     head = summary_head(
         classes=classes, width=width, clock=clock, dropout=dropout, pool=pool, transform=transform,
@@ -60,4 +67,4 @@ def several(
     if output_bias and shares is not None:
         with torch.no_grad():
             head.output.bias.copy_(torch.logit(torch.tensor(shares)))
-    return Several(head, set=set, reading=reading)
+    return Several(head, set=set, reading=reading, summed=summed)

@@ -26,7 +26,7 @@ from cloze.tasks.evaluation import evaluate
 from cloze.tasks.linear.model import LinearModel
 from cloze.tasks.linear.shares import Shares
 from cloze.tasks.mixture import ENTRY, Mixture
-from cloze.tasks.pictures import AboutPictures
+from cloze.tasks.pictures import AboutPictures, shown_keys
 from cloze.tasks.result import TASK_FILE, load_tuned, task_in_folder
 from cloze.tasks.task import join_examples
 from cloze.tasks.worth import remark_on, remark_on_loss, remark_on_ngrams
@@ -95,7 +95,7 @@ def with_pictures(loaded: Loaded, item_files: Sequence[str], examples: Sequence[
     if not item_files:
         return loaded
     picture_keys = [
-        example_set.pictures for example_set in examples
+        shown_keys(example_set) for example_set in examples
         if isinstance(example_set, AboutPictures) and example_set.pictures is not None
     ]
     if not picture_keys:

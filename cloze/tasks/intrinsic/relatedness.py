@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from cloze.errors import TaskError
 from cloze.tasks.measures.agreement import spearman
+from cloze.uncompiled import eager
 
 Vectors = NDArray[np.float32]
 
@@ -58,7 +59,7 @@ class Relatedness:
         self._output = output = nn.Linear(x.shape[1], self.levels).double()
         nn.init.zeros_(output.weight)
         nn.init.zeros_(output.bias)
-        optimizer = torch.optim.LBFGS(output.parameters(), max_iter=200, line_search_fn="strong_wolfe")
+        optimizer = eager(torch.optim.LBFGS)(output.parameters(), max_iter=200, line_search_fn="strong_wolfe")
 
         def closure() -> Tensor:
             optimizer.zero_grad()

@@ -35,6 +35,7 @@ class MultipleChoice(TextTask):
     name: str = "multiple_choice"
     pipeline: ClassVar[str | None] = "multiple-choice"
     one_text: ClassVar[bool] = False
+    repeated: ClassVar[frozenset[str]] = frozenset({"choices"})
     metrics: ClassVar[Mapping[str, bool]] = {"accuracy": True}
 
     def others(self, table: TextTable, cells: list[str]) -> list[list[str]]:

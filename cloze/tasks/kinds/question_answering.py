@@ -27,6 +27,8 @@ from cloze.tasks.texts import ObjectTask
 from cloze.text.tokenizer import Spelled
 
 Int64 = NDArray[np.int64]
+#: Tokens of an answer, as in google-research/bert (`max_answer_length`), unless a training answer is longer.
+LONGEST = 30
 #: The scores of an answer by the names of their metrics.
 _SCORES: Mapping[str, Callable[[QuestionScores], float]] = {
     "exact_match": lambda scores: scores.exact, "f1": lambda scores: scores.f1,
@@ -63,7 +65,7 @@ class QuestionAnswering(ObjectTask):
         name = task_json["head"] or (heads or ["span_extraction"])[0]
         return self.learner(
             Reader.of(loaded), require_head(loaded, name), self, length=task_json.get("length"),
-            stride=task_json.get("stride") or 128, max_answer_length=task_json.get("longest") or 30,
+            stride=task_json.get("stride") or 128, max_answer_length=max(task_json.get("longest") or 0, LONGEST),
             threshold=(task_json.get("dev") or {}).get("threshold"),
         )
 

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from cloze.corpus.readers.labelled import TextTable
 from cloze.decoding.reader import Checkpoint, Reader, evaluating
-from cloze.decoding.vectors.embedding import length_of, sentence_head
+from cloze.decoding.ready import to_embed
+from cloze.decoding.vectors.embedding import length_of
 from cloze.errors import TaskError
 from cloze.interop.prompts import NO_PROMPTS, PROMPTS, Prompts, prompts_of
 from cloze.networks.blocks.dropout import name_dropouts
@@ -222,18 +223,22 @@ class Retriever(Learner):
 
 def untuned(loaded: Checkpoint) -> Retriever:
     """The same of a checkpoint that is not tuned for it: its own vectors of texts, else the mean of all tokens, and cosines.
+    A run that compared queries with passages has a tower for each.
 
     A folder of sentence-transformers names the prompts of queries and passages, and how its vectors are compared.
     """
-    trained_head, prompts = sentence_head(loaded), prompts_of(loaded.folder)
+    prompts = prompts_of(loaded.folder)
     if prompts.similarity not in ("cosine", "dot", None):
         raise TaskError(
             f"{loaded.folder}: compares vectors by {prompts.similarity!r} ({PROMPTS}); cloze searches by cosines or products.\n"
             "  Write cosine or dot there, if the network was trained for it."
         )
+    if loaded.towers:
+        query, passage = (_tower(loaded, loaded.towers[side]) for side in ("query", "key"))
+        return Retriever(*query, Retrieval(), length=length_of(loaded), passages=passage, prompts=prompts)
+    reader, trained_head, _ = to_embed(loaded)
     plain = Embedding(width=loaded.network.width, normalise=prompts.similarity != "dot")
-    head = plain if trained_head is None else trained_head
-    return Retriever(Reader.of(loaded), head, Retrieval(), length=length_of(loaded), prompts=prompts)
+    return Retriever(reader, trained_head or plain, Retrieval(), length=length_of(loaded), prompts=prompts)
 
 
 @register("task", "retrieval")

@@ -136,8 +136,9 @@ class Checkpoints:
         return dict(state)
 
     def publish_last(self) -> None:
-        """Publish the run's checkpoint again, in case the process was killed while publishing."""
+        """Publish the run's checkpoint again and remove what is half-removed, in case the process was killed meanwhile."""
         if self.steps():
+            self._clean()
             publish(self.path(self.steps()[-1] if self.best is None else self.best), self.run)
 
     def _clean(self) -> None:

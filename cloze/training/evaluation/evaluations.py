@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from cloze.networks.remembered import forget, remember
 from cloze.training.carry import Carries
 from cloze.training.evaluation.learning_check import LearningCheck
 from cloze.training.evaluation.selection_state import SelectionState
@@ -47,17 +48,20 @@ class Evaluations:
         """Write the events of an evaluation: `held_out` per entry with held-out examples, `samples`, and `dev`.
 
         Rates, optimizers and the choice of the best checkpoint learn of it only if it is `observed`; there is no `dev`
-        otherwise. A run that chooses by a metric of its dev rows would read them twice for the losses, so these are measured only
-        at its end, and for the learning check if the metric is no better than that of a constant answer. A collective.
+        otherwise. In a run that chooses by a metric of its dev rows, losses are measured only at its end, and for the learning
+        check if the metric is no better than that of a constant answer. A collective.
         """
         model, optimizer, selection = self.trainee.model, self.trainee.optimizer, self.run.selection
         model.eval()
+        if self._may_need_losses() and not self.trainee.ranks.sharded:
+            remember(model.networks.values())  # the metric and the losses are about the same rows
         with averages(optimizer):
             metrics = selection.measure() if observed and selection is not None and selection.measure is not None else None
             if metrics is None or self._needs_losses(metrics):
                 self._measure_entries()
             self._write_samples()
             dev = self._record_dev(metrics) if observed else None
+        forget(model.networks.values())
         model.train()
         loss = dev if dev is not None else self.held_out
         if observed and loss is not None:
@@ -65,9 +69,14 @@ class Evaluations:
             self.history.append(loss)
             observe_losses(self.run.rate, self.history)
 
+    def _may_need_losses(self) -> bool:
+        share = self.run_progress.share
+        return share >= 1 or self.learning_check.due(share)
+
     def _needs_losses(self, metrics: Metrics) -> bool:
-        share, selection = self.run_progress.share, self.run.selection
-        return share >= 1 or (self.learning_check.due(share) and selection is not None and not selection.above_constant(metrics))
+        selection = self.run.selection
+        above = selection is not None and selection.above_constant(metrics)
+        return self.run_progress.share >= 1 or (self._may_need_losses() and not above)
 
     def warn(self, share: float) -> None:
         """Say once, after a third of the budget, if nothing has been learned."""

@@ -53,6 +53,11 @@ def peaks(work: Callable[[Callable[[], None]], object], device: torch.device) ->
 class _Counting(TorchDispatchMode):
     """Adds up the storages of every tensor that an operation returns, as long as they live."""
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """No: to say so, torch would load the compiler, which takes two seconds."""
+        return False
+
     def __init__(self) -> None:
         super().__init__()
         self.now = self.most = 0

@@ -86,7 +86,8 @@ def tried(
         return trial
     times = [seconds.of(few)]
     for micro in micro_batches:
-        run(step, entry, micro, precision, device)  # rows of a new length may compile or allocate something once
+        if device.type == "cuda":
+            run(step, entry, micro, precision, device)  # rows of a new length may compile or allocate something once
         times.append(_timed(step, entry, micro, precision, device))
     flops = [step.flops(entry, micro.batch) / few for micro in (single if few == 1 else batch, *micro_batches)]
     return _over(trial, times, sizes, flops, few)
@@ -153,7 +154,8 @@ def update_of(optimizer: OptimizerSpec, device: torch.device, *, mean: bool = Fa
     """Measure the optimizer on embeddings and on a matrix of a layer. `mean`: the run also keeps a mean of the weights."""
     matrices = [nn.Parameter(torch.ones(_PROBE, device=device)) for _ in range(2)]
     size = sum(matrix.numel() * matrix.element_size() for matrix in matrices)
-    probe = optimizer.build(zip(("embeddings.tokens.weight", "layers.0.outer.weight"), matrices, strict=True))
+    named = zip(("embeddings.tokens.weight", "layers.0.outer.weight"), matrices, strict=True)
+    probe = optimizer.build_by_part(named, lambda parameter: "embeddings" if parameter is matrices[0] else "layers")
     seconds = float("inf")
     for _ in range(2):
         for matrix in matrices:

@@ -19,6 +19,7 @@ from cloze.bounds import Natural, NonNegative
 from cloze.errors import RecipeError
 from cloze.registry import register
 from cloze.training.optimizers.optimizers import Family, OptimizerSpec
+from cloze.uncompiled import Eager
 
 Named = Iterable[tuple[str, nn.Parameter]]
 
@@ -65,7 +66,7 @@ class TriggeredSGD(OptimizerSpec):
         return AveragingOptimizer(parameters, weight_decay=self.weight_decay, after=None, patience=self.patience)
 
 
-class AveragingOptimizer(torch.optim.Optimizer):
+class AveragingOptimizer(Eager):
     """SGD with the mean of the weights from step `after` on; None: from the trigger in `observe` on.
 
     State: every parameter has its `average`, of its shape, once there is one. An optimizer's state belongs to

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from cloze.bounds import BelowOne, NonNegative, Positive
 from cloze.networks.blocks.projections import stacked
 from cloze.registry import register
-from cloze.training.optimizers.optimizers import Decay, Family, Moments, Named, groups
+from cloze.training.optimizers.optimizers import Decay, EagerAdamW, Family, Moments, Named, groups
 from cloze.training.precision import as_dtype
 from cloze.training.sharding import spread, whole
 
@@ -59,7 +59,7 @@ class Muon(Moments):
         return _MuonOptimizer(param_groups, self)
 
 
-class _MuonOptimizer(torch.optim.AdamW):
+class _MuonOptimizer(EagerAdamW):
     """Groups with `stacked` hold matrices of layers, with the state `step` and `momentum`; the others are AdamW's."""
 
     def __init__(self, groups: list[dict[str, Any]], spec: Muon) -> None:

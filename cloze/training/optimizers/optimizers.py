@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -16,9 +16,11 @@ from cloze.networks.blocks.projections import stacked
 from cloze.registry import register
 from cloze.training.optimizers.tensorwise import TensorwiseOptimizer
 from cloze.training.sharding import spread, whole
+from cloze.uncompiled import Eager
 
 Decay = Literal["matrices", "all"]
 Named = Iterable[tuple[str, nn.Parameter]]
+ModelPart = Literal["embeddings", "layers", "heads"]
 
 #: From here on adding 1 does not change a float32 counter, and 0.999 ** counter is exactly 0.
 _SETTLED = float(2**24)
@@ -45,6 +47,10 @@ class OptimizerSpec(ABC):
     @abstractmethod
     def build(self, parameters: Named) -> torch.optim.Optimizer:
         """The optimizer over these named parameters."""
+
+    def build_by_part(self, parameters: Named, part_of: Callable[[nn.Parameter], ModelPart]) -> torch.optim.Optimizer:
+        """The same, with the part of the model that each parameter belongs to; most optimizers treat all alike."""
+        return self.build(parameters)
 
 
 def groups(parameters: Named, *, weight_decay: float, decay: Decay) -> list[dict[str, Any]]:
@@ -75,6 +81,10 @@ class Moments(OptimizerSpec):
         return groups(parameters, weight_decay=self.weight_decay, decay=self.decay)
 
 
+class EagerAdamW(Eager, torch.optim.AdamW):
+    """AdamW of torch."""
+
+
 @register("optimizer", "adamw")
 @dataclass(frozen=True, kw_only=True)
 class AdamW(Moments):
@@ -83,7 +93,7 @@ class AdamW(Moments):
     def build(self, parameters: Named) -> torch.optim.Optimizer:
         """The optimizer over these named parameters."""
         param_groups = self.groups(parameters)
-        return torch.optim.AdamW(param_groups, betas=self.betas, eps=self.epsilon, fused=True)
+        return EagerAdamW(param_groups, betas=self.betas, eps=self.epsilon, fused=True)
 
 
 @register("optimizer", "bert_adam")
@@ -150,7 +160,7 @@ class GptAdam(Moments):
         return _GptAdamOptimizer(param_groups, betas=self.betas, eps=self.epsilon, fused=True)
 
 
-class _GptAdamOptimizer(torch.optim.AdamW):
+class _GptAdamOptimizer(EagerAdamW):
     """AdamW's fused kernel; before each step the groups' decay is multiplied by the correction of that step."""
 
     def __init__(self, groups: list[dict[str, Any]], **options: Any) -> None:
@@ -162,7 +172,8 @@ class _GptAdamOptimizer(torch.optim.AdamW):
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
         """One update."""
         if self._steps is None:
-            self._steps = max((int(state["step"]) for state in self.state.values()), default=0)
+            parameters = [parameter for group in self.param_groups for parameter in group["params"]]  # others may share the state
+            self._steps = max((int(self.state[p]["step"]) for p in parameters if p in self.state), default=0)
         self._steps += 1
         first, second = self.param_groups[0]["betas"]
         correction = math.sqrt(1 - second**self._steps) / (1 - first**self._steps)

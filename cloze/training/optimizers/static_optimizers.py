@@ -15,6 +15,7 @@ from cloze.errors import RecipeError
 from cloze.registry import register
 from cloze.training.optimizers.optimizers import Decay, Family, Moments, Named, OptimizerSpec, groups
 from cloze.training.optimizers.tensorwise import TensorwiseOptimizer
+from cloze.uncompiled import eager
 
 
 @register("optimizer", "sgd")
@@ -43,7 +44,7 @@ class Sgd(OptimizerSpec):
         if self.row_clip is not None and not self.row_clip > 0:
             raise RecipeError(f"training.optimizer.sgd: row_clip {self.row_clip}; expected a length above 0, or null for none.")
         param_groups = groups(parameters, weight_decay=self.weight_decay, decay=self.decay)
-        optimizer = torch.optim.SGD(param_groups, lr=0.0, momentum=self.momentum, nesterov=self.nesterov)
+        optimizer = eager(torch.optim.SGD)(param_groups, lr=0.0, momentum=self.momentum, nesterov=self.nesterov)
         if self.row_clip is not None:
             optimizer.register_step_pre_hook(_RowClip(self.row_clip))
         return optimizer
@@ -74,7 +75,7 @@ class Adam(Moments):
     def build(self, parameters: Named) -> torch.optim.Optimizer:
         """The optimizer over these named parameters."""
         param_groups = self.groups(parameters)
-        return torch.optim.Adam(param_groups, lr=0.0, betas=self.betas, eps=self.epsilon)
+        return eager(torch.optim.Adam)(param_groups, lr=0.0, betas=self.betas, eps=self.epsilon)
 
 
 @register("optimizer", "adagrad")
@@ -92,7 +93,7 @@ class Adagrad(OptimizerSpec):
     def build(self, parameters: Named) -> torch.optim.Optimizer:
         """The optimizer over these named parameters."""
         param_groups = groups(parameters, weight_decay=self.weight_decay, decay=self.decay)
-        return torch.optim.Adagrad(param_groups, lr=0.0, initial_accumulator_value=self.accumulator, eps=self.epsilon)
+        return eager(torch.optim.Adagrad)(param_groups, lr=0.0, initial_accumulator_value=self.accumulator, eps=self.epsilon)
 
 
 @register("optimizer", "glove_adagrad")

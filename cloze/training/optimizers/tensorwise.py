@@ -9,8 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from cloze.uncompiled import Eager
 
-class TensorwiseOptimizer(torch.optim.Optimizer, ABC):
+
+class TensorwiseOptimizer(Eager, ABC):
     """A subclass says in `update` how one tensor moves."""
 
     @torch.no_grad()

@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from cloze.errors import RecipeError
+from cloze.training.optimizers.optimizers import ModelPart
 from cloze.training.schedule.phases import SchedulePhase, phase_at
 
 
@@ -153,6 +154,9 @@ class Freezing:
         top = _factors(layerwise, max(self.depths.values()))[-1] if networks else 1.0
         self.heads = [p for p in module.parameters() if id(p) in unfrozen - seen]
         self._factors.update({id(p): top for p in self.heads})
+        self._parts: dict[int, ModelPart] = {id(parameter): "heads" for parameter in self.heads}
+        for (_, number), parameters in self.groups.items():
+            self._parts.update({id(parameter): "layers" if number else "embeddings" for parameter in parameters})
         self._trainable: frozenset[tuple[str, int]] | None = None
         self._frozen: list[nn.Parameter] = []
 
@@ -165,6 +169,10 @@ class Freezing:
                 parts.setdefault(self._factors.get(id(parameter), 1.0), []).append(parameter)
             split += [{**group, "params": part, "factor": factor} for factor, part in parts.items()]
         optimizer.param_groups[:] = split
+
+    def part_of(self, parameter: nn.Parameter) -> ModelPart:
+        """Whether a parameter belongs to embeddings, which are the lowest group of a network, to layers or to heads."""
+        return self._parts[id(parameter)]
 
     def enter(self, *, epochs: float, share: float) -> bool:
         """Freeze and unfreeze groups for this point of the run; true if the set of trained groups has changed."""
