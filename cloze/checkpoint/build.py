@@ -256,7 +256,7 @@ def load_checkpoint(
     """
     from cloze.checkpoint.onnx_model import load_onnx
     from cloze.checkpoint.saved_change import open_folder
-    from cloze.interop.onnx_folder import folder_of, is_onnx
+    from cloze.interop.onnx_folder import is_onnx
     from cloze.training.precision import as_dtype, choose_device
 
     torch_device = choose_device(device)
@@ -266,7 +266,7 @@ def load_checkpoint(
             raise CheckpointError(
                 f"{folder}: an ONNX model runs in the precision that it was exported in. Use the precision fp32 or auto."
             )
-        return load_onnx(folder_of(Path(folder)))
+        return load_onnx(Path(folder))
     with naming_files(Path(folder)):
         loaded = _opened(open_folder(Path(folder)), torch_device, plain_form=plain_form, annotate=annotate)
     if dtype is None:

@@ -1,4 +1,4 @@
-"""`cloze export --to onnx`: a network that reads texts, with its classifier or labeller, in one file for other runtimes.
+"""`cloze export --to onnx`: a network that reads texts, with the head of its task, in one file for other runtimes.
 
 The file is opened by onnxruntime before it appears, and its numbers are compared with the network's.
 """
@@ -18,14 +18,17 @@ import torch
 from torch import Tensor, nn
 
 from cloze.atomic import require_new, require_parent, whole_file, whole_folder
+from cloze.batch import Batch
 from cloze.checkpoint.build import Loaded, load_checkpoint
 from cloze.checkpoint.saved_change import open_folder
 from cloze.checkpoint.share import write_copy
 from cloze.errors import CheckpointError, MissingExtra
 from cloze.interop import Card
-from cloze.interop.onnx_folder import ABOUT, FILE, KEY, files_in
+from cloze.interop.onnx_folder import ABOUT, FILE, KEY, files_in, is_onnx
 from cloze.networks.fast.switch import switched
 from cloze.networks.transformer import Transformer
+from cloze.objectives.classify import ClassifyMean
+from cloze.objectives.summary import SummaryValues
 from cloze.recipe.user_files import naming_files
 from cloze.tasks.mixture import ENTRY as MIXTURE
 from cloze.tasks.result import TASK_FILE, described_in, head_name, read_task
@@ -34,7 +37,7 @@ MOST = 1e-4  # the largest difference from the network that a file may have
 OPSET = 17
 FILES = ("onnx", "onnx-int8")  # formats that onnxruntime computes from a file
 SENTENCES = ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json")  # of sentence-transformers
-HEADS = ("classify", "relation_prediction", "regress", "several")  # whose scores are a function of one summary
+HEADS = ("classify", "relation_prediction", "soft_classification", "regress", "several")  # which can score whole texts
 
 
 class OnnxReport(NamedTuple):
@@ -48,14 +51,14 @@ class OnnxReport(NamedTuple):
 
 class OnnxGraph(nn.Module):
     """`input_ids`, `attention_mask` and, where the network has segments, `token_type_ids`, all (B, L), to the states (B, L, D)
-    and the scores of a head: (B, C) of a classifier, (B, L, C) of a labeller."""
+    and the scores of a head: (B, C) of one that scores texts, (B, L, C) of a labeller."""
 
     def __init__(self, loaded: Loaded, head: Any | None) -> None:
         super().__init__()
         self.network, self.order, self.last = loaded.network, loaded.order, loaded.reading.summary == "last"
         self.segments = bool(loaded.network_arguments.get("segments"))
-        self.head = None if head is None else head.head
-        self.of_words = head is not None and "hidden" in head.reads
+        self.head = head
+        self.of_words = head is not None and not scores_texts(head)
 
     @property
     def inputs(self) -> list[str]:
@@ -68,20 +71,28 @@ class OnnxGraph(nn.Module):
         return ["last_hidden_state", *(["logits"] if self.head is not None else [])]
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> tuple[Tensor, ...]:
-        """The outputs."""
+        """The outputs. The head reads what it reads in cloze, so a mean is that of the tokens whose mask is 1."""
         further = {"segments": token_type_ids} if self.segments else {}
+        rows = torch.arange(input_ids.shape[0], device=input_ids.device)
+        columns = (attention_mask.sum(1) - 1).clamp(min=0) if self.last else 0
         states = self.network(
-            want=frozenset({"hidden"}), order=self.order, tokens=input_ids, block=attention_mask, **further
-        )
+            want=frozenset({"hidden"} if self.head is None else {"hidden", *self.head.reads}), order=self.order,
+            tokens=input_ids, block=attention_mask, summaries=rows * input_ids.shape[1] + columns, **further,
+        )  # fmt: skip
         hidden: Tensor = states["hidden"]
         if self.head is None:
             return (hidden,)
         if self.of_words:
-            return hidden, self.head(hidden, attention_mask)
-        if not self.last:
-            return hidden, self.head(hidden[:, 0])
-        ends = (attention_mask.sum(1) - 1).clamp(min=0)[:, None, None].expand(-1, 1, hidden.shape[-1])
-        return hidden, self.head(hidden.gather(1, ends)[:, 0])
+            return hidden, self.head.head(hidden, attention_mask)
+        batch = Batch({"tokens": input_ids, "block": attention_mask, f"positions/{self.head.set}": rows}, checked=True)
+        scores: Tensor = self.head.predict(states, batch)
+        return hidden, scores if scores.dim() > 1 else scores[:, None]
+
+
+def scores_texts(head: Any) -> bool:
+    """Whether a head gives scores of whole texts: by their summary, or by the mean of their tokens."""
+    of_means = isinstance(head, ClassifyMean) or (isinstance(head, SummaryValues) and head.reading == "mean")
+    return of_means or tuple(head.reads) == ("summary",)
 
 
 def write_onnx(source: Path, out: Path, *, int8: bool = False, task: str | None = None, heads: bool = True) -> OnnxReport:
@@ -92,6 +103,8 @@ def write_onnx(source: Path, out: Path, *, int8: bool = False, task: str | None 
     the packages, and a `CheckpointError` for a network that the format cannot hold; `out` appears whole or not at all.
     """
     onnx, runtime = _packages("--to onnx")
+    if is_onnx(source):
+        raise CheckpointError(f"{source}: is an ONNX file, expected a checkpoint. Export the folder that it was exported from.")
     loaded = load_checkpoint(source)
     _require(loaded)
     head, remarks, labels = _head(loaded, source, task) if heads else (None, [], ())
@@ -118,10 +131,8 @@ def write_onnx(source: Path, out: Path, *, int8: bool = False, task: str | None 
         if int8:
             path = _in_int8(path)
             difference = _difference(runtime, path, graph, loaded)
-            remarks.append(
-                f"int8: the largest difference from the network is {difference:.2g}. To measure the quality: "
-                f"cloze evaluate {out} FILE"
-            )
+            to_measure = "" if head is None else f" To measure the quality: cloze evaluate {out} FILE"
+            remarks.append(f"int8: the largest difference from the network is {difference:.2g}.{to_measure}")
             remarks.append(
                 "int8: all rows of a batch are rounded on one scale, so in other programs the scores of a row depend on its "
                 "batch; cloze runs row by row"
@@ -225,10 +236,14 @@ def _head(loaded: Loaded, source: Path, task: str | None) -> tuple[Any | None, l
         return None, [f"heads that are not in the file: {left}"] if left else [], ()
     head: Any = loaded.heads[name]
     part = loaded.imported.model.heads[name].part
-    summary = part in HEADS and tuple(head.reads) == ("summary",)
+    whole = part in HEADS and scores_texts(head)
     plain = part == "sequence_labelling" and tuple(head.reads) == ("hidden",) and head.head.encoder is None
-    if not (summary or plain) or loaded.reads.get(name):
-        return None, [f"the head {name} ({part}) is not in the file: it holds classifiers of a summary, and labellers"], ()
+    if not (whole or plain) or loaded.reads.get(name):
+        remark = (
+            f"the head {name} ({part}) is not in the file, which holds heads that give a text classes or numbers, and labellers: "
+            f"to predict, use {source}"
+        )
+        return None, [remark], ()
     return head, [], labels
 
 

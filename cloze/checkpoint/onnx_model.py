@@ -17,7 +17,7 @@ from cloze.checkpoint.loaded import Loaded, network_inputs
 from cloze.errors import CheckpointError
 from cloze.interop import Imported, PortableModel
 from cloze.interop.files import read_json
-from cloze.interop.onnx_folder import ABOUT, FILE, session_of
+from cloze.interop.onnx_folder import ABOUT, FILE, session_of, unpacked
 from cloze.interop.own import own_description
 from cloze.networks.blocks.initial import SkipInit
 from cloze.networks.clock import Clock
@@ -34,11 +34,12 @@ class OnnxNetwork(nn.Module):
     """A file in place of a network; `shape` is the network that it was exported from, without weights.
 
     An int8 file rounds the states of all rows of a batch on one scale, so what it says of a row would depend on the others. It is
-    therefore run row by row, without padding.
+    therefore run row by row, without padding. `path` is what the user calls the file.
     """
 
-    def __init__(self, shape: Any, session: Any, *, alone: bool) -> None:
+    def __init__(self, shape: Any, session: Any, *, alone: bool, path: Path) -> None:
         super().__init__()
+        self.path = path
         self.__dict__["shape"] = shape  # not a submodule: it has no weights
         self.place = nn.Parameter(torch.zeros(()), requires_grad=False)  # tells the device
         self.session, self.alone = session, alone
@@ -58,7 +59,12 @@ class OnnxNetwork(nn.Module):
     def forward(
         self, *, want: frozenset[str], tokens: Tensor, block: Tensor | None = None, segments: Tensor | None = None, **kwargs: Any
     ) -> dict[str, Tensor]:
-        """The states in `want`: `hidden` (B, L, D) and `logits`, (B, C) or (B, L, C) for a labeller."""
+        """The states in `want`: `hidden` (B, L, D) and `logits`, (B, C) or (B, L, C) for a labeller. The file has no others."""
+        if not want or not want <= _OUTPUTS.keys():
+            raise CheckpointError(
+                f"{self.path}: an ONNX file gives states of the last layer and scores, and nothing of what is inside.\n"
+                "  Use the folder that it was exported from."
+            )
         block = torch.ones_like(tokens) if block is None else block
         segments = torch.zeros_like(tokens) if segments is None else segments
         inputs = {"input_ids": tokens, "attention_mask": block, "token_type_ids": segments}
@@ -108,29 +114,35 @@ class OnnxHead(nn.Module):
         return which, best
 
 
-def load_onnx(folder: Path) -> Loaded:
-    """The checkpoint of a folder with an ONNX file in place of weights."""
+def load_onnx(path: Path) -> Loaded:
+    """The checkpoint of an ONNX file, or of a folder with one in place of weights; errors name this path."""
+    with unpacked(path) as folder:
+        return _loaded(folder, path)
+
+
+def _loaded(folder: Path, path: Path) -> Loaded:
+    """The checkpoint of a folder, in which the ONNX file of `path` is unpacked."""
     about, description = read_json(folder / ABOUT, "what cloze knows of the ONNX file"), own_description(folder)
     if description is None:
-        raise CheckpointError(f"{folder / FILE}: the files of the checkpoint are missing. Export it again.")
+        raise CheckpointError(f"{folder}: the files of the checkpoint are missing. Export it again.")
     tokenizer, clock = Tokenizer.load(folder), Clock()
     if not isinstance(about.get("int8"), bool) or not isinstance(about.get("head", 0), str | None):
-        raise CheckpointError(f"{folder / ABOUT}: says nothing of int8 or of the head. Export it again.")
+        raise CheckpointError(f"{folder}: {ABOUT} says nothing of int8 or of the head. Export it again.")
     try:
         with torch.device("meta"), SkipInit():
             inputs = network_inputs(tokenizer.size, tokenizer, clock, None)
             shape = build(lookup("network", description["part"]), description["arguments"], inputs)
     except (AttributeError, KeyError, TypeError, ValueError, RuntimeError, ZeroDivisionError) as error:
-        raise CheckpointError(f"{folder / FILE}: the network's arguments are damaged: {error}. Export it again.") from None
+        raise CheckpointError(f"{folder}: the network's arguments are damaged: {error}. Export it again.") from None
     reading = Reading.of(description["reading"])
     model = PortableModel(
         arguments=description["arguments"], order=description["order"], network={}, heads={}, part=description["part"]
     )
-    network = OnnxNetwork(shape, session_of(folder / FILE, threads=torch.get_num_threads()), alone=bool(about["int8"]))
+    network = OnnxNetwork(shape, session_of(folder / FILE, threads=torch.get_num_threads()), alone=bool(about["int8"]), path=path)
     labels = tuple(description.get("labels") or ())
     return Loaded(
         recipe=None, network=network.eval(), heads={} if about["head"] is None else {about["head"]: OnnxHead()},
-        tokenizer=tokenizer, reading=reading, order=description["order"], folder=folder,
+        tokenizer=tokenizer, reading=reading, order=description["order"], folder=path,
         network_arguments=description["arguments"], clock=clock,
         imported=Imported(folder, description["architecture"], model, tokenizer, reading, labels),
     )

@@ -1,20 +1,22 @@
-"""Texts for the verbs that use a checkpoint: arguments, a file or standard input, as lines or JSON lines."""
+"""Texts for the verbs that use a checkpoint: arguments, a file or standard input, as lines, or as the column of rows."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from cloze.corpus.readers.fasttext import PREFIX, without_labels
 from cloze.corpus.readers.hub_tables import with_local_tables
+from cloze.corpus.readers.labelled import read_rows, table_format
 from cloze.corpus.readers.objects import holds_objects, objects
 from cloze.corpus.readers.text_files import lines, string_field
-from cloze.errors import TaskError, nearest_path
+from cloze.errors import Parameter, Phrase, TaskError, nearest_path, spelled_by
 
 _TEXT_FILES = (".txt", ".gz", ".xz", ".jsonl", ".ndjson", ".json", ".parquet", ".arrow")  # of which each line or record is a text
-_TABLES = (".tsv", ".tab", ".csv", ".conll", ".conllu")
+_LABELLED_WORDS = (".conll", ".conllu")
+FIELD = Parameter("field", "NAME", "option")
 
 
 def named_file(arguments: Sequence[str], *, tables: bool = False) -> str | None:
@@ -26,8 +28,9 @@ def named_file(arguments: Sequence[str], *, tables: bool = False) -> str | None:
     for text in arguments:
         exists = bool(text) and os.path.exists(text)
         suffix = kind_of_file(text)
-        text_or_table = suffix in _TEXT_FILES or suffix in _TABLES
-        if not (text_or_table or (tables and exists)) or (not exists and any(c.isspace() for c in text)):
+        is_table = table_format(text) is not None
+        named = is_table or suffix in _TEXT_FILES or suffix in _LABELLED_WORDS
+        if not (named or (tables and exists)) or (not exists and any(c.isspace() for c in text)):
             continue
         if not exists:
             raise TaskError(
@@ -36,8 +39,10 @@ def named_file(arguments: Sequence[str], *, tables: bool = False) -> str | None:
             )
         if len(arguments) > 1:
             raise TaskError(f"{text}: is a file, among other texts. Give it alone; cloze then reads one text per line.")
-        if not tables and suffix in _TABLES:
-            raise TaskError(f"{text}: is a table, not a text.\n  To read each of its lines as a text: --file {text}")
+        if not tables and is_table:
+            raise TaskError(f"{text}: is a table, not a text.\n  To read the texts of a column: --file {text} --field NAME")
+        if not tables and suffix in _LABELLED_WORDS:
+            raise TaskError(f"{text}: holds labelled words, not a text.\n  To read each of its lines as a text: --file {text}")
         return text
     return None
 
@@ -49,12 +54,36 @@ def kind_of_file(name: str) -> str:
     return (inner or path.suffix).lower()
 
 
-def gather(arguments: Sequence[str], file: str | None, *, field: str = "text", json_input: bool | None = None) -> list[str]:
-    """The texts of a verb: its arguments if there are any, else the lines of `file` or of standard input.
+def holds_rows(path: Path | str) -> bool:
+    """Whether a file has rows with named cells: it is a table by its name, or holds objects."""
+    return table_format(path) is not None or holds_objects(path)
 
-    One argument that names a file means the file's lines. Empty lines are kept, so that results stay aligned with their
-    input. A file of JSON lines or Parquet gives `field` of every record; standard input is read as JSON lines when `json_input`
-    says so. Of lines as fastText reads them, the labels are left out.
+
+def column_texts(path: Path | str, column: str, parameter: Parameter, *, otherwise: str = "") -> Iterator[tuple[int, str]]:
+    """The texts in a column of a file with rows, each with its line, in constant memory.
+
+    `parameter` chooses the column. Without one of this name, a `TaskError` says so, and what to do `otherwise`.
+    """
+
+    def spelling(phrase: Phrase) -> str | None:
+        """How an error names parameters of tables, which the verbs do not have."""
+        if phrase.parameter.key == parameter.key:
+            return None if parameter.value else "Rename the column"
+        return {"columns": otherwise, "quoting": ""}.get(phrase.parameter.key)
+
+    with spelled_by(spelling):
+        yield from ((line, text) for line, (text,) in read_rows(path, {column: parameter}))
+
+
+def gather(
+    arguments: Sequence[str], file: str | None, *, field: str | None = None, json_input: bool | None = None
+) -> list[str]:
+    """The texts of a verb: its arguments if there are any, else those of `file` or of standard input.
+
+    One argument that names a file means the file's texts. Of a table, JSON lines or Parquet, these are the cells of the column
+    `field`, one for each row; None: the column is `text`, and the user cannot choose another. Of any other file they are the
+    lines, also empty ones, so that results stay aligned with their input. Standard input has lines, or JSON lines when
+    `json_input` says so. Of lines as fastText reads them, the labels are left out.
     """
     if arguments and file is not None:
         raise TaskError(f"{arguments[0][:40]!r} and --file {file}: give texts or --file, not both.")
@@ -64,9 +93,15 @@ def gather(arguments: Sequence[str], file: str | None, *, field: str = "text", j
     source = with_local_tables(file) if file is not None else "-"
     if source == "-" and sys.stdin.isatty():
         raise TaskError("no text given. Write texts, or the name of a text file, after the checkpoint; or pipe the text in.")
+    column = field or "text"
     if json_input or (json_input is None and holds_objects(source)):
-        read = objects(source, format="jsonl" if json_input else None, only=(field,))
-        texts = [string_field(source, number, record, field) for number, record in read]
+        read = objects(source, format="jsonl" if json_input else None, only=(column,))
+        texts = [string_field(source, number, record, column) for number, record in read]
+    elif table_format(source) is not None:
+        choice, otherwise = FIELD, "; to read every line as a text, pipe the file in."
+        if field is None:
+            choice, otherwise = Parameter("field"), ", or write one text per line to a .txt file."
+        texts = [text for _, text in column_texts(source, column, choice, otherwise=otherwise)]
     else:
         texts = [line.text for line in lines(source)]
         if next(filter(str.strip, texts), "").lstrip().startswith(PREFIX):
@@ -74,5 +109,3 @@ def gather(arguments: Sequence[str], file: str | None, *, field: str = "text", j
     if not texts:
         raise TaskError(f"{'standard input' if source == '-' else source}: empty, expected one text per line.")
     return texts
-
-

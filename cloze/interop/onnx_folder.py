@@ -8,12 +8,14 @@ from __future__ import annotations
 import atexit
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from cloze.errors import CheckpointError, MissingExtra
+from cloze.interop.files import read_json
 from cloze.untrusted import parse_json, without_surrogates
 
 FILE = "model.onnx"
@@ -35,6 +37,26 @@ def folder_of(path: Path) -> Path:
     if path.suffix != ".onnx" or not path.is_file():
         return path
     return _unpacked(path.resolve(), path.stat().st_mtime_ns)
+
+
+@contextmanager
+def unpacked(path: Path) -> Iterator[Path]:
+    """`folder_of` a path; inside the block, errors about files in that folder name the path."""
+    folder = folder_of(path)
+    try:
+        yield folder
+    except CheckpointError as error:
+        parts = [part.replace(str(folder), str(path)) if isinstance(part, str) else part for part in error.args]
+        if parts == [*error.args]:
+            raise
+        raise CheckpointError(*parts) from None
+
+
+def head_in(path: Path) -> str | None:
+    """The name of the head that an ONNX file holds, or the file in a folder; None: it holds the network alone."""
+    with unpacked(path) as folder:
+        name: str | None = read_json(folder / ABOUT, "what cloze knows of the ONNX file").get("head")
+    return name
 
 
 @cache

@@ -17,7 +17,7 @@ from cloze.corpus.readers.labelled import Trained
 from cloze.decoding.reader import Checkpoint, Reader
 from cloze.errors import CheckpointError, TaskError, propose
 from cloze.interop.config import has_config
-from cloze.interop.onnx_folder import folder_of, is_onnx
+from cloze.interop.onnx_folder import folder_of, head_in, is_onnx, unpacked
 from cloze.interop.purpose import task_of_config, unread_head
 from cloze.missing import require_checkpoint
 from cloze.registry import lookup, names, parameters
@@ -78,8 +78,10 @@ _OF_MODEL = ("config.json", "cloze/network.json", "cloze/checkpoints")
 def contents_of(folder: Path) -> dict[str, Any]:
     """Like `read_task`, but with all `tasks` if there are several."""
     require_checkpoint(folder)
-    folder = folder_of(folder)
-    description = described_in(folder)
+    with unpacked(folder) as unpacked_folder:
+        description = described_in(unpacked_folder)
+    if is_onnx(folder):
+        _require_answers(folder, description)
     if description is not None:
         return description
     if _network_of(folder) == "graph_vectors":
@@ -87,7 +89,7 @@ def contents_of(folder: Path) -> dict[str, Any]:
             f"{folder}: not fine-tuned: it holds the vectors of a knowledge graph.\n"
             f"  To rank entities: cloze evaluate {folder} TEST.tsv --task link_prediction"
         )
-    if folder.is_file() and folder.suffix != ".onnx":
+    if folder.is_file():
         raise CheckpointError(
             f"{folder}: not fine-tuned: it is a file, not the folder of a model.\n"
             f"  If it is a classifier of fastText: cloze import {folder} --out FOLDER, then use that folder."
@@ -104,6 +106,25 @@ def contents_of(folder: Path) -> dict[str, Any]:
         f"  Fine-tune it: cloze finetune {folder} --task TASK --train FILE --dev FILE --out DIR, where TASK is "
         f"{', '.join(names('task')[:-1])} or {names('task')[-1]}."
     )
+
+
+def _require_answers(file: Path, description: Mapping[str, Any] | None) -> None:
+    """Raise a `CheckpointError` if an ONNX file does not hold the head of a task."""
+    if description is None:
+        raise CheckpointError(
+            f"{file}: not fine-tuned, and an ONNX file cannot be.\n  Fine-tune the folder that it was exported from, and export "
+            "the result: cloze export DIR FILE.onnx --to onnx"
+        )
+    if head_in(file) is None:
+        raise CheckpointError(
+            f"{file}: holds a network without the head of its task, {description.get('task')}, which ONNX files cannot hold.\n"
+            "  Use the folder that it was exported from."
+        )
+
+
+def has_own_task(folder: Path) -> bool:
+    """Whether cloze wrote what a checkpoint was fine-tuned for into its folder, or into its ONNX file."""
+    return (folder_of(folder) / TASK_FILE).is_file()
 
 
 def described_in(folder: Path) -> dict[str, Any] | None:
@@ -171,7 +192,7 @@ def head_name(loaded: Checkpoint, task_json: Mapping[str, Any]) -> str | None:
     """The name of the head for a task; None if it is to be found by its part, in a folder without task.json whose heads have the
     names that a recipe gave them."""
     name: str | None = task_json["head"]
-    return name if name in loaded.heads or (Path(loaded.folder) / TASK_FILE).is_file() else None
+    return name if name in loaded.heads or has_own_task(Path(loaded.folder)) else None
 
 
 def load_tuned(

@@ -11,7 +11,7 @@ from cloze.decoding.reader import Checkpoint
 from cloze.errors import TaskError
 from cloze.tasks.kinds.reranking import Reranker, Reranking
 from cloze.tasks.kinds.retrieval import Retriever, untuned
-from cloze.tasks.result import TASK_FILE, load_tuned
+from cloze.tasks.result import has_own_task, load_tuned
 from cloze.tasks.task import Report, silent
 
 TOP = 100  # passages of a query
@@ -30,7 +30,7 @@ def retriever_of(loaded: Checkpoint, task: str | None = None) -> Retriever:
     """What finds passages: a folder fine-tuned for retrieval, or a checkpoint that was not fine-tuned, by its own vectors of
     texts. A `TaskError` for a folder of another task."""
     folder = Path(loaded.folder)
-    learner = load_tuned(loaded, name=task)[0] if (folder / TASK_FILE).is_file() else untuned(loaded)
+    learner = load_tuned(loaded, name=task)[0] if has_own_task(folder) else untuned(loaded)
     if not isinstance(learner, Retriever):
         raise TaskError(
             f"{folder}: was fine-tuned for {learner.task.name}, not for retrieval.\n"
@@ -43,7 +43,7 @@ def reranker_of(loaded: Checkpoint) -> Reranker:
     """What scores pairs: a folder fine-tuned for reranking, or one of transformers with a classifier of one output or two, such
     as a CrossEncoder of sentence-transformers. A `TaskError` for other folders."""
     folder = Path(loaded.folder)
-    tuned_here = (folder / TASK_FILE).is_file()
+    tuned_here = has_own_task(folder)
     learner = load_tuned(loaded, None if tuned_here else Reranking())[0]
     fault = f"was fine-tuned for {learner.task.name}"
     if isinstance(learner, Reranker):

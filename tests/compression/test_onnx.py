@@ -167,6 +167,150 @@ def test_a_folder_holds_what_optimum_and_cloze_open(
     assert refused.code == 2
 
 
+MODERN = {"transform": {"gelu": {"norm_epsilon": 1e-5, "biases": False}}}  # what stands before the outputs of ModernBERT
+LABELS = ["animal", "weather", "other"]
+HEADS = [
+    ("modern", "classify", "sentence_classification", {"classes": 3, "reading": "mean", **MODERN}),
+    ("modern", "classify", "pair_classification", {"classes": 3, "reading": "mean", **MODERN}),
+    ("modern", "soft_classification", "sentence_classification", {"classes": 3, "reading": "mean", **MODERN}),
+    ("modern", "several", "multi_label", {"classes": 3, "reading": "mean", **MODERN}),
+    ("modern", "regress", "regression", {"reading": "mean", **MODERN}),
+    ("bert", "regress", "regression", {"reading": "mean", "transform": "tanh"}),
+    ("gpt2", "several", "multi_label", {"classes": 3, "reading": "mean"}),
+]
+
+
+def with_head(name: str, part: str, task: str, arguments: dict[str, Any], out: Path) -> Path:
+    """A folder of a system with a random head, as if it was fine-tuned for a task."""
+    from cloze.interop import Card, PortableHead, export_folder
+    from tests.interop.conftest import load_systems
+
+    systems = load_systems()
+    system = systems.system(name, **{"positions.max_length": 40})
+    arguments = {"set": "label", "dropout": 0.0, **arguments}
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        inputs = {"width": 16, "vocab_size": system.tokenizer.size, "table": None, "clock": system.network.clock}
+        head = systems.objective(part, arguments, inputs)
+        for weight in (parameter for parameter in head.parameters() if parameter.dim() == 2):
+            torch.nn.init.normal_(weight, std=0.5)
+    model = system.model()
+    model.heads["answer"] = PortableHead(part, arguments, head.state_dict())
+    labels = tuple(LABELS) if "classes" in arguments else None
+    export_folder(
+        out, model=model, tokenizer=system.tokenizer, reading=system.reading, card=Card("tuned"), labels=labels
+    )
+    two = task in ("pair_classification", "multiple_choice")
+    columns = {"text": "text", "text_b": "text_b" if two else None, "label": "label"}
+    described = {"version": 1, "task": task, "columns": columns, "labels": labels, "head": "answer", "length": 20}
+    (out / "cloze" / "task.json").write_text(json.dumps(described))
+    return out
+
+
+@pytest.mark.parametrize(("name", "part", "task", "arguments"), HEADS)
+def test_a_head_that_reads_all_tokens_gives_the_same_scores_alone_and_next_to_padding(
+    tmp_path: Path, name: str, part: str, task: str, arguments: dict[str, Any]
+) -> None:
+    pytest.importorskip("onnx", reason="the extra onnx is not installed")
+    from cloze.checkpoint.onnx_file import write_onnx, write_onnx_folder
+    from cloze.tasks.result import load_tuned
+
+    source = with_head(name, part, task, arguments, tmp_path / "tuned")
+    write_onnx(source, tmp_path / "m.onnx")
+    write_onnx_folder(source, tmp_path / "folder")
+    learner = load_tuned(load_checkpoint(source))[0]
+    rows = learner.reader.encode(TEXTS, TEXTS[::-1] if task == "pair_classification" else None)
+    alone = torch.cat([torch.from_numpy(learner.all_scores([row])) for row in rows])
+    assert float(alone.std(0).min()) > 0.01  # the texts differ
+    for path in (tmp_path / "m.onnx", tmp_path / "folder"):
+        in_file = load_tuned(load_checkpoint(path))[0]
+        padded = torch.from_numpy(in_file.all_scores(rows))
+        torch.testing.assert_close(padded, alone, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(torch.from_numpy(in_file.all_scores(rows[:1])), alone[:1], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["bert", "gpt2"])
+def test_a_head_that_reads_all_tokens_is_close_in_int8_and_the_same_in_any_batch(tmp_path: Path, name: str) -> None:
+    pytest.importorskip("onnx", reason="the extra onnx is not installed")
+    from cloze.checkpoint.onnx_file import write_onnx
+    from cloze.tasks.result import load_tuned
+
+    source = with_head(name, "several", "multi_label", {"classes": 3, "reading": "mean"}, tmp_path / "tuned")
+    write_onnx(source, tmp_path / "int8.onnx", int8=True)
+    exact, in_int8 = (load_tuned(load_checkpoint(path))[0] for path in (source, tmp_path / "int8.onnx"))
+    rows = exact.reader.encode(TEXTS)
+    scores, rounded = (torch.from_numpy(learner.all_scores(rows)) for learner in (exact, in_int8))
+    assert 0 < float((rounded - scores).norm() / scores.norm()) < 0.1
+    assert torch.equal(rounded, torch.cat([torch.from_numpy(in_int8.all_scores([row])) for row in rows]))
+
+
+def test_a_mean_classifier_is_predicted_and_evaluated_from_its_file(
+    tables: Path, cloze: Callable[..., Any], tmp_path: Path
+) -> None:
+    pytest.importorskip("onnx", reason="the extra onnx is not installed")
+    source = with_head(*HEADS[0], tmp_path / "tuned")
+    exported = cloze("export", source, tmp_path / "m.onnx", "--to", "onnx")
+    assert exported.code == 0 and "not in the file" not in exported.out, exported.err
+    assert f"Next: cloze evaluate {tmp_path / 'm.onnx'} FILE" in exported.err
+    expected, answers = (records(cloze("predict", path, *TEXTS)) for path in (source, tmp_path / "m.onnx"))
+    for answer, reference in zip(answers, expected, strict=True):
+        assert shares_of(answer) == pytest.approx(shares_of(reference), abs=1e-5)
+        assert answer["label"] == reference["label"]
+    measured = json.loads(cloze("evaluate", source, tmp_path / "m.onnx", tables / "dev.tsv", "--json").out)
+    by_network, by_file = (measured[str(path)][str(tables / "dev.tsv")] for path in (source, tmp_path / "m.onnx"))
+    assert by_file["metrics"] == by_network["metrics"] and by_file["examples"] == 16
+
+
+@pytest.mark.parametrize(("row", "name", "pooling"), [
+    (0, "ModernBertForSequenceClassification", "mean"), (3, "ModernBertForSequenceClassification", "mean"),
+    (5, "BertModel", None),
+])  # fmt: skip
+def test_config_json_names_a_class_that_has_the_head_or_one_without_heads(
+    tmp_path: Path, row: int, name: str, pooling: str | None
+) -> None:
+    pytest.importorskip("onnx", reason="the extra onnx is not installed")
+    from cloze.checkpoint.onnx_file import write_onnx_folder
+
+    write_onnx_folder(with_head(*HEADS[row], tmp_path / "tuned"), tmp_path / "folder")
+    config = json.loads((tmp_path / "folder" / "config.json").read_text())
+    assert config["architectures"] == [name] and config.get("classifier_pooling") == pooling
+
+
+@pytest.mark.parametrize("int8", [[], ["--int8"]])
+def test_a_head_that_the_file_cannot_hold_is_named_and_nothing_advises_to_evaluate(
+    cloze: Callable[..., Any], tmp_path: Path, int8: list[str]
+) -> None:
+    pytest.importorskip("onnx", reason="the extra onnx is not installed")
+    source = with_head("modern", "choose", "multiple_choice", {"reading": "mean", **MODERN}, tmp_path / "tuned")
+    for out in (tmp_path / "m.onnx", tmp_path / "folder"):
+        exported = cloze("export", source, out, "--to", "onnx", *int8)
+        assert exported.code == 0 and "the head answer (choose) is not in the file" in exported.out
+        assert f"to predict, use {source}" in exported.out and "evaluate" not in exported.out + exported.err
+        refused = cloze("predict", out, "the cat\tthe dog")
+        assert refused.code == 2 and f"{out}: holds a network without the head of its task, multiple_choice" in refused.err
+        assert "cloze-onnx-" not in refused.err
+
+
+def test_errors_name_the_file_and_never_where_it_is_unpacked(
+    tuned: Folder, cloze: Callable[..., Any], tmp_path: Path
+) -> None:
+    onnx = pytest.importorskip("onnx", reason="the extra onnx is not installed")
+    file = tmp_path / "m.onnx"
+    assert cloze("export", tuned(), file, "--to", "onnx").code == 0
+    for command in (["fill", file, "the [MASK]"], ["look", file, "the cat"], ["retrieve", file, "cat", "--passages", file]):
+        refused = cloze(*command)
+        assert refused.code == 2 and f"{file}: " in refused.err and "cloze-onnx-" not in refused.err, refused.err
+    assert "is an ONNX file, expected a checkpoint" in cloze("export", file, tmp_path / "n.onnx", "--to", "onnx").err
+    model = onnx.load(str(file))
+    texts = json.loads({entry.key: entry.value for entry in model.metadata_props}["cloze"])
+    for name in ("cloze/task.json", "cloze/network.json", "tokenizer.json"):
+        onnx.helper.set_model_props(model, {"cloze": json.dumps({**texts, name: "{"})})
+        damaged = tmp_path / f"{Path(name).stem}.onnx"
+        onnx.save(model, str(damaged))
+        refused = cloze("predict", damaged, "the cat")
+        assert refused.code == 2 and str(damaged) in refused.err and "cloze-onnx-" not in refused.err, refused.err
+
+
 def test_a_file_that_cloze_did_not_export_is_refused(
     folder: Folder, cloze: Callable[..., Any], tmp_path: Path
 ) -> None:

@@ -31,6 +31,62 @@ def test_packed_files_and_json_lines_are_recognised(tmp_path: Path) -> None:
     assert gather([], str(tmp_path / "b.txt.xz")) == ["猫"]
 
 
+TEXTS = ['a "good" film', "two\nlines, one text", "", "the end"]
+
+
+@pytest.mark.parametrize(("name", "raw"), [
+    ("t.csv", '\ufefftext,label\r\n"a ""good"" film",x\r\n\r\n"two\nlines, one text",y\r\n,x\r\nthe end,y\r\n'),
+    ("T.CSV", 'label;text\nx;"a ""good"" film"\ny;"two\nlines, one text"\nx;\ny;the end\n'),
+    ("t.tab", 'text\tlabel\n"a ""good"" film"\tx\n"two\nlines, one text"\ty\n\tx\nthe end\ty\n'),
+])  # fmt: skip
+def test_a_table_gives_a_text_for_each_row_as_predict_reads_it(tmp_path: Path, name: str, raw: str) -> None:
+    from cloze.tasks.kinds.classification import sentence_classification
+
+    (tmp_path / name).write_bytes(raw.encode())
+    (tmp_path / f"{name}.gz").write_bytes(gzip.compress(raw.encode()))
+    for file in (tmp_path / name, tmp_path / f"{name}.gz"):
+        assert gather([], str(file)) == TEXTS
+        assert gather([], str(file), field="label") == ["x", "y", "x", "y"]
+        assert sentence_classification().read(file, labelled=False).texts == TEXTS
+
+
+def test_a_plain_text_file_with_tabs_and_commas_is_read_by_lines(tmp_path: Path) -> None:
+    (tmp_path / "t.txt").write_text('text,label\na\t"b\nc"\n')
+    assert gather([], str(tmp_path / "t.txt"), field="text") == ["text,label", 'a\t"b', 'c"']
+
+
+def test_a_table_without_the_column_lists_its_columns_and_says_what_the_verb_can_do(tmp_path: Path) -> None:
+    path = tmp_path / "t.tsv"
+    path.write_text("a fine film\tquote\nits hero\tplot\n")
+    with pytest.raises(TaskError) as chosen:
+        gather([], str(path), field="text")
+    assert str(chosen.value) == (
+        f"{path}: no column 'text'; it has: a fine film, quote.\n"
+        "  Choose a column with --field NAME; to read every line as a text, pipe the file in."
+    )
+    with pytest.raises(TaskError) as fixed:
+        gather([], str(path))
+    assert str(fixed.value).endswith("Rename the column, or write one text per line to a .txt file.")
+    path.write_text("text\tlabel\nmore\tcells\tthan\n")
+    with pytest.raises(TaskError, match="t.tsv:2: 3 cells, expected 2") as uneven:
+        gather([], str(path), field="text")
+    assert "--quoting" not in str(uneven.value)
+
+
+def test_a_table_or_labelled_words_among_the_arguments_are_refused_with_the_option_that_reads_them(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("text,label\na film,x\n")
+    (tmp_path / "t.conll").write_text("a O\n")
+    with pytest.raises(TaskError) as table:
+        gather([str(path)], None)
+    assert str(table.value) == (
+        f"{path}: is a table, not a text.\n  To read the texts of a column: --file {path} --field NAME"
+    )
+    assert gather([], str(path), field="text") == ["a film"]
+    with pytest.raises(TaskError, match="holds labelled words, not a text.\n  To read each of its lines as a text: --file"):
+        gather([str(tmp_path / "t.conll")], None)
+
+
 def test_standard_input_is_read_when_nothing_else_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
     def pipe(raw: bytes) -> SimpleNamespace:
         return SimpleNamespace(buffer=io.BytesIO(raw), isatty=lambda: False)

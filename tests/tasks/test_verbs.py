@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import shlex
@@ -42,6 +43,29 @@ def test_embed_reads_standard_input_and_writes_npy(
     assert shown.code == 0 and np.load(tmp_path / "v.npy").shape == (3, 16)
     record = json.loads(cloze("embed", folder("bert"), "the cat", "--json", "--normalise").out)
     assert np.linalg.norm(record["vector"]) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.tsv", "t.jsonl"])
+def test_the_verbs_read_a_column_of_a_table_one_text_for_each_row(
+    cloze: Any, folder: Folder, tmp_path: Path, name: str
+) -> None:
+    texts, path = ["the cat, the [MASK]", "the rain\nof the [MASK]"], tmp_path / name
+    rows = [(text, f"label {number}") for number, text in enumerate(texts)]
+    if path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps({"text": text, "label": label}) + "\n" for text, label in rows))
+    else:
+        with path.open("w", newline="") as file:
+            csv.writer(file, delimiter="," if path.suffix == ".csv" else "\t").writerows([("text", "label"), *rows])
+    assert cloze("embed", folder("bert"), "--file", path, "--out", tmp_path / "v.npy").code == 0
+    alone = [json.loads(cloze("embed", folder("bert"), text, "--json").out)["vector"] for text in texts]
+    np.testing.assert_allclose(np.load(tmp_path / "v.npy"), alone, atol=1e-5)
+    for verb, system, key in (("score", "gpt2", "text"), ("fill", "bert", "given"), ("generate", "gpt2", "prompt")):
+        shown = cloze(verb, folder(system), "--file", path, "--json")
+        assert [json.loads(line)[key] for line in shown.out.splitlines()] == texts, shown.err
+    labels = cloze("score", folder("gpt2"), "--file", path, "--field", "label", "--json").out.splitlines()
+    assert [json.loads(line)["text"] for line in labels] == ["label 0", "label 1"]
+    missing = cloze("score", folder("gpt2"), "--file", path, "--field", "txt")
+    assert missing.code == 2 and "Did you mean 'text'?" in missing.err
 
 
 def test_score_ranks_pairs_and_sentences(cloze: Any, folder: Folder, tmp_path: Path) -> None:

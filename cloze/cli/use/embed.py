@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 def command(
     checkpoint: Annotated[Path, typer.Argument(help="A run folder or a Hugging Face folder.")],
     texts: Annotated[list[str] | None, typer.Argument(help="Texts; none: --file or standard input.")] = None,
-    file: Annotated[str | None, typer.Option(help="A file with a text per line, or JSON lines; - for stdin.")] = None,
-    field: Annotated[str, typer.Option(help="The field of a JSON line that holds the text.")] = "text",
+    file: Annotated[str | None, typer.Option(help="A text per line, or TSV, CSV, JSON lines, Parquet; - for stdin.")] = None,
+    field: Annotated[str, typer.Option(help="The column or JSON field with the text.")] = "text",
     json_input: Annotated[bool, typer.Option("--jsonl", help="Read standard input as JSON lines.")] = False,
     out: Annotated[Path | None, typer.Option(help="A .npy file for the vectors, float32 (texts, width).")] = None,
     layer: Annotated[int, typer.Option(help="The layer to read: -1 is the top layer, 0 the embeddings.")] = -1,

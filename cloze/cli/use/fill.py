@@ -13,8 +13,8 @@ from cloze.cli.options import Encoding, WithFiles
 def command(
     checkpoint: Annotated[Path, typer.Argument(help="A run folder or a Hugging Face folder.")],
     texts: Annotated[list[str] | None, typer.Argument(help="Texts with [MASK] where a word is missing.")] = None,
-    file: Annotated[str | None, typer.Option(help="A file with a text per line, or JSON lines; - for stdin.")] = None,
-    field: Annotated[str, typer.Option(help="The field of a JSON line that holds the text.")] = "text",
+    file: Annotated[str | None, typer.Option(help="A text per line, or TSV, CSV, JSON lines, Parquet; - for stdin.")] = None,
+    field: Annotated[str, typer.Option(help="The column or JSON field with the text.")] = "text",
     top: Annotated[int, typer.Option(min=1, help="Number of words to show for each mask.")] = 5,
     language: Annotated[str | None, typer.Option(help="The language, if the network knows several; default: the first.")] = None,
     items: Annotated[

@@ -26,8 +26,8 @@ def command(
     prompts: Annotated[
         list[str] | None, typer.Argument(help="Texts to continue or to answer; none: start from an empty text.")
     ] = None,
-    file: Annotated[str | None, typer.Option(help="A prompt per line, or JSON lines; - for stdin.")] = None,
-    field: Annotated[str, typer.Option(help="The field with the prompt.")] = "text",
+    file: Annotated[str | None, typer.Option(help="A prompt per line, or a table; - for stdin.")] = None,
+    field: Annotated[str, typer.Option(help="The column with the prompt.")] = "text",
     tokens: Annotated[int, typer.Option(min=1, help="At most this many new tokens.")] = 64,
     temperature: Annotated[float, typer.Option(min=0.0, help="Of sampling; 0 always takes the most probable token.")] = 1.0,
     top_k: Annotated[int | None, typer.Option(min=1, help="Sample from this many most probable tokens.")] = None,

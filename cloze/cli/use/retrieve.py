@@ -89,14 +89,11 @@ def command(
 def _texts(path: str, column: str, parameter: str) -> Iterator[tuple[int, str]]:
     """The texts of a file with their lines, in constant memory: a column of a table, which `parameter` chooses, or its lines that
     are not empty."""
-    from cloze.corpus.readers.columnar import is_columnar
-    from cloze.corpus.readers.labelled import read_rows
     from cloze.corpus.readers.text_files import lines
-    from cloze.decoding.texts import kind_of_file
-    from cloze.errors import Parameter, spelled_by
+    from cloze.decoding.texts import column_texts, holds_rows
+    from cloze.errors import Parameter
 
-    if kind_of_file(path) in (".tsv", ".tab", ".csv", ".jsonl", ".ndjson") or is_columnar(path):
-        with spelled_by(lambda phrase: "" if phrase.parameter.key == "columns" else None):
-            yield from ((line, text) for line, (text,) in read_rows(path, {column: Parameter(parameter, "NAME", "option")}))
+    if holds_rows(path):
+        yield from column_texts(path, column, Parameter(parameter, "NAME", "option"))
     else:
         yield from ((line.number, line.text) for line in lines(path) if line.text.strip())

@@ -32,9 +32,9 @@ class ScoreOptions:
     ] = None
     most: Annotated[int | None, typer.Option("--bytes", min=1, help="With --corpus: read this many bytes of each.")] = None
     text_format: Annotated[str, typer.Option("--format", help="With --corpus: the format of the text.")] = "auto"
-    file: Annotated[str | None, typer.Option(help="A text per line, or JSON lines; - for stdin.")] = None
-    field: Annotated[str, typer.Option(help="The field with the text.")] = "text"
-    target: Annotated[str, typer.Option(help="The field with the answer.")] = "target"
+    file: Annotated[str | None, typer.Option(help="A text per line, or a table; - for stdin.")] = None
+    field: Annotated[str, typer.Option(help="The column with the text.")] = "text"
+    target: Annotated[str, typer.Option(help="The column with answers.")] = "target"
     columns: Annotated[str | None, typer.Option(help="Columns of a file without a header: a,b,c.")] = None
     pairs: Annotated[Path | None, typer.Option(help="Minimal pairs: JSON lines, folder, .tar.xz.")] = None
     limit: Annotated[int | None, typer.Option(min=1, help="With --pairs: at most this many pairs of each file.")] = None
@@ -259,14 +259,12 @@ def _check_answers(options: ScoreOptions) -> None:
 
 def _targets(options: ScoreOptions) -> tuple[list[str], list[str]]:
     """Texts and answers: lines with a tab between them, or the columns of a table."""
-    from cloze.corpus.readers.objects import holds_objects
     from cloze.decoding.scores.answer_scoring import split_pairs
-    from cloze.decoding.texts import gather
+    from cloze.decoding.texts import gather, holds_rows
     from cloze.errors import UserError
 
     texts, file = options.texts or [], options.file
-    names = [Path(file).with_suffix("").name if Path(file).suffix in (".gz", ".xz") else Path(file).name] if file else []
-    if texts or file is None or not (holds_objects(file) or names[0].endswith((".tsv", ".tab", ".csv"))):
+    if texts or file is None or not holds_rows(file):
         return split_pairs(gather(texts, file))
     from cloze.corpus.readers.labelled import read_table
     from cloze.errors import Parameter

@@ -24,6 +24,7 @@ from cloze.errors import Parameter, Phrase, TaskError, counted, did_you_mean, ne
 
 Format = Literal["tsv", "csv", "jsonl", "parquet", "fasttext", "qrels"]  # parquet: Arrow, too
 Quoting = Literal["auto", "none", "standard"]
+_SEPARATED: Mapping[str, Literal["tsv", "csv"]] = {".tsv": "tsv", ".tab": "tsv", ".csv": "csv"}
 OPTION = Parameter("corpus.text", "NAME", "option")  # messages name other options of a verb as they name this one
 
 
@@ -114,6 +115,12 @@ def read_table(
     return table
 
 
+def table_format(path: Path | str) -> Literal["tsv", "csv"] | None:
+    """How the name of a file says that the cells of a table are separated, also of A.tsv.gz; None: it says nothing of a table."""
+    suffixes = [suffix.lower() for suffix in Path(path).suffixes if suffix.lower() not in (".gz", ".xz")]
+    return _SEPARATED.get(suffixes[-1]) if suffixes else None
+
+
 def _format(path: Path | str, like: Parameter = OPTION, usual: Format | None = None) -> Format:
     """The format by the name of a file; `usual` where the name does not tell it."""
     if is_columnar(path):
@@ -122,14 +129,10 @@ def _format(path: Path | str, like: Parameter = OPTION, usual: Format | None = N
         return "qrels"
     if Path(path).is_dir():
         raise TaskError(f"{path}: is a folder, expected a file. A folder per class is read by --task sentence_classification.")
-    suffixes = [s for s in Path(path).suffixes if s not in (".gz", ".xz")]
-    last = suffixes[-1] if suffixes else ""
     if is_json_lines(path) or is_pickle(path):
         return "jsonl"
-    if last in (".tsv", ".tab"):
-        return "tsv"
-    if last == ".csv":
-        return "csv"
+    if (kind := table_format(path)) is not None:
+        return kind
     if usual is not None:
         return usual
     if is_fasttext(path):
@@ -138,7 +141,7 @@ def _format(path: Path | str, like: Parameter = OPTION, usual: Format | None = N
         f"{path}: cannot tell the format from the name {Path(path).name!r}; known: .tsv, .csv, .jsonl, .parquet, also .gz, .xz, "
         "and lines that begin with __label__.\n",
         "  Files of labelled words are for --task token_labelling, and its folders."
-        if ".conll" in "".join(suffixes)
+        if ".conll" in "".join(Path(path).suffixes)
         else Phrase("  Name the format: tsv, csv, jsonl or parquet, such as ", like.sibling("format", "tsv")),
     )
 
