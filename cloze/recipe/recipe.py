@@ -85,8 +85,7 @@ class AverageSpec:
 
 @dataclass(frozen=True)
 class NetworkSpec:
-    """A network: a part, the earlier stage or the bound checkpoint that it comes `from` (`origin`), its changes, and when each
-    depth group is trained.
+    """A network: a part, what it comes `from` (`origin`: an earlier stage or a bound checkpoint), its changes, what is trained when.
 
     `train` is `all`, `none`, names of depth groups, or a way to unfreeze them. `architecture` is the one of transformers that its
     folder is written for where several fit, by its `model_type`. A network that is the `average` of another has the part and
@@ -203,14 +202,12 @@ class Phase:
 class TrainingSpec:
     """How the recipe is trained. The signature is the schema of `training:`.
 
-    `batch` counts examples per update over all ranks, `batch_warmup` schedules the fraction of it that a step uses, and
-    `micro_batch` is what one device holds. Objectives that compare rows compare those of one `group`, which is then the
-    micro-batch; without a `group`, those of the whole step. `steps`, `epochs` or `tokens` is the published budget,
-    `evaluate_every` a share of it or every `epoch`, `checkpoint_every` in steps or a duration. `divide` says what the sum of a
-    loss is divided by: its targets, the rows, or nothing. `new_heads` keep their random weights, have their first map scaled by
-    the states of the first rows, or are fitted to the states of the frozen network. A compiled `engine` trains where one fits
-    (`auto`), always or never. Several shards are read in `lanes`. A mean of the weights (`average`) or the best checkpoint
-    (`keep_best`) is exported.
+    `batch` counts examples per update over all ranks, `batch_warmup` schedules the fraction that a step uses, and `micro_batch`
+    is what one device holds. Rows are compared within a `group`, which is then the micro-batch, or within the whole step.
+    `steps`, `epochs` or `tokens` is the published budget, `evaluate_every` a share of it or every `epoch`, `checkpoint_every` in
+    steps or a duration. `divide` says what a loss sum is divided by. `new_heads` keep random weights, have their first map scaled
+    by the states of the first rows, or are fitted to the frozen states. A compiled `engine` trains where one fits, always or
+    never. Shards are read in `lanes`. A mean of the weights (`average`) or the best checkpoint (`keep_best`) is exported.
     """
 
     optimizer: OptimizerPart
