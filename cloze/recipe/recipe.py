@@ -85,7 +85,7 @@ class AverageSpec:
 
 @dataclass(frozen=True)
 class NetworkSpec:
-    """A network: a part, what it comes `from` (`origin`: an earlier stage or a bound checkpoint), its changes, what is trained when.
+    """A network: its part, what it comes `from` (`origin`: an earlier stage or a bound checkpoint), its changes, what is trained.
 
     `train` is `all`, `none`, names of depth groups, or a way to unfreeze them. `architecture` is the one of transformers that its
     folder is written for where several fit, by its `model_type`. A network that is the `average` of another has the part and
