@@ -43,7 +43,7 @@ def tuned(
     if not made.task_json:
         raise SystemExit(f"{out}: stopped by a signal. Run the same command again.")
     found = measure_on_files(made, [test], "test").task_json
-    return {"dev": found["dev"], "test": found["test"], "epoch": found["epoch"], **more(made.folder)}
+    return {"dev": found["dev"], "test": found["test"], "epoch": found["evaluation"], **more(made.folder)}
 
 
 def shown(values: Sequence[float], seeds: int, digits: int = 3) -> str:

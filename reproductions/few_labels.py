@@ -163,7 +163,7 @@ def heads(labelled: Labelled, files: Mapping[str, Path], seed: int, out: Path) -
         per_example = learner.per_example(learner.encode_labelled(learner.task.read(files["test"])))
         scores[name] = 100 * learner.compute_metrics(per_example)[labelled.metric]
     shutil.rmtree(out)
-    return {**scores, "epoch": described["epoch"]}
+    return {**scores, "epoch": described["evaluation"]}
 
 
 def linear_alone(labelled: Labelled, files: Mapping[str, Path]) -> dict[str, Any]:
@@ -201,7 +201,7 @@ def tuned(
         for name, output in outputs.items()
     }
     shutil.rmtree(out)
-    return {**scores, "share": learner.mixture.share, "epoch": described["epoch"]}
+    return {**scores, "share": learner.mixture.share, "epoch": described["evaluation"]}
 
 
 def question_of(labelled: Labelled, files: Mapping[str, Path], work: Path) -> BestQuestion:

@@ -189,7 +189,7 @@ def run(name: str, seed: int, folders: dict[str, Path], data: Path, work: Path, 
     learner, described = load_tuned(load_checkpoint(made.folder, "cpu"))
     found = evaluate(learner, learner.task.read(test), constant_answer=described.get("usual"))
     result = {
-        "dev": made.task_json["dev"], "test": found.metrics, "constant": found.baseline, "epoch": made.task_json["epoch"],
+        "dev": made.task_json["dev"], "test": found.metrics, "constant": found.baseline, "epoch": made.task_json["evaluation"],
         "remarks": list(found.remarks), "processor_seconds": round(time.process_time() - cpu),
     }  # fmt: skip
     ledger.add(wanted, result)

@@ -167,7 +167,7 @@ def one(chosen: Choice, experiment: str, name: str, number: int, seed: int) -> N
         from_scratch=name == "scratch", device=chosen.device,
     )
     told = measure_on_files(tuned, [str(chosen.work / "test.jsonl")], "test").task_json
-    found: dict[str, Any] = {"accuracy": told["test"]["accuracy"], "epoch": told["epoch"]}
+    found: dict[str, Any] = {"accuracy": told["test"]["accuracy"], "epoch": told["evaluation"]}
     if experiment == "siatl":
         found["general_before"] = language_loss(chosen, chosen.work / start)
         found["general_after"] = language_loss(chosen, tuned.folder)

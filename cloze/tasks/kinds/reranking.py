@@ -61,8 +61,9 @@ class JudgedPassages(LabelledTexts[int]):
     def of(cls, pairs: Iterable[JudgedPassage], path: Path | str, *, labelled: bool = True) -> JudgedPassages:
         """The candidates of a file."""
         columns: list[Any] = [list(column) for column in zip(*pairs, strict=True)] or [[] for _ in JudgedPassage._fields]
-        lines, queries, passages, grades, *ids = columns
-        return cls(queries, passages, grades if labelled else None, str(path), tuple(lines), None, *ids)
+        lines, queries, passages, grades, *others = columns
+        further = dict(zip(("query_ids", "passage_ids", "missing", "run_scores"), others, strict=True))
+        return cls(queries, passages, grades if labelled else None, str(path), tuple(lines), **further)
 
     def by_query(self) -> list[list[int]]:
         """The numbers of the candidates of every query."""
