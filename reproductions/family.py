@@ -266,7 +266,7 @@ def feeds_of(recipe: Recipe, step: StepModule, store: Store, *, seed: int) -> Ma
 
     facts, length = TokenFacts.of(store.tokenizer()), first_length(recipe)
     feeds = {
-        name: build_feed(recipe, entry, store, step, facts, length=length, seed=seed, share=0.0)
+        name: build_feed(recipe, entry, store, step, facts, length=length, seed=seed, held_out_share=0.0)
         for name, entry in recipe.entries.items()
     }
     return step_feeds(recipe, feeds, odds_of(recipe, dict.fromkeys(recipe.sources, store)), seed=seed)

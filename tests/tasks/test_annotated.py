@@ -117,7 +117,8 @@ def test_marks_stand_around_names_in_training_and_use_and_move_their_entities(
     town: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     mentions = f"entity=mentions:{town / 'm.jsonl'}"
-    values = ["corpus.answer.class_of_spans.marks=['.']", "objectives[0].pool=mean", "training.rate.peak=1e-2", "training.epochs=20"]
+    values = ["corpus.answer.class_of_spans.marks=['.']", "objectives[0].pool=mean"]
+    values += ["training.rate.peak=1e-2", "training.epochs=20"]
     assert tuned(town, "run", "marked", recipe=None, values=values, annotate=[mentions]) == 1.0
     store = Store.open(town / "marked" / "cloze" / "corpus" / "main" / "store")
     opened = load_checkpoint(town / "marked")
