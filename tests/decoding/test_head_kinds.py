@@ -10,7 +10,7 @@ import torch
 
 from cloze.batch import Batch
 from cloze.decoding.bound_head import Bound
-from cloze.decoding.reader import head_names, head_of_kind
+from cloze.decoding.reader import describe_heads, head_of_kind
 from cloze.networks import Clock, TwoSidedLSTM, WordVectors
 from cloze.objectives import NegativeSampling, classify, token_labelling, token_prediction
 from cloze.objectives.objective import Loss, TargetsAtPositions
@@ -51,10 +51,10 @@ def test_unknown_words_are_drawn_by_their_count_only_if_asked_for() -> None:
 def test_only_a_state_that_does_not_see_the_word_predicts_it() -> None:
     network, words = TwoSidedLSTM(width=3, vocab_size=6, clock=Clock()), WordVectors(width=3, vocab_size=6)
     loaded = SimpleNamespace(heads={"noise": head()}, reads={}, network=words)
-    assert head_of_kind(loaded, "token_prediction") is None and head_names(loaded) == "noise"
+    assert head_of_kind(loaded, "token_prediction") is None and describe_heads(loaded) == "noise"
     for one in (network, words):
         loaded = SimpleNamespace(heads={"noise": head()}, reads={"noise": {"": "context"}}, network=one)
-        assert head_of_kind(loaded, "token_prediction").reads == ("context",) and head_names(loaded) == "token_prediction"
+        assert head_of_kind(loaded, "token_prediction").reads == ("context",) and describe_heads(loaded) == "token_prediction"
 
 
 class Judging(TargetsAtPositions):
@@ -83,4 +83,4 @@ def test_a_head_is_used_for_what_its_objective_declares_and_else_keeps_its_name(
     loaded = SimpleNamespace(heads=heads, reads={}, network=WordVectors(width=3, vocab_size=6))
     for kind, name in {"relation_prediction": "text", "token_labelling": "replaced", "token_prediction": "words"}.items():
         assert head_of_kind(loaded, kind) is heads[name]
-    assert head_names(loaded) == "hardness, tagged, tags, text, token_labelling, token_prediction"
+    assert describe_heads(loaded) == "hardness, tagged, tags, text, token_labelling, token_prediction"

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from cloze.batch import Batch
 from cloze.objectives import ContrastPairs, MilNce
-from cloze.training.together import Collecting, replaying
+from cloze.training.together import VectorCollector, replaying
 
 TEXTS = torch.tensor([
     [-.64, 2, .76, -1.2], [.07, .58, -.19, .68], [-.07, .67, 1.44, -.68], [.2, -.46, .13, -1.19], [-.58, -.2, .9, 1.15],
@@ -69,7 +69,7 @@ def test_a_step_in_pieces_has_the_loss_and_the_gradient_of_the_whole_one() -> No
     text = TEXTS.clone().requires_grad_()
     whole = objective({"query": text, "key": FILMS}, clips(slice(0, 12)))
     (expected,) = torch.autograd.grad(whole.total, text)
-    collecting = Collecting()
+    collecting = VectorCollector()
     with objective.loss_by(collecting), torch.no_grad():
         for rows in pieces:
             objective(states(rows), clips(rows))

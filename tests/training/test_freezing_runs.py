@@ -21,6 +21,7 @@ from cloze.training.optimizers import (
     averaged,  # noqa: F401  register optimizers
     static_optimizers,  # noqa: F401  register optimizers
 )
+from cloze.training.optimizers.static_optimizers import Sgd
 from cloze.training.schedule.freezing import Freezing, Only, parameters_by_depth, set_rate
 from cloze.training.schedule.rates import Plateau, observe_losses
 
@@ -136,7 +137,9 @@ def test_every_optimizer_spares_what_is_frozen_and_heeds_factors(name: str) -> N
     builder: Any = lookup("optimizer", name)
     model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
     model[0].depth_groups = lambda: [model[0]]  # type: ignore[assignment]
-    asked = {"weight_decay": 0.1} if "weight_decay" in inspect.signature(builder).parameters else {}
+    accepted = inspect.signature(builder).parameters
+    asked: dict[str, Any] = {"weight_decay": 0.1} if "weight_decay" in accepted else {}
+    asked |= {part: Sgd() for part, parameter in accepted.items() if parameter.default is inspect.Parameter.empty}
     made = builder(**asked).build(model.named_parameters())
     freezing = Freezing(model, {"main": model[0]}, train={"main": Gradual()}, layerwise=Divide(4.0))
     freezing.prepare(made)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from cloze.batch import Batch
 from cloze.objectives import Contrast
-from cloze.training.together import Collecting, replaying
+from cloze.training.together import VectorCollector, replaying
 
 WIDTH, ROWS = 5, 12
 
@@ -46,7 +46,7 @@ def divided(vectors: Tensor, ranks: list[list[slice]], order: list[int]) -> tupl
     """The same of ranks with micro-batches each; `order` is the one in which a gathering gives the ranks."""
     kept = []
     for pieces in ranks:
-        contrast, collecting = build(), Collecting()
+        contrast, collecting = build(), VectorCollector()
         with contrast.loss_by(collecting), torch.no_grad():
             for rows in pieces:
                 assert contrast(readings(vectors, rows), batch(rows)).total.item() == 0
