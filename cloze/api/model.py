@@ -30,7 +30,7 @@ from cloze.decoding.generating.drafting import Draft
 from cloze.decoding.generating.generation import Generated, generate
 from cloze.decoding.generating.options import WritingOptions, parts_of
 from cloze.decoding.links import given_links
-from cloze.decoding.pictures import beside, shown_picture
+from cloze.decoding.pictures import pictures_for, shown_picture
 from cloze.decoding.ready import to_embed, to_fill, to_generate, to_score
 from cloze.decoding.scores.answer_scoring import score_answers
 from cloze.decoding.scores.scoring import Score, score
@@ -266,7 +266,7 @@ class Model:
             most = max(map(len, framed))
             warnings.warn(f"{cut} of {len(strings)} texts have more than {most} tokens and lost their end.", stacklevel=2)
         head = trained_head if pooling is None and layer == -1 and of == "text" else None
-        pictures, framed = beside(self.checkpoint, framed, item_files(items), picture)
+        pictures, framed = pictures_for(self.checkpoint, framed, item_files(items), picture)
         reader = replace(reader, pictures=pictures)
         vectors = embed(reader, framed, layer=layer, pooling=pooling, normalise=normalise, rows=batch, head=head, of=of)
         for remark in vector_remarks(reader, framed, vectors, head=head):

@@ -130,7 +130,7 @@ def shown_pictures(loaded: Any, arguments: Sequence[str], keys: Iterable[str]) -
     return pictures
 
 
-def beside(
+def pictures_for(
     loaded: Any, framed: Sequence[Framed], arguments: Sequence[str], picture: str | Sequence[str] | None
 ) -> tuple[Pictures | None, list[Framed]]:
     """The pictures of files of items, as `files_of` takes them, and framed texts next to them: `picture` is the key of one that

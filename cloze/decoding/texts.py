@@ -29,8 +29,8 @@ def named_file(arguments: Sequence[str], *, tables: bool = False) -> str | None:
         exists = bool(text) and os.path.exists(text)
         suffix = kind_of_file(text)
         is_table = table_format(text) is not None
-        named = is_table or suffix in _TEXT_FILES or suffix in _LABELLED_WORDS
-        if not (named or (tables and exists)) or (not exists and any(c.isspace() for c in text)):
+        looks_like_file = is_table or suffix in _TEXT_FILES or suffix in _LABELLED_WORDS
+        if not (looks_like_file or (tables and exists)) or (not exists and any(c.isspace() for c in text)):
             continue
         if not exists:
             raise TaskError(

@@ -1,16 +1,18 @@
 """`RememberedRows`: the states of rows that a network has read, for as long as its parameters stay the same.
 
-Fine-tuning reads its dev rows for a metric, for a held-out loss and for the start of its heads; they reach the network in other
-batches each time.
+At its end, fine-tuning reads its dev rows for a metric and for a held-out loss; they reach the network in other batches.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from cloze.batch import on_host
 
 _BYTES = 2**28  # of states that a network remembers at most
 _STATES = frozenset({"summary", "hidden"})  # of which each row has its own, whatever the other rows of the batch are
@@ -27,10 +29,6 @@ class RememberedRows:
         self._states: dict[Any, dict[str, Tensor]] = {}
         self._versions: tuple[int, ...] = ()
         self._left = _BYTES
-
-    def close(self) -> None:
-        """Remember no further rows."""
-        self._left = 0
 
     def call(self, network: Any, forward: Callable[..., Any], *, want: frozenset[str], **inputs: Any) -> Any:
         """The wanted states, remembered or from `forward`."""
@@ -70,20 +68,20 @@ def _keys(want: frozenset[str], inputs: Mapping[str, Any]) -> list[Any] | None:
     if summaries is not None:
         if len(summaries) != rows:
             return None
-        columns = summaries.cpu() - length * torch.arange(rows)
+        columns = on_host(summaries) - length * torch.arange(rows)
         if bool(((columns < 0) | (columns >= length)).any()):
             return None
     fields = {name: value for name, value in inputs.items() if name not in ("positions", "order", "summaries", "block")}
     if not all(isinstance(value, Tensor) and value.shape[:2] == tokens.shape for value in fields.values()):
         return None
     block = inputs.get("block")
-    blocks = torch.ones(rows, length, dtype=torch.int64) if block is None else block.cpu()
+    blocks = torch.ones(rows, length, dtype=torch.int64) if block is None else on_host(block)
     if blocks.shape != tokens.shape:
         return None
     lengths = ((blocks > 0) * torch.arange(1, length + 1)).amax(1).tolist()
     kind = tokens.device.type
     cast = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
-    arrays = [(name, value.cpu().numpy()) for name, value in sorted([*fields.items(), ("block", blocks)])]
+    arrays = [(name, on_host(value).numpy()) for name, value in sorted([*fields.items(), ("block", blocks)])]
     return [
         ((frozenset(want), order, cast), end, column, tuple((name, array[row, :end].tobytes()) for name, array in arrays))
         for row, (end, column) in enumerate(zip(lengths, columns.tolist(), strict=True))
@@ -103,13 +101,14 @@ def _joined(rows: list[dict[str, Tensor]], length: int) -> dict[str, Tensor]:
     return states
 
 
-def remember(networks: Iterable[Any]) -> None:
-    """From now on, networks remember the rows that they read, besides those that they remember already."""
-    for network in networks:
-        network.remembered = network.remembered or RememberedRows()
-
-
-def forget(networks: Iterable[Any]) -> None:
-    """Remember nothing any more."""
-    for network in networks:
-        network.remembered = None
+@contextmanager
+def remembering(networks: Iterable[Any]) -> Iterator[None]:
+    """A context in which networks remember the rows that they read."""
+    remembered = list(networks)
+    for network in remembered:
+        network.remembered = RememberedRows()
+    try:
+        yield
+    finally:
+        for network in remembered:
+            network.remembered = None

@@ -162,8 +162,8 @@ def add_masks(tree: Node, inits: Mapping[str, Path]) -> None:
     """Put the masks of checkpoints that networks start from without `from:` (`--init`) in front of the changes of these networks,
     so that pruned weights stay zero; in place. `inits` has a folder for each network, under "" that of the exported one.
 
-    Masks beside other changes, or of a network of another part, are a `CheckpointError`. Nothing is added to a network that
-    has all changes of its checkpoint already, as that of the checkpoint's own recipe.
+    Masks together with other changes, or of a network of another part, are a `CheckpointError`. Nothing is added to a network
+    that has all changes of its checkpoint already, as that of the checkpoint's own recipe.
     """
     from cloze.interop.own import own_description  # imports torch, which recipes without checkpoints do not need
 
@@ -191,10 +191,10 @@ def add_masks(tree: Node, inits: Mapping[str, Path]) -> None:
 def _lost_masks(folder: Path, masks: Sequence[Described], changes: Sequence[Described], part: str) -> CheckpointError:
     """The error for masks that a network of a recipe cannot take over from a folder."""
     others = [change for change, _ in changes if not type_of(change).masks]
-    beside = f" with the changes {', '.join(others)}" if others else ""
+    further = f" with the changes {', '.join(others)}" if others else ""
     return CheckpointError(
         f"--init {folder}: its masks ({', '.join(change for change, _ in masks)}), which keep pruned weights at zero, belong "
-        f"to a network {part!r}{beside}. The network of the recipe would lose them.\n"
+        f"to a network {part!r}{further}. The network of the recipe would lose them.\n"
         f"  To keep them: `networks: {{main: {{from: pruned}}}}` in a recipe of your own, and --bind pruned={folder}.\n"
         f"  To train without them: cloze export {folder} MERGED --to merged, then --init MERGED."
     )

@@ -23,7 +23,6 @@ from torch import Tensor, nn
 from cloze.batch import Batch
 from cloze.batching import Data, MicroBatch
 from cloze.errors import RecipeError, Say
-from cloze.networks.remembered import remember
 from cloze.objectives.heads import ClassHead
 from cloze.objectives.labels.sequence_labelling import LabellingHead, MixedLabellingHead
 from cloze.objectives.pooled import PooledHead
@@ -98,8 +97,7 @@ class _Output(nn.Module):
 def fit_heads(step: StepModule, data: Data, keys: Collection[str], *, device: torch.device, say: Say) -> None:
     """Fit the heads `keys` of a step to the first rows of its entries, which the networks read on `device`; one line each.
 
-    `data` must have the same order in every run and process. The networks remember what they said of the dev rows until the first
-    evaluation has ended.
+    `data` must have the same order in every run and process.
 
     Raises a `RecipeError` if a head has no output map that its scores are linear in.
     """
@@ -114,11 +112,7 @@ def fit_heads(step: StepModule, data: Data, keys: Collection[str], *, device: to
         return
     began = time.perf_counter()
     rows = {entry: min(ROWS, data.rows_in_epoch(entry)) for entry in step.entries}
-    networks: Any = step.networks.values()
-    remember(networks)  # the dev rows, which are read again for the score of this start
     dev = _read(step, {entry: data.held_out(entry) for entry in step.entries}, keys, device)
-    for network in networks:
-        network.remembered.close()
     folds = 1 if all(_count_targets(step.objectives[key], dev[key]) >= ENOUGH for key in keys) else 2 * FOLDS
     training = {entry: data.first_rows(entry, count, max(1, min(PIECE, count // folds))) for entry, count in rows.items()}
     seen = _read(step, training, keys, device)

@@ -171,7 +171,7 @@ class Task(ABC):
     of_words: ClassVar[bool] = False
     writes: ClassVar[tuple[str, ...]] = ()
     does: ClassVar[str] = "writes none"
-    #: Keys of predictions, beside the names of columns, that repeat what was read.
+    #: Keys of predictions, other than the names of columns, that repeat what was read.
     repeated: ClassVar[frozenset[str]] = frozenset()
 
     @property

@@ -25,7 +25,7 @@ _PACKAGES = ("torch", "numpy", "tokenizers", "safetensors")
 def matrix_rate(device: torch.device, precision: Literal["fp32", "bf16"]) -> float:
     """FLOP/s of a large matrix product here and now: the best of a few, so that MFU is relative to what is achievable.
 
-    One is enough where it takes half a second, as in bfloat16 on a processor that has no such numbers.
+    One product is enough if it takes half a second, as in bfloat16 on a processor without bfloat16 instructions.
     """
     size = 8192 if device.type == "cuda" else 1024
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32

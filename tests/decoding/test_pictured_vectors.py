@@ -60,7 +60,7 @@ def test_vectors_are_those_of_the_states_of_a_text_and_its_picture(folder: Path,
         pair = model.embed(texts, items=items, picture="3", of="pair")
         assert pair.shape[0] == 2 and np.abs(pair[0] - pair[1]).max() > 0
         return
-    with pytest.raises(UserError, match="--of pair: this network makes no such vector"):
+    with pytest.raises(UserError, match="--of pair: this network only makes vectors of texts"):
         model.embed(texts, items=items, picture="3", of="pair")
 
 
@@ -78,9 +78,9 @@ def test_a_file_names_the_picture_of_each_text(folder: Path, tmp_path: Path, cap
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["what", "--of", "items"], "--of items: a text is read without a picture, or its picture has no items"),
+        (["what", "--of", "items"], "--of items: a text has no picture, or its picture has no items"),
         (["what", "--of", "words"], "unknown subject 'words'"),
-        (["what", "--of", "items", "--layer", "0", "--items", "ITEMS", "--picture", "1"], "made of the top layer"),
+        (["what", "--of", "items", "--layer", "0", "--items", "ITEMS", "--picture", "1"], "vectors come from the top layer"),
         (["what", "--picture", "1"], "--picture 1: its items are needed, too"),
         (["what", "--items", "ITEMS"], "has several pictures. Name one of them"),
         (["what", "--items", "ITEMS", "--picture-field", "image"], "names a field of a file of JSON lines"),

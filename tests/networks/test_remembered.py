@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from cloze.networks import Transformer
 from cloze.networks.clock import Clock
-from cloze.networks.remembered import forget, remember
+from cloze.networks.remembered import remembering
 
 ROWS = [[1, 2, 3, 4, 5], [6, 7], [8, 9, 1]]
 
@@ -27,11 +27,12 @@ class Counting(Transformer):
 
 
 @pytest.fixture
-def network() -> Counting:
+def network() -> Iterator[Counting]:
     torch.manual_seed(0)
     network = Counting(layers=2, width=8, heads=2, vocab_size=10, segments=2, clock=Clock()).eval()
-    remember([network])
-    return network
+    with remembering([network]):
+        yield network
+    assert network.remembered is None
 
 
 def batch_of(rows: list[list[int]], length: int = 0) -> dict[str, Tensor]:
@@ -54,7 +55,7 @@ def test_rows_in_other_batches_have_the_states_that_they_had(network: Counting) 
     rows = [ROWS[2], ROWS[0]]
     again = read(network, rows, "hidden", "summary", length=7)
     assert network.batches == 2
-    forget([network])
+    network.remembered = None
     fresh = read(network, rows, "hidden", "summary", length=7)
     torch.testing.assert_close(again["summary"], fresh["summary"])
     for number, row in enumerate(rows):
@@ -102,14 +103,4 @@ def test_nothing_is_remembered_in_training_or_with_gradients(network: Counting) 
     assert network(want=frozenset({"summary"}), order="open", **batch_of(ROWS))["summary"].requires_grad
     network.train()
     read(network, ROWS, "summary")
-    assert network.batches == 3
-
-
-def test_a_closed_memory_answers_and_takes_up_nothing(network: Counting) -> None:
-    read(network, ROWS[:1], "summary")
-    assert network.remembered is not None
-    network.remembered.close()
-    for _ in range(2):
-        read(network, ROWS[:1], "summary")
-        read(network, ROWS[1:], "summary")
     assert network.batches == 3

@@ -266,12 +266,7 @@ def test_dev_rows_are_read_once_per_evaluation_and_never_again_for_the_result(
     assert len(events(out, "held_out")) == 1  # another pass, at the end
     learner, _ = load_tuned(load_checkpoint(out))
     evaluation = evaluate(learner, learner.task.read(tables / "dev.tsv"))
-    expected = evaluation.details()
-    for told_bin, bin_ in zip(told["dev_report"]["calibration"].pop("bins"), expected["calibration"].pop("bins"), strict=True):
-        assert told_bin == pytest.approx(bin_, abs=1e-5)
-    # Rows were in other batches, which changes the last bits of probabilities.
-    assert told["dev_report"].pop("calibration") == pytest.approx(expected.pop("calibration"), abs=1e-5)
-    assert told["dev_report"] == expected and told["dev"] == pytest.approx(evaluation.metrics)
+    assert told["dev_report"] == evaluation.details() and told["dev"] == pytest.approx(evaluation.metrics)
 
 
 def test_a_run_that_was_stopped_resumes_bit_for_bit(

@@ -155,11 +155,7 @@ def test_finetune_evaluate_predict_follow_each_other(cloze: Any, folder: Folder,
     measured = json.loads(cloze("evaluate", out, dev, "--json").out)[str(dev)]
     assert measured["metrics"] == described["dev"] and measured["baseline"]["accuracy"] == 0.5
     details = described["dev_report"]
-    assert details.keys() == {"report", "averages", "confusion", "calibration", "ranking"}
-    assert all(details[name] == measured[name] for name in ("report", "averages", "confusion", "ranking"))
-    # Rows were in other batches, which changes the last bits of probabilities.
-    assert details["calibration"].pop("bins")[0] == pytest.approx(measured["calibration"].pop("bins")[0], abs=1e-5)
-    assert details["calibration"] == pytest.approx(measured["calibration"], abs=1e-5)
+    assert details == {name: measured[name] for name in ("report", "averages", "confusion", "calibration", "ranking")}
     assert "F1 by class: " in done.out and f"--threshold {details['ranking']['threshold']!r} of predict" in done.out
     assert "always 'animal'" in cloze("evaluate", out, dev).out
 

@@ -73,7 +73,7 @@ def command(
     from dataclasses import replace
 
     from cloze.checkpoint.build import load_checkpoint
-    from cloze.decoding.pictures import beside
+    from cloze.decoding.pictures import pictures_for
     from cloze.decoding.progress import DecodingProgress
     from cloze.decoding.ready import to_embed
     from cloze.decoding.unknown import vector_remarks
@@ -86,7 +86,7 @@ def command(
     as_trained = pooling is None and layer == -1 and layers is None and of == "text"
     read_texts = prompted(loaded, inputs, prompt, usual=as_trained)
     framed = reader.encode(read_texts, max_length=length or (length_of(loaded) if pooling is None else None))
-    pictures, framed = beside(loaded, framed, items or [], keys)
+    pictures, framed = pictures_for(loaded, framed, items or [], keys)
     reader = replace(reader, pictures=pictures)
     say_cut(framed)
     if layers is not None and out is not None:

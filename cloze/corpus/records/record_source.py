@@ -132,12 +132,12 @@ class Records(Source):
         """The fields of items, and those of the companions of records with items."""
         if not self.items:
             return frozenset()
-        own = {field for name, arrays in self.items.items() for field in item_fields(name, arrays)}
+        item_names = {field for name, arrays in self.items.items() for field in item_fields(name, arrays)}
         if self.paired:  # two rows of a record have no companions
-            return frozenset(own)
-        companion_fields = {f"{name}.{field}" for name in ("distractor", "next") for field in own | _TEXT}
-        own |= set() if self.clips is None else {"film"}
-        return frozenset({*own, *companion_fields, *_LINKED, *(f"sibling.{field}" for field in _TEXT)})
+            return frozenset(item_names)
+        companion_fields = {f"{name}.{field}" for name in ("distractor", "next") for field in item_names | _TEXT}
+        item_names |= set() if self.clips is None else {"film"}
+        return frozenset({*item_names, *companion_fields, *_LINKED, *(f"sibling.{field}" for field in _TEXT)})
 
     def texts(self, paths: Sequence[str | Path]) -> Iterable[str] | None:
         """All texts of the records, for a recipe that begins without a checkpoint; None for records with items, whose tokenizer
@@ -328,8 +328,8 @@ class BoundRecords(BoundSource[RowPlan[RecordCuts]]):
             assert self.store.items is not None
             item_set = self.store.items.sets[name]
             kinds = item_set.kinds.items()
-            others = [array for array, kind in kinds if kind.field(name, array) in want and array not in columns]
-            arrays |= item_set.read(self._pictures(records), [*columns, *others], self.source.most_items)
+            further_arrays = [array for array, kind in kinds if kind.field(name, array) in want and array not in columns]
+            arrays |= item_set.read(self._pictures(records), [*columns, *further_arrays], self.source.most_items)
         return arrays
 
     def _pictures(self, records: Int64) -> Int64:

@@ -17,7 +17,7 @@ from cloze.batch import Batch
 from cloze.decoding.layout import Framed
 from cloze.decoding.reader import Checkpoint, Reader, bound
 from cloze.decoding.unknown import known_words, leaves_out_unknown
-from cloze.errors import UserError, propose
+from cloze.errors import Parameter, UserError, propose
 from cloze.objectives.distances.embedding import Embedding
 
 Pooling = Literal["mean", "max", "first", "summary"]
@@ -54,9 +54,10 @@ def embed(
     """
     if of not in get_args(Subject):
         raise UserError(f"unknown subject {of!r}. {propose(of, get_args(Subject))}")
-    if of != "text" and (layer != -1 or pooling in ("summary",) or of == "pair" and pooling is not None):
-        raise UserError(f"vectors of the {of} are made of the top layer{'' if of == 'items' else ' as they are'}: leave "
-                        f"--layer{' and --pooling summary' if of == 'items' else ' and --pooling'} out.")  # fmt: skip
+    if of != "text" and layer != -1:
+        raise UserError(_option("of", of), ": these vectors come from the top layer. Omit ", _option("layer"), ".")
+    if (of == "pair" and pooling is not None) or (of == "items" and pooling == "summary"):
+        raise UserError(_option("of", of), ": these vectors are not pooled in this way. Omit ", _option("pooling"), ".")
     vector_head = head if pooling is None and layer == -1 else None
     pooling = pooling or "mean"
     if pooling not in get_args(Pooling):
@@ -66,9 +67,11 @@ def embed(
         framed = known_words(reader, framed)
     vectors: NDArray[np.float32] | None = None
     for index in reader.batches([len(row) for row in framed], rows=rows):
-        some = [framed[i] for i in index]
-        made = _embed_batch(reader, some, layer, pooling, vector_head) if of == "text" else _of_items(reader, some, pooling, of)
-        batch_vectors = made.cpu().numpy()
+        batch_rows = [framed[i] for i in index]
+        if of == "text":
+            batch_vectors = _embed_batch(reader, batch_rows, layer, pooling, vector_head).cpu().numpy()
+        else:
+            batch_vectors = _of_items(reader, batch_rows, pooling, of).cpu().numpy()
         if vectors is None:
             vectors = np.empty((len(framed), batch_vectors.shape[1]), np.float32)
         vectors[index] = batch_vectors
@@ -95,16 +98,22 @@ def _embed_batch(reader: Reader, framed: Sequence[Framed], layer: int, pooling: 
     return pool(layer_states(reader, batch, layer).float(), batch, pooling)
 
 
+def _option(name: str, value: str | None = None) -> Parameter:
+    return Parameter(name, value, "option")
+
+
 @torch.inference_mode()
 def _of_items(reader: Reader, framed: Sequence[Framed], pooling: Pooling, of: Subject) -> Tensor:
     """The vectors of the items of some texts, or of text and items together (B, W)."""
     state = "item_hidden" if of == "items" else "pooled"
     if state not in reader.network.gives:
-        raise UserError(f"--of {of}: this network makes no such vector. It has one of the text: leave --of out.")
+        raise UserError(_option("of", of), ": this network only makes vectors of texts. Omit ", _option("of"), ".")
     batch = reader.batch(framed)
     counts = next((batch[f"item_length/{name}"] for name in reader.network.item_sets if f"item_length/{name}" in batch), None)
     if counts is None or not bool((counts > 0).all()):
-        raise UserError(f"--of {of}: a text is read without a picture, or its picture has no items. Add --items FILE.")
+        raise UserError(
+            _option("of", of), ": a text has no picture, or its picture has no items. Add ", _option("items", "FILE"), "."
+        )
     vectors: Tensor = reader.states(batch, {state})[state].float()
     if of == "pair":
         return vectors

@@ -219,7 +219,7 @@ def _candidates(
     except FileNotFoundError:
         raise CheckpointError(
             f"{path}: there is no such file. An archive of KnowBERT has the vectors of entities, but not their names in texts.\n"
-            "  Put the file of that name into the folder; its authors publish it apart (see kb/wiki_linking_util.py)."
+            "  Put the file of that name into the folder; its authors publish it separately (see kb/wiki_linking_util.py)."
         ) from None
     except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
         raise CheckpointError(f"{path}: cannot be read ({error!r}); expected the authors' file. Copy it again.") from None
@@ -235,9 +235,9 @@ def _of_wikipedia(lines: Iterator[str], rows: Mapping[str, int]) -> dict[str, di
     for line in lines:
         form, count, *candidates = line.rstrip().split("\t")
         described = (candidate.split(",", 2) for candidate in candidates)
-        known = [(name.strip(), float(prior)) for _, prior, name in described if name.strip() in rows][:_MOST]
-        if known and int(count) > counts.get(form, -1):
-            by_form[form], counts[form] = dict(known), int(count)
+        priors = [(name.strip(), float(prior)) for _, prior, name in described if name.strip() in rows][:_MOST]
+        if priors and int(count) > counts.get(form, -1):
+            by_form[form], counts[form] = dict(priors), int(count)
     return by_form
 
 

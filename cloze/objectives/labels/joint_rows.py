@@ -93,9 +93,9 @@ def joint_classification(
     (airsplay/lxmert, `src/tasks/nlvr2_model.py`) a `transform` of both rows. Parameters, those that it has: `pool.*`,
     `head.dense.*`, `head.norm.*`, `head.output.*`.
     """
-    each = 3 * width if reading == "concat" else width
-    head = ClassHead(width=rows * each, classes=classes, transform=transform, dropout=Dropout(dropout, clock))
-    return JointClassification(head, set=set, rows=rows, reading=reading, pool=dense(each, each) if pool else None)
+    row_width = 3 * width if reading == "concat" else width
+    head = ClassHead(width=rows * row_width, classes=classes, transform=transform, dropout=Dropout(dropout, clock))
+    return JointClassification(head, set=set, rows=rows, reading=reading, pool=dense(row_width, row_width) if pool else None)
 
 
 class AttentionPool(nn.Module):
@@ -132,11 +132,11 @@ class PairHead(nn.Module):
         """Rows (2 B, L, D), the two of a record one after another, to (B, C)."""
         pair, shown = (states[::2], states[1::2]), (real[::2], real[1::2])
         pooled = []
-        for attention, own, other in zip((self.first, self.second), (0, 1), (1, 0), strict=True):
-            seen = Visibility("mask", shown[other][:, None, None])
-            read = attention(pair[own], AttentionInputs(seen, source=pair[other]))
-            joined = self.dropout(self.join(torch.cat([read, pair[own]], -1)).relu())
-            pooled.append(self.pool(joined, shown[own]))
+        for attention, number, source in zip((self.first, self.second), (0, 1), (1, 0), strict=True):
+            inputs = AttentionInputs(Visibility("mask", shown[source][:, None, None]), source=pair[source])
+            attended = attention(pair[number], inputs)
+            joined = self.dropout(self.join(torch.cat([attended, pair[number]], -1)).relu())
+            pooled.append(self.pool(joined, shown[number]))
         scores: Tensor = self.output(torch.cat(pooled, -1))
         return scores
 

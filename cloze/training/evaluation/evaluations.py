@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from cloze.networks.remembered import forget, remember
+from cloze.networks.remembered import remembering
 from cloze.training.carry import Carries
 from cloze.training.evaluation.learning_check import LearningCheck
 from cloze.training.evaluation.selection_state import SelectionState
@@ -53,15 +53,14 @@ class Evaluations:
         """
         model, optimizer, selection = self.trainee.model, self.trainee.optimizer, self.run.selection
         model.eval()
-        if self._may_need_losses() and not self.trainee.ranks.sharded:
-            remember(model.networks.values())  # the metric and the losses are about the same rows
-        with averages(optimizer):
+        # The metric and the losses are about the same rows.
+        remembers = self._may_need_losses() and not self.trainee.ranks.sharded
+        with averages(optimizer), remembering(model.networks.values() if remembers else ()):
             metrics = selection.measure() if observed and selection is not None and selection.measure is not None else None
             if metrics is None or self._needs_losses(metrics):
                 self._measure_entries()
             self._write_samples()
             dev = self._record_dev(metrics) if observed else None
-        forget(model.networks.values())
         model.train()
         loss = dev if dev is not None else self.held_out
         if observed and loss is not None:

@@ -56,8 +56,8 @@ def choice_row(record: Mapping[str, Any]) -> Row | None:
     """
     if not (isinstance(record.get("objects"), list) and isinstance(record.get("question"), list)):
         return None
-    given = cycle(NAMES)
-    objects = [next(given) if kind == "person" else str(kind) for kind in record["objects"]]
+    names = cycle(NAMES)
+    objects = [next(names) if kind == "person" else str(kind) for kind in record["objects"]]
     texts = {name: [_text(words, objects) for words in record[field]] for name, field in _CHOICES.items() if field in record}
     row: Row = {**record, "text": _text(record["question"], objects), **texts}
     row |= {"image": record["img_id"]} if "img_id" in record else {}
