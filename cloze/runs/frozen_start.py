@@ -12,7 +12,8 @@ deterministic and the same in every process.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -23,10 +24,12 @@ from torch import Tensor, nn
 from cloze.batch import Batch
 from cloze.batching import Data, MicroBatch
 from cloze.errors import RecipeError, Say
+from cloze.networks.remembered import remembering
 from cloze.objectives.heads import ClassHead
 from cloze.objectives.labels.sequence_labelling import LabellingHead, MixedLabellingHead
 from cloze.objectives.pooled import PooledHead
 from cloze.objectives.transforms import Nonlinearity
+from cloze.training.selection import Metrics
 from cloze.training.step import StepModule
 from cloze.uncompiled import eager
 
@@ -94,10 +97,15 @@ class _Output(nn.Module):
         return scores
 
 
-def fit_heads(step: StepModule, data: Data, keys: Collection[str], *, device: torch.device, say: Say) -> None:
+def fit_heads(
+    step: StepModule, data: Data, keys: Collection[str], *, device: torch.device, say: Say,
+    measure: Callable[[], Metrics] | None = None,
+) -> Metrics | None:
     """Fit the heads `keys` of a step to the first rows of its entries, which the networks read on `device`; one line each.
 
-    `data` must have the same order in every run and process.
+    `data` must have the same order in every run and process. Returns what `measure()` says of the dev rows afterwards; None
+    without it, or if there are no heads. The networks read the dev rows once for both, in the batches in which `measure` reads
+    them, so that later measurements agree with it to the last bit.
 
     Raises a `RecipeError` if a head has no output map that its scores are linear in.
     """
@@ -109,7 +117,31 @@ def fit_heads(step: StepModule, data: Data, keys: Collection[str], *, device: to
                 "fitted.\n  Use scaled or drawn: --set training.new_heads=scaled"
             )
     if not keys:
-        return
+        return None
+    with remembering(step.networks.values()):
+        if measure is not None:
+            with _evaluating(step, device):
+                measure()
+        _fit_to_rows(step, data, keys, device, say)
+        if measure is None:
+            return None
+        with _evaluating(step, device):
+            return measure()
+
+
+@contextmanager
+def _evaluating(step: StepModule, device: torch.device) -> Iterator[None]:
+    """A context in which a step is on `device`, without dropout."""
+    training = step.training
+    step.to(device).eval()
+    try:
+        yield
+    finally:
+        step.to("cpu").train(training)
+
+
+def _fit_to_rows(step: StepModule, data: Data, keys: Collection[str], device: torch.device, say: Say) -> None:
+    """Fit the heads `keys` to the first rows of the entries."""
     began = time.perf_counter()
     rows = {entry: min(ROWS, data.rows_in_epoch(entry)) for entry in step.entries}
     dev = _read(step, {entry: data.held_out(entry) for entry in step.entries}, keys, device)
@@ -117,7 +149,7 @@ def fit_heads(step: StepModule, data: Data, keys: Collection[str], *, device: to
     training = {entry: data.first_rows(entry, count, max(1, min(PIECE, count // folds))) for entry, count in rows.items()}
     seen = _read(step, training, keys, device)
     for key in keys:
-        objective = step.objectives[key]
+        objective: Any = step.objectives[key]
         if not seen[key]:
             continue
         start_straight(objective.head, seen[key])
@@ -132,10 +164,8 @@ def _read(
 ) -> dict[str, list[ObjectiveReading]]:
     """What the heads `keys` read of some micro-batches of every entry."""
     recorders = {key: _Recorder(step.objectives[key], []) for key in keys}
-    training = step.training
-    step.to(device).eval()
     try:
-        with torch.no_grad():
+        with _evaluating(step, device), torch.no_grad():
             for entry, batches in micros.items():
                 for micro in batches:
                     step.clock.set(step=0, first_row=micro.first_row)
@@ -144,7 +174,6 @@ def _read(
         for recorder in recorders.values():
             for hook in recorder.hooks:
                 hook.remove()
-        step.to("cpu").train(training)
     return {key: recorder.pieces for key, recorder in recorders.items()}
 
 

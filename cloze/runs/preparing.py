@@ -123,14 +123,15 @@ def _build_run(
     new_heads = recipe.training.new_heads
     if new_heads == "scaled" and not dry_run:
         scale_heads(step, data, heads_to_start)
-    if new_heads == "fitted" and not dry_run:  # every process fits them to the same rows
-        fit_heads(step, build(seed=0, process=0, ranks=1), heads_to_start, device=device, say=say)
 
     selection = None if (best := recipe.training.keep_best) is None else Selection(None, best, higher_is_better=False)
     if description is not None and dev_stores:
         description = with_example_facts(recipe, description, stores, dev_stores, _max_tokens(data))
         selection = selection_of(recipe, step, tokenizer, stores, dev_stores, description, out, tables=tables)
-        selection = replace(selection, from_start=bool(heads_to_start) and new_heads == "fitted")
+    if new_heads == "fitted" and not dry_run:  # every process fits them to the same rows
+        measure = None if selection is None else selection.measure
+        start = fit_heads(step, build(seed=0, process=0, ranks=1), heads_to_start, device=device, say=say, measure=measure)
+        selection = None if selection is None else replace(selection, start=start)
     publisher = publisher_of(recipe, out, origins, stores, tokenizer, tables, description)
     run = Run(
         folder=out, step=step, data=data, budget=budget, export=publisher,

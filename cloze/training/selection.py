@@ -52,8 +52,8 @@ class Selection:
     losses by the names that objectives have in the log. `metric` is the deciding one. `best`: the result is the best checkpoint,
     else the last. `patience`: the run ends after this many evaluations without improvement; 0: never. `constant_metric` is the
     metric of a constant answer. Until the best is better than that, `patience` does not count: a tagger of rare names gives one
-    label to all words for some epochs. With `from_start` the parameters are measured before the first step, too, and may stay
-    the best. `outputs()` is what the network said of the dev rows at the last `measure()`, by task; None where it is not known.
+    label to all words for some epochs. `start` are the metrics of the parameters before the first step, if these may stay the
+    best. `outputs()` is what the network said of the dev rows at the last `measure()`, by task; None where it is not known.
     """
 
     measure: Callable[[], Metrics] | None
@@ -62,7 +62,7 @@ class Selection:
     best: bool = True
     patience: int = 0
     constant_metric: float | None = None
-    from_start: bool = False
+    start: Metrics | None = None
     outputs: Callable[[], Mapping[str, Any]] = dict
 
     def after(self, standing: BestEvaluation | None, step: int, metrics: Metrics) -> BestEvaluation:

@@ -61,7 +61,7 @@ class Session:
             return
         if hint is not None:
             self.events.say(hint)
-        if self.run.selection is not None and self.run.selection.from_start:
+        if self.run.selection is not None and self.run.selection.start is not None:
             self.evaluate()
         self.checkpoint()
 

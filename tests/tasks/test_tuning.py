@@ -262,7 +262,8 @@ def test_dev_rows_are_read_once_per_evaluation_and_never_again_for_the_result(
     out = tmp_path / "out"
     values = [*QUICK, "training.epochs=2", "training.rate.peak=1e-5"]  # stays above a constant answer, so nothing needs losses
     told = tune(folder("bert"), tables, out, *values, baselines=False).task_json
-    assert counts == [16, 16, 16]  # the start, whose head is fitted, and two epochs
+    # Before and after the head is fitted, where the network reads them once (test_frozen_start.py), and after two epochs.
+    assert counts == [16, 16, 16, 16]
     assert len(events(out, "held_out")) == 1  # another pass, at the end
     learner, _ = load_tuned(load_checkpoint(out))
     evaluation = evaluate(learner, learner.task.read(tables / "dev.tsv"))

@@ -51,12 +51,12 @@ class Evaluations:
         otherwise. In a run that chooses by a metric of its dev rows, losses are measured only at its end, and for the learning
         check if the metric is no better than that of a constant answer. A collective.
         """
-        model, optimizer, selection = self.trainee.model, self.trainee.optimizer, self.run.selection
+        model, optimizer = self.trainee.model, self.trainee.optimizer
         model.eval()
         # The metric and the losses are about the same rows.
         remembers = self._may_need_losses() and not self.trainee.ranks.sharded
         with averages(optimizer), remembering(model.networks.values() if remembers else ()):
-            metrics = selection.measure() if observed and selection is not None and selection.measure is not None else None
+            metrics = self._selecting_metrics() if observed else None
             if metrics is None or self._needs_losses(metrics):
                 self._measure_entries()
             self._write_samples()
@@ -67,6 +67,13 @@ class Evaluations:
             observe_loss(optimizer, loss)
             self.history.append(loss)
             observe_losses(self.run.rate, self.history)
+
+    def _selecting_metrics(self) -> Metrics | None:
+        """The metrics of a run that chooses by those of its dev rows; before the first step they are known."""
+        selection = self.run.selection
+        if selection is None or selection.measure is None:
+            return None
+        return selection.start if self.run_progress.step == 0 and selection.start is not None else selection.measure()
 
     def _may_need_losses(self) -> bool:
         share = self.run_progress.share
