@@ -236,7 +236,8 @@ def measured(folder: Path, files: Files, *, int8: bool = False) -> dict[str, Any
 
     loaded = load_checkpoint(folder, "cpu")
     learner, described = load_tuned(replace(loaded, network=in_int8(loaded.network)) if int8 else loaded)
-    return {"test": dict(evaluate(learner, learner.task.read(files[2]), constant_answer=described.get("usual")).metrics)}
+    evaluation = evaluate(learner, learner.task.read(files[2]), constant_answer=described.get("constant_answer"))
+    return {"test": dict(evaluation.metrics)}
 
 
 def timed(folder: Path, teacher: Path, *, int8: bool = False) -> dict[str, Any]:

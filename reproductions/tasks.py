@@ -187,7 +187,7 @@ def run(name: str, seed: int, folders: dict[str, Path], data: Path, work: Path, 
         report=lambda line: None,
     )
     learner, described = load_tuned(load_checkpoint(made.folder, "cpu"))
-    found = evaluate(learner, learner.task.read(test), constant_answer=described.get("usual"))
+    found = evaluate(learner, learner.task.read(test), constant_answer=described.get("constant_answer"))
     result = {
         "dev": made.task_json["dev"], "test": found.metrics, "constant": found.baseline, "epoch": made.task_json["evaluation"],
         "remarks": list(found.remarks), "processor_seconds": round(time.process_time() - cpu),

@@ -75,7 +75,7 @@ def run(name: str, seed: int, model: Path, data: Path, work: Path, ledger: Ledge
     for one in together:
         name_of_task = one.replace("-", "_") if len(together) > 1 else None
         learner, described = load_tuned(load_checkpoint(made.folder, "cpu"), name=name_of_task)
-        evaluation = evaluate(learner, learner.task.read(files[one][2]), constant_answer=described.get("usual"))
+        evaluation = evaluate(learner, learner.task.read(files[one][2]), constant_answer=described.get("constant_answer"))
         found[one] = evaluation.metrics["accuracy"]
     ledger.add(wanted, {"test": found})
     shutil.rmtree(out)

@@ -260,7 +260,7 @@ class Model:
         self._require("embed", lambda: to_embed(self.checkpoint))
         reader, trained_head, _ = to_embed(self.checkpoint, language=language)
         strings, alone = as_list(texts)
-        read_texts = prompted(self.checkpoint, strings, prompt, usual=pooling is None and layer == -1)
+        read_texts = prompted(self.checkpoint, strings, prompt, default=pooling is None and layer == -1)
         framed = reader.encode(read_texts, max_length=length or (length_of(self.checkpoint) if pooling is None else None))
         if cut := sum(row.cut > 0 for row in framed):
             most = max(map(len, framed))

@@ -65,10 +65,10 @@ class Cell:
     def folder(self, out: Path) -> Path:
         """Its folder in a comparison: the one that is there, even if a candidate had another name then."""
         cells = out / "cells"
-        usual = cells / f"{self.kind}-{re.sub(r'[^A-Za-z0-9.=_]+', '-', self.label)[:60].strip('-')}-{self.digest}"
-        if usual.is_dir() or not cells.is_dir():
-            return usual
-        return cells / _folders(cells, cells.stat().st_mtime_ns).get((self.kind, self.digest), usual.name)
+        readable = cells / f"{self.kind}-{re.sub(r'[^A-Za-z0-9.=_]+', '-', self.label)[:60].strip('-')}-{self.digest}"
+        if readable.is_dir() or not cells.is_dir():
+            return readable
+        return cells / _folders(cells, cells.stat().st_mtime_ns).get((self.kind, self.digest), readable.name)
 
     def write(self, out: Path) -> Path:
         """Its folder, with the description in it."""

@@ -40,9 +40,9 @@ def interval(values: Sequence[float], most: float | None = None) -> tuple[float,
     return max(low, min(0.0, *values)) if most is not None else low, high if most is None else min(high, most)
 
 
-def spreads(systems: Sequence[SeedScores], *, title: str, usual: float | None = None, most: float | None = 1.0) -> Drawing:
-    """A row per system: a dot per seed, a mark at the mean, a line over its 95 % interval; `usual` is the score of
-    the usual answer, shown where it lies among them.
+def spreads(systems: Sequence[SeedScores], *, title: str, constant: float | None = None, most: float | None = 1.0) -> Drawing:
+    """A row per system: a dot per seed, a mark at the mean, a line over its 95 % interval; `constant` is the score of
+    the constant answer, shown where it lies among them.
 
     Horizontal places are percentages, so that the letters keep their size on a narrow screen.
     """
@@ -57,11 +57,11 @@ def spreads(systems: Sequence[SeedScores], *, title: str, usual: float | None = 
         x = f"{at(value):.2f}%"
         parts.append(f'<line class="grid" x1="{x}" x2="{x}" y1="0" y2="{bottom}"/>')
         parts.append(f'<text class="tick" x="{x}" y="{bottom + 16}" text-anchor="middle">{100 * value:g}</text>')
-    if usual is not None and low <= usual <= high:  # far below the scores it would press them together
-        x = f"{at(usual):.2f}%"
-        parts.append(f'<line class="usual" x1="{x}" x2="{x}" y1="0" y2="{bottom}"/>')
-        anchor = "start" if at(usual) < 50 else "end"
-        parts.append(f'<text class="label" x="{x}" y="{bottom + 30}" text-anchor="{anchor}">usual answer</text>')
+    if constant is not None and low <= constant <= high:  # far below the scores it would press them together
+        x = f"{at(constant):.2f}%"
+        parts.append(f'<line class="constant" x1="{x}" x2="{x}" y1="0" y2="{bottom}"/>')
+        anchor = "start" if at(constant) < 50 else "end"
+        parts.append(f'<text class="label" x="{x}" y="{bottom + 30}" text-anchor="{anchor}">constant answer</text>')
     parts += [_spread(system, at, _ROW * row, most) for row, system in enumerate(systems)]
     parts.append(f'<line class="axis" x1="0" x2="100%" y1="{bottom}" y2="{bottom}"/></svg>')
     return Drawing.of(parts, _WIDTH, height)

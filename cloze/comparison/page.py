@@ -61,9 +61,9 @@ def first_figure(answer: ComparisonResult) -> Figure | None:
     if not spreads:
         return None
     title = sentence.measure(answer).strip("()")
-    usual = [answer.baselines[name] for name in answer.ranked if name in answer.baselines]
-    mean = sum(usual) / len(usual) if usual and len(usual) == len(answer.ranked) else None
-    return Figure(title, figures.spreads(spreads, title=title, usual=mean))
+    constant = [answer.baselines[name] for name in answer.ranked if name in answer.baselines]
+    mean = sum(constant) / len(constant) if constant and len(constant) == len(answer.ranked) else None
+    return Figure(title, figures.spreads(spreads, title=title, constant=mean))
 
 
 def task_figures(answer: ComparisonResult) -> list[Figure]:
@@ -78,7 +78,7 @@ def task_figures(answer: ComparisonResult) -> list[Figure]:
             metric = answer.design.metrics[task].name.replace("_", " ")
             title = f"{task}: {metric}, {answer.examples.get(task, 0):,} test examples"
             task_charts.append(Figure(title, figures.spreads(
-                spreads, title=title, usual=answer.baselines.get(task), most=1.0 if answer.design.metrics[task].more else None
+                spreads, title=title, constant=answer.baselines.get(task), most=1.0 if answer.design.metrics[task].more else None
             )))
     return task_charts
 

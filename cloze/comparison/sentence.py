@@ -89,7 +89,7 @@ def caveats(answer: ComparisonResult) -> list[str]:
         for system in answer.systems for name, task_scores in system.scores.items()
         for metric in [answer.design.metrics[name]] for score in task_scores.runs
     )  # fmt: skip
-    lines += [f"{level} of {runs} runs are no better than the usual answer"] if level else []
+    lines += [f"{level} of {runs} runs are no better than the constant answer"] if level else []
     lines += unequal(answer.design)
     lines += [f"{counted(len(answer.failures), 'cell')} failed"] if answer.failures else []
     lines += [f"{counted(answer.unfinished, 'cell')} not finished"] if answer.unfinished else []
@@ -198,7 +198,7 @@ def rows(answer: ComparisonResult) -> tuple[list[str], list[list[str]]]:
             row += ["–"] * 3 if cost is None else [plain(cost.tokens), plain(cost.flops), duration(cost.seconds)]
         body.append(row)
     ngrams = {name: float(result["test"]) for name, result in answer.ngrams.items()}
-    for name, scores in (("n-grams", ngrams), ("usual answer", answer.baselines)):
+    for name, scores in (("n-grams", ngrams), ("constant answer", answer.baselines)):
         row = [name, *_simple_row(answer, scores)]
         body += [[*row, *[""] * (len(columns) - len(row))]] if scores else []
     return columns, body

@@ -124,7 +124,7 @@ def fine_tune(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
     if stopped:
         raise Stopped(stopped[0].exit_code)
     learner, task_json = load_tuned(load_checkpoint(folder / "run", request["device"]))
-    evaluation = evaluate(learner, learner.task.read(request["test"]), constant_answer=task_json.get("usual"))
+    evaluation = evaluate(learner, learner.task.read(request["test"]), constant_answer=task_json.get("constant_answer"))
     metric = request["metric"]
     return {
         "metric": metric, "dev": tuned.task_json["dev"][metric], "test": evaluation.metrics[metric],
@@ -182,8 +182,11 @@ def gives_one_answer(learner: Learner, evaluation: Evaluation) -> bool:
     """Whether a run gives one answer to every example although the right answers differ."""
     if (pairs := learner.truth_and_predictions(evaluation.per_example)) is not None:
         return is_constant(pairs)
-    usual = {name: value for name, value in (evaluation.baseline or {}).items() if name in evaluation.metrics}
-    return bool(usual) and all(math.isclose(evaluation.metrics[name], value, abs_tol=1e-9) for name, value in usual.items())
+    constant_metrics = {name: value for name, value in (evaluation.baseline or {}).items() if name in evaluation.metrics}
+    metrics = evaluation.metrics
+    return bool(constant_metrics) and all(
+        math.isclose(metrics[name], value, abs_tol=1e-9) for name, value in constant_metrics.items()
+    )
 
 
 def example_scores(learner: Learner, evaluation: Evaluation, metric: str) -> list[float] | None:

@@ -75,7 +75,7 @@ def given_links(
         )
     if reader.pictures is None:
         raise UserError(f"{where}: links name items of a picture, and none is shown. Add its file: --items features.npz")
-    start, stop = reader.pictures.sets[edit.set].spans[reader.pictures.usual].tolist()
+    start, stop = reader.pictures.sets[edit.set].spans[reader.pictures.default].tolist()
     largest = max((item for links in units for _, _, item in links), default=-1)
     if largest >= stop - start:
         raise UserError(

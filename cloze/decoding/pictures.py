@@ -29,12 +29,12 @@ Arrays = Mapping[str, NDArray[Any]]
 
 @dataclass(frozen=True)
 class Pictures:
-    """The pictures that a network is shown: their keys, and the sets of their items. `usual` is the number of the picture that is
-    shown next to texts that name none; -1: none is."""
+    """The pictures that a network is shown: their keys, and the sets of their items. `default` is the number of the picture that
+    is shown next to texts that name none; -1: none is."""
 
     keys: Sequence[str]
     sets: Mapping[str, ItemSet]
-    usual: int = -1
+    default: int = -1
 
     @classmethod
     def of_store(cls, items: StoredItems) -> Pictures:
@@ -54,9 +54,9 @@ class Pictures:
         return {key: number for number, key in enumerate(self.keys)}
 
     def fields(self, network: Any, numbers: Int64, also: frozenset[str] = frozenset()) -> dict[str, NDArray[Any]]:
-        """What a network reads of pictures (B,), -1 for the usual one, as the fields of a batch, and the fields `also` that there
+        """What a network reads of pictures (B,), -1 for the default, as the fields of a batch, and the fields `also` that there
         are; nothing if no row has one."""
-        numbers = np.where(numbers < 0, self.usual, numbers)
+        numbers = np.where(numbers < 0, self.default, numbers)
         if numbers.max(initial=-1) < 0:
             return {}
         fields: dict[str, NDArray[Any]] = {}
@@ -149,7 +149,7 @@ def one_picture(files: Mapping[str, str], key: str | None) -> Pictures:
     sets: dict[str, ItemSet] = {}
     for name, path in files.items():
         sets[name] = _set_of(name, path, key)
-    return Pictures([key or "the picture"], sets, usual=0)
+    return Pictures([key or "the picture"], sets, default=0)
 
 
 def _set_of(name: str, path: str, key: str | None) -> ItemSet:

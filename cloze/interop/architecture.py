@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from cloze.interop.arguments import flat, usual
+from cloze.interop.arguments import default_arguments, flat
 from cloze.interop.mapping import MappingLine, TableSizes
 from cloze.interop.model import PortableHead, PortableModel
 from cloze.reading import Reading
@@ -147,8 +147,8 @@ class Architecture:
         part: The network part that it expresses.
         orders: Its possible orders, the usual one first.
         order_of: Reads the order from a config.
-        usual: From a model and the kind of its tokenizer, how much it resembles this system. 0: not more than any other; the
-            highest wins among choices that are equally good.
+        resemblance: From a model and the kind of its tokenizer, how much it resembles this system. 0: not more than any other;
+            the highest wins among choices that are equally good.
         read: From a config, the arguments that are not in a single key. Raises `ValueError` with a message for users if a value
             is unknown.
         write: From the arguments and the order, the keys that `read` reads.
@@ -198,7 +198,7 @@ class Architecture:
     part: str = "transformer"
     orders: tuple[str, ...] = ("open",)
     order_of: Callable[[Mapping[str, Any]], str] | None = None
-    usual: Callable[[PortableModel, str], int] = lambda model, kind: 0
+    resemblance: Callable[[PortableModel, str], int] = lambda model, kind: 0
     read: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda config: {}
     write: Callable[[Mapping[str, Any], str], Mapping[str, Any]] = lambda arguments, order: {}
     against: Callable[[Mapping[str, Any]], list[str]] = lambda arguments: []
@@ -311,7 +311,7 @@ class Architecture:
         """The required value of every argument that the folder cannot express; how weights began does not change a network."""
         covered = {setting.ours for setting in self.settings} | set(self.assumed) | set(self.fixed) | _JUDGED
         covered |= set(self.read(self.keys(arguments, self.orders[0])))
-        plain, same_parts = flat({}, self.part), usual(arguments, self.part)
+        plain, same_parts = flat({}, self.part), default_arguments(arguments, self.part)
         requirements = {name: plain.get(name, value) if "." not in name else value for name, value in same_parts.items()}
         judged = [name for name in arguments if name not in covered and not name.startswith("initial.")]
         demands = {name: requirements.get(name) for name in judged if name in plain or "." in name}

@@ -60,7 +60,7 @@ def derived(arguments: Flat) -> dict[str, Any]:
     return full
 
 
-def usual(arguments: Flat, part: str) -> dict[str, Any]:
+def default_arguments(arguments: Flat, part: str) -> dict[str, Any]:
     """The flat arguments of a network with the same parts, sizes and sections, and everything else at its default."""
     chosen = {name: value for name, value in arguments.items() if "." not in name}
     sizes: Flat = {name: chosen[name] for name in ("width", "heads", "layers") if name in chosen}

@@ -29,7 +29,7 @@ def choose(
 ) -> ArchitectureChoice | list[str]:
     """The architecture that expresses most of `model`; the reasons if none expresses its network.
 
-    Among equals the usual one wins: `hint` if given, else the one with the highest `usual` for this model.
+    Among equals the usual one wins: `hint` if given, else the one with the highest `resemblance` for this model.
     """
     ranked = _ranked(model, tokenizer_kind, hint)
     if not ranked:
@@ -41,10 +41,10 @@ def choose(
     return min(choices, key=lambda choice: len(choice.left))  # the first of the smallest
 
 
-def usual(model: PortableModel, *, tokenizer_kind: str, pad: int | None) -> str | None:
+def likely_architecture(model: PortableModel, *, tokenizer_kind: str, pad: int | None) -> str | None:
     """The architecture that usually has such a network and vocabulary, regardless of heads; None if several are as likely."""
     kin = [a for a in _ranked(model, tokenizer_kind, None) if not a.objections(model.flat, model.order, pad)]
-    return kin[0].name if kin and kin[0].usual(model, tokenizer_kind) > 1 else None
+    return kin[0].name if kin and kin[0].resemblance(model, tokenizer_kind) > 1 else None
 
 
 def against_hint(model: PortableModel, choice: ArchitectureChoice, *, pad: int | None, hint: str | None) -> list[str]:
@@ -61,11 +61,11 @@ def against_hint(model: PortableModel, choice: ArchitectureChoice, *, pad: int |
 
 
 def _ranked(model: PortableModel, tokenizer_kind: str, hint: str | None) -> list[Architecture]:
-    """The architectures for the model's network, the most likely first: those with its order, then by `usual`."""
+    """The architectures for the model's network, the most likely first: those with its order, then by `resemblance`."""
     if hint is not None and hint not in ARCHITECTURES:
         raise CheckpointError(f"architecture {hint!r} is not one that cloze writes. {propose(hint, ARCHITECTURES)}")
     kin = [a for a in ARCHITECTURES.values() if a.part == model.part]
-    return sorted(kin, key=lambda a: (a.name != hint, model.order not in a.orders, -a.usual(model, tokenizer_kind)))
+    return sorted(kin, key=lambda a: (a.name != hint, model.order not in a.orders, -a.resemblance(model, tokenizer_kind)))
 
 
 def place_heads(architecture: Architecture, model: PortableModel) -> ArchitectureChoice:

@@ -17,7 +17,7 @@ from cloze.interop.architecture import NAMED_ROLES, Architecture, HeadTable
 from cloze.interop.architectures.tower import OWN_ITEMS, has_tower, only_text, outside_tower, text_tower
 from cloze.interop.arguments import complete
 from cloze.interop.card import Card, write_card
-from cloze.interop.choice import ArchitectureChoice, against_hint, choose, usual
+from cloze.interop.choice import ArchitectureChoice, against_hint, choose, likely_architecture
 from cloze.interop.embeddings import OWN_EMBEDDINGS, added_up, plain_embeddings
 from cloze.interop.files import DESCRIPTION, WEIGHTS, read_json, staged, write_json, write_tensors
 from cloze.interop.mapping import MappingLine, entries, to_theirs
@@ -73,7 +73,7 @@ def export_folder(
     if rest:
         remarks.insert(0, only_text(full_model.part))
     if isinstance(choice, ArchitectureChoice):
-        expected = architecture or usual(model, tokenizer_kind=tokenizer.kind, pad=pad)
+        expected = architecture or likely_architecture(model, tokenizer_kind=tokenizer.kind, pad=pad)
         remarks = [*against_hint(model, choice, pad=pad, hint=expected), *remarks]
     if tokenizer.targets is not tokenizer:
         remarks.append("transformers' tokenizer of this folder cuts targets as it cuts texts; cloze has another one for them.")
@@ -316,13 +316,13 @@ def write_tokenizer(
     """Write the files that `AutoTokenizer` reads. `length`: the most tokens of a row, if fewer than the network reads."""
     limits = [length, reading.max_length, model.flat.get("positions.max_length") or model.flat.get("max_length")]
     segments = bool(model.arguments.get("segments"))
-    usual = "BertTokenizer" if segments else None
+    default = "BertTokenizer" if segments else None
     tokenizer.save(
         stage,
         length=int(min((limit for limit in limits if limit), default=_UNLIMITED)),
         frame_single=reading.single,
         frame_pair=reading.pair,
-        tokenizer_class=choice.architecture.tokenizer_class if isinstance(choice, ArchitectureChoice) else usual,
+        tokenizer_class=choice.architecture.tokenizer_class if isinstance(choice, ArchitectureChoice) else default,
     )
     path = stage / "tokenizer_config.json"
     settings = read_json(path, "the tokenizer's settings")

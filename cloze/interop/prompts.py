@@ -27,7 +27,7 @@ class Prompts:
     similarity: str | None = None
 
     @property
-    def usual(self) -> str:
+    def default_text(self) -> str:
         """What comes before a text that is neither query nor passage; empty for nothing."""
         return self.by_name.get(self.default or "", "")
 
@@ -50,7 +50,7 @@ class Prompts:
     def called(self, name: str | None, folder: Path | str) -> str:
         """The prompt of that name, the usual one for None; a `UserError` for a name that the folder does not have."""
         if name is None:
-            return self.usual
+            return self.default_text
         if name not in self.by_name:
             has = f"it has prompts for {', '.join(self.by_name)}" if self.by_name else f"it has no prompts ({PROMPTS})"
             raise UserError(f"--prompt {name}: {folder}: {has}.\n  Or write the words themselves in front of each text.")
@@ -80,6 +80,6 @@ def prompts_of(folder: Path | str) -> Prompts:
 def write_prompts(folder: Path, prompts: Prompts) -> None:
     """Write them as sentence-transformers does."""
     write_json(folder / PROMPTS, {
-        "prompts": dict(prompts.by_name), "default_prompt_name": prompts.default if prompts.usual else None,
+        "prompts": dict(prompts.by_name), "default_prompt_name": prompts.default if prompts.default_text else None,
         "similarity_fn_name": prompts.similarity,
     })  # fmt: skip

@@ -99,7 +99,7 @@ def task_of_config(folder: Path) -> dict[str, Any] | None:
             raise CheckpointError(f"{folder}: predicts {len(labels)} numbers of a text; cloze's regression predicts one.")
         return described
     described |= {"labels": list(labels), "numbered": True}
-    return described | ({"usual": "O" if "O" in labels else labels[0]} if purpose.task == "token_labelling" else {})
+    return described | ({"constant_answer": "O" if "O" in labels else labels[0]} if purpose.task == "token_labelling" else {})
 
 
 def unread_head(folder: Path) -> str:

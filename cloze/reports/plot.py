@@ -26,7 +26,7 @@ _STYLE = (
     ".cloze-plot .faint{stroke-width:1;opacity:.3}.cloze-plot .dashed{stroke-width:1.4;stroke-dasharray:3 4}"
     ".cloze-plot .mark{fill:currentColor}.cloze-plot .mean{stroke:currentColor;stroke-width:3}"
     ".cloze-plot .interval{stroke:currentColor;stroke-width:2.5;opacity:.5}"
-    ".cloze-plot .usual{stroke:currentColor;stroke-dasharray:3 4;opacity:.6}"
+    ".cloze-plot .constant{stroke:currentColor;stroke-dasharray:3 4;opacity:.6}"
 )
 _ALONE = "svg{color:#1d2129}@media (prefers-color-scheme: dark){svg{color:#e7e5df}}"  # a file has no text around it
 _COLOUR = re.compile(r"--c:var\(--series-(\d)\)")

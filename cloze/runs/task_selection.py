@@ -141,7 +141,7 @@ def _entries_of_task(recipe: Recipe, head: TaskHead, store: Store) -> dict[str, 
     options = {name: value for name, value in files.items() if value not in (None, "auto")}
     contents |= {FILES: options} if options else {}
     contents |= {name: recipe.sources[head.source].arguments[name] for name in ("length", "stride")}
-    contents |= {} if store.about.get("usual") is None else {"usual": store.about["usual"]}
+    contents |= {} if store.about.get("constant_answer") is None else {"constant_answer": store.about["constant_answer"]}
     contents |= store.about.get("described", {})
     layers = [layer for layer in written(recipe, head.entry) if layer in store.layers]
     contents |= {"annotated": layers} if layers else {}
@@ -204,9 +204,9 @@ def with_example_facts(
         lost = {part: answer.lost(store.stored, most) for part, store in record_stores.items()}
         if None not in lost.values():  # some rows may lose their targets because they are cut
             facts["lost"] = lost
-        if "usual" in task_description:
+        if "constant_answer" in task_description:
             examples = join_examples([task.read(file) for file in record_stores["dev"].about["files"]])
-            constant_answer, labels = task_description["usual"], task_description.get("labels", ())
+            constant_answer, labels = task_description["constant_answer"], task_description.get("labels", ())
             facts["baseline"] = {
                 "always": constant_answer, **task.constant_metrics(constant_answer, task.truth(examples, labels), labels)
             }

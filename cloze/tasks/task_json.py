@@ -46,7 +46,7 @@ _ENTRIES: Mapping[str, tuple[Fits, str]] = {
     "head": (_text, "the name of a head"), "length": (_whole, "a whole number"), "stride": (_whole, "a whole number"),
     "target_length": (_whole, "a whole number"), "longest": (_whole, "a whole number"), "numbered": (_of(bool), "true or false"),
     "ideographs": (_number, "a number"), "annotated": (_texts, "a list of texts"),
-    "labels": (_distinct, "a list of different names"), "usual": (_text, "a text"),
+    "labels": (_distinct, "a list of different names"), "constant_answer": (_text, "a text"),
     "label_counts": (_all(dict, _number), "an object with numbers"),
     "files": (_object, "an object"), "dev": (_measured, "an object with numbers"),
     "spread": (_all(dict, _measured), "an object with numbers"),

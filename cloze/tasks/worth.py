@@ -42,10 +42,10 @@ def remark_on(
     worse = not_above(metrics, baseline or {}, learner.task.metrics)
     if worse is None:
         return None
-    value, usual = metrics[worse], (baseline or {})[worse]
+    value, constant_value = metrics[worse], (baseline or {})[worse]
     always = f"always {str((baseline or {})['always'])[:40]!r}"
     side = "below" if learner.task.metrics[worse] else "above"
-    relation = "that of" if math.isclose(value, usual, abs_tol=5e-5) else f"{side} the {usual:.4f} of"
+    relation = "that of" if math.isclose(value, constant_value, abs_tol=5e-5) else f"{side} the {constant_value:.4f} of"
     return f"{worse} {value:.4f} is {relation} a constant answer ({always}): the network has learned nothing of use. {_ADVICE}."
 
 

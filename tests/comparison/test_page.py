@@ -74,7 +74,7 @@ def test_the_table_counts_constant_runs_and_shows_the_usual_answer() -> None:
     lines = table(finding()).splitlines()
     assert lines[0].split("  ")[-1].strip() == "time" and "constant" in lines[0]
     assert re.search(r"2 of 6 ", next(line for line in lines if line.startswith("gpt2")))
-    assert next(line for line in lines if line.startswith("usual answer")).split()[2:] == ["35.0", "50.0", "20.0"]
+    assert next(line for line in lines if line.startswith("constant answer")).split()[2:] == ["35.0", "50.0", "20.0"]
     constant = "note: 2 of 30 runs give one answer to every example: they have learned nothing"
     assert lines[-6:-4] == [constant, "note: 1 cell failed"]
     assert [line.split(":")[0].strip() for line in lines[-2:]] == ["log", "again"]

@@ -106,7 +106,8 @@ def tagging(source: Path, out: Path) -> Path:
     classes = json.loads((source / "cloze" / "network.json").read_text())["heads"]["tags"]["arguments"]["classes"]
     columns = {"text": "text", "label": "label"}
     described = {
-        "version": 1, "task": "token_labelling", "columns": columns, "labels": [f"t{n}" for n in range(classes)], "usual": "t0",
+        "version": 1, "task": "token_labelling", "columns": columns, "labels": [f"t{n}" for n in range(classes)],
+        "constant_answer": "t0",
         "head": "tags", "length": None,
     }
     (out / "cloze" / "task.json").write_text(json.dumps(described))

@@ -299,7 +299,7 @@ def assert_learned(recipe: str, system: str, start: Start, file: File, out: Path
             sounds = str(Path(file("facts")).with_name(ITEMS[recipe][0]))
             checkpoint = with_pictures(checkpoint, [sounds], [task_in_folder(out).read(file(kind))])
         learner, described = load_tuned(checkpoint, name=name or None)
-        found = evaluate(learner, learner.task.read(file(kind)), constant_answer=described.get("usual")).metrics
+        found = evaluate(learner, learner.task.read(file(kind)), constant_answer=described.get("constant_answer")).metrics
         lead = f"{name}/" if name else ""
         own = {metric.removeprefix(lead): value for metric, value in reported.items() if metric.startswith(lead)}
         own = {metric: value for metric, value in own.items() if metric != "threshold"}  # chosen on the dev rows, not measured

@@ -154,7 +154,7 @@ def test_offsets_can_be_found(tmp_path: Path, tokenizer: Tokenizer) -> None:
     told: list[str] = []
     store = finding.build_store([path], tokenizer, tmp_path / "store", base=None, report=told.append)
     assert told[1:] == ["1 questions are left out: their context contains none of their answers"]
-    assert store.about["usual"] == "cat" and store.columns["first"][2] == UNKNOWN
+    assert store.about["constant_answer"] == "cat" and store.columns["first"][2] == UNKNOWN
 
 
 @settings(deadline=None, max_examples=60)

@@ -159,7 +159,8 @@ def test_a_labeller_of_words_has_a_loss_for_each_text_whatever_the_batch(checkpo
     loaded = checkpoint("tagger")
     reader = Reader.of(loaded)
     names = ("a", "b", "c")
-    learner = WordLabeller(reader, loaded.heads["tags"], task("token_labelling"), length=None, labels=names, usual="a").eval()
+    tags = loaded.heads["tags"]
+    learner = WordLabeller(reader, tags, task("token_labelling"), length=None, labels=names, constant_answer="a").eval()
     words = [tuple(text.split()) for text in TEXTS] + [("cat",) * 60]
     labels = [tuple("abc"[n % 3] for n in range(len(own))) for own in words]
     examples = LabelledExamples(learner, TaggedSentences(words, labels, "file", tuple(range(len(words))), (None,) * len(words)))

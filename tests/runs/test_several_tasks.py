@@ -89,7 +89,7 @@ def test_each_task_of_a_folder_answers_as_it_was_measured(tuned: Any, tasks: dic
     loaded = load_checkpoint(tuned.folder)
     for name, one in tasks.items():
         learner, told = load_tuned(loaded, name=name)
-        found = evaluate(learner, learner.task.read(one.dev[0]), constant_answer=told["usual"])
+        found = evaluate(learner, learner.task.read(one.dev[0]), constant_answer=told["constant_answer"])
         own = {f"{name}/{metric}": value for metric, value in found.metrics.items()}
         assert own.items() <= {k: pytest.approx(v) for k, v in tuned.outcomes[1].standing.metrics.items()}.items()
         assert told["dev"].keys() == found.metrics.keys() and told["dev"] == pytest.approx(found.metrics)
@@ -123,7 +123,7 @@ def test_one_of_several_tasks_is_exported_as_a_folder_of_its_own(tuned: Any, tab
     both = tmp_path / "both"
     assert main(["export", str(tuned.folder), str(both), "--to", "huggingface"]) == 0
     assert "| topic/accuracy | " in (both / "README.md").read_text()
-    found = evaluate(learner, learner.task.read(tables / "dev.tsv"), constant_answer=told["usual"])
+    found = evaluate(learner, learner.task.read(tables / "dev.tsv"), constant_answer=told["constant_answer"])
     assert found.metrics["accuracy"] == tuned.outcomes[1].standing.metrics["topic/accuracy"]
     assert main(["export", str(tuned.folder), str(tmp_path / "other"), "--to", "huggingface", "--task", "other"]) == 2
 
@@ -234,7 +234,7 @@ def test_the_second_of_two_stages_begins_with_the_network_of_the_first_and_a_new
     mine = start["objectives.main.head.output.weight"]
     assert mine.shape == theirs.shape and not torch.equal(mine, theirs)
     learner, told = load_tuned(load_checkpoint(tmp_path / "out"))
-    measured = evaluate(learner, learner.task.read(topic.dev[0]), constant_answer=told["usual"])
+    measured = evaluate(learner, learner.task.read(topic.dev[0]), constant_answer=told["constant_answer"])
     assert measured.metrics == pytest.approx(made.outcomes[1].standing.metrics)
 
 
@@ -266,7 +266,7 @@ def test_four_kinds_of_tasks_are_learned_by_mt_dnn(
     standing, loaded = made.outcomes[1].standing.metrics, load_checkpoint(tmp_path / "out")
     for name, one in four.items():
         learner, told = load_tuned(loaded, name=name)
-        found = evaluate(learner, learner.task.read(one.dev[0]), constant_answer=told["usual"])
+        found = evaluate(learner, learner.task.read(one.dev[0]), constant_answer=told["constant_answer"])
         own = {f"{name}/{key}": value for key, value in found.metrics.items()}
         assert {key: standing[key] for key in own} == pytest.approx(own, abs=1e-6)
     binds = [f"teacher_{number}={tmp_path / 'out'}" for number in (1, 2, 3)]

@@ -103,10 +103,10 @@ def test_chains_are_learned_far_beyond_equal_words_and_the_folder_answers_as_in_
     tuned, folder = resolver
     standing = tuned.outcomes[1].standing
     learner, told = load_tuned(load_checkpoint(folder / "out"))
-    evaluation = evaluate(learner, learner.task.read(folder / "dev.jsonl"), constant_answer=told["usual"])
+    evaluation = evaluate(learner, learner.task.read(folder / "dev.jsonl"), constant_answer=told["constant_answer"])
     assert evaluation.metrics == pytest.approx(standing.metrics) and tuple(evaluation.metrics) == NAMES
     assert evaluation.baseline is not None and evaluation.metrics["conll"] > 0.9 > 0.5 > evaluation.baseline["conll"]
-    assert json.loads(told["usual"])[0] in ("he", "she") and told["mentions"] > told["chains"] > 64
+    assert json.loads(told["constant_answer"])[0] in ("he", "she") and told["mentions"] > told["chains"] > 64
     assert [row["metric"] for row in evaluation.by_class] == list(NAMES[1:])
     (remark,) = (remark for remark in evaluation.remarks if remark.startswith("with the mentions of the file known"))
     assert float(remark.split()[-1]) < 0.5

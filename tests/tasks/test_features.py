@@ -70,7 +70,7 @@ def test_it_learns_and_leaves_the_network_as_it_is(elmo: Path, tables: Path, tmp
     learner, _ = load_tuned(load_checkpoint(tmp_path / "export"))
     standing = made.outcomes[1].standing
     assert standing.metrics["accuracy"] > 0.9 and told["dev"] == standing.metrics
-    measured = evaluate(learner, learner.task.read(tables / "dev.tsv"), constant_answer=told["usual"])
+    measured = evaluate(learner, learner.task.read(tables / "dev.tsv"), constant_answer=told["constant_answer"])
     assert measured.metrics == pytest.approx(standing.metrics)
     for name, tensor in load_checkpoint(elmo).network.state_dict().items():
         assert torch.equal(tensor, learner.network.state_dict()[name]), name

@@ -139,7 +139,7 @@ def test_a_store_gives_a_one_for_each_class_of_a_record(folder: Callable[[str], 
     rows = bound.read(plan, np.arange(3), frozenset())
     assert rows["numbers/label"][np.argsort(plan.order)].tolist() == [[1, 0, 1], [0, 0, 0], [0, 1, 0]]
     told = source.answer.description({**store.columns, "bounds": store.bounds}, store.classes)
-    assert told["label_counts"] == {"b": 1, "m": 1, "z": 1} and told["usual"] == "[]"
+    assert told["label_counts"] == {"b": 1, "m": 1, "z": 1} and told["constant_answer"] == "[]"
     wrong = tmp_path / "wrong.tsv"
     wrong.write_text("text\tlabel\nthe cat\tz,c\n")
     with pytest.raises(TaskError, match=r"wrong\.tsv:2: the label 'c' does not occur in the training examples"):
@@ -185,7 +185,7 @@ def test_a_network_learns_sets_and_its_folder_says_the_same(
     assert loaded.imported.labels == ("feline", "wet")
     learner, told = load_tuned(loaded)
     assert (told["separator"], told["threshold"], learner.labels) == (";", 0.5, ("feline", "wet"))
-    measured = evaluate(learner, learner.task.read(path), constant_answer=told["usual"])
+    measured = evaluate(learner, learner.task.read(path), constant_answer=told["constant_answer"])
     assert measured.metrics == pytest.approx(standing.metrics)
     assert measured.baseline is not None and measured.baseline["micro_f1"] == told["baseline"]["micro_f1"]
     config = json.loads((out / "config.json").read_text())

@@ -186,7 +186,7 @@ def test_a_network_learns_to_choose_and_its_folder_says_the_same(
     standing = made.outcomes[1].standing
     assert standing is not None and standing.metrics["accuracy"] > 0.9
     learner, told = load_tuned(load_checkpoint(out))
-    measured = evaluate(learner, learner.task.read(offers), constant_answer=told["usual"])
+    measured = evaluate(learner, learner.task.read(offers), constant_answer=told["constant_answer"])
     assert measured.metrics == standing.metrics and measured.baseline == told["baseline"]
     assert main(["predict", str(out), str(offers)]) == 0
     shown = [json.loads(line) for line in capsys.readouterr().out.splitlines()]

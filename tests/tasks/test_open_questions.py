@@ -79,7 +79,7 @@ def test_it_answers_better_than_any_one_place_in_the_best_block_of_bm25(tuned: A
     learner, told = load_tuned(load_checkpoint(tuned.folder))
     assert told["towers"] == {"query": {"network": "query", "head": "embedding"}}
     examples = learner.task.read(files / "rows.jsonl")
-    found = evaluate(learner, examples, constant_answer=told["usual"])
+    found = evaluate(learner, examples, constant_answer=told["constant_answer"])
     assert found.metrics == pytest.approx(tuned.outcomes[1].standing.metrics)
     best = [BLOCKS[int(np.argmax(bm25([row["question"]] * len(BLOCKS), BLOCKS)))].split() for row in ROWS]
     answers = [row["answer"] if isinstance(row["answer"], list) else [row["answer"]] for row in ROWS]

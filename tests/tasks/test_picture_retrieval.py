@@ -47,7 +47,7 @@ SETS = {
 class Table:
     """A matcher whose scores stand in a table (texts, pictures)."""
 
-    usual, zero, how = None, True, "a table"
+    default_candidates, zero, how = None, True, "a table"
 
     def __init__(self, scores: Any) -> None:
         self.table, self.asked = np.asarray(scores, float), 0

@@ -72,7 +72,7 @@ def test_questions_are_learned_and_the_folder_answers_as_in_training(
     standing = tune(folder(system), files, tmp_path / "out", *values).outcomes[1].standing
     assert standing.metrics["f1"] >= 0.8 and "threshold" in standing.metrics
     learner, told = load_tuned(load_checkpoint(tmp_path / "out"))
-    found = evaluate(learner, learner.task.read(files[1]), constant_answer=told["usual"], bootstrap=100)
+    found = evaluate(learner, learner.task.read(files[1]), constant_answer=told["constant_answer"], bootstrap=100)
     assert {**found.metrics, "threshold": learner.threshold} == pytest.approx(standing.metrics, abs=1e-6)
     assert found.intervals.keys() == found.metrics.keys() == {"exact_match", "f1", "f1_answered", "f1_unanswerable"}
     assert found.baseline is not None and found.baseline["f1"] < 0.5 < standing.metrics["f1"]

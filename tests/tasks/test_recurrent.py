@@ -72,7 +72,7 @@ def test_every_manner_learns_an_easy_task_and_its_folder_says_the_same(
     standing = made.outcomes[1].standing
     assert standing.metrics["accuracy"] >= 0.75
     learner, told = load_tuned(load_checkpoint(tmp_path / "out"))
-    measured = evaluate(learner, learner.task.read(tables / "dev.tsv"), constant_answer=told["usual"])
+    measured = evaluate(learner, learner.task.read(tables / "dev.tsv"), constant_answer=told["constant_answer"])
     assert measured.metrics == pytest.approx(standing.metrics)
     assert told["task"] == "sentence_classification"
 

@@ -229,7 +229,7 @@ def tuned(folder: Callable[[str], Path], pairs: Path, tmp_path_factory: pytest.T
 def test_a_network_learns_which_passages_are_relevant_and_its_folder_says_the_same(tuned: Any, pairs: Path) -> None:
     learner, task_json = load_tuned(load_checkpoint(tuned.folder))
     examples = learner.task.read(pairs)
-    evaluation = evaluate(learner, examples, constant_answer=task_json["usual"], bootstrap=100)
+    evaluation = evaluate(learner, examples, constant_answer=task_json["constant_answer"], bootstrap=100)
     assert evaluation.metrics == pytest.approx(tuned.outcomes[1].standing.metrics)
     assert len(evaluation.per_example) == len(TOPICS) and evaluation.baseline is not None
     assert evaluation.baseline["always"] == "equal scores"

@@ -43,7 +43,7 @@ def test_a_network_is_judged_among_the_senses_that_the_list_allows(run: Path) ->
     # All scores are equal, so the first allowed name wins: noun.object comes before noun.substance.
     assert names.index("noun.object") < names.index("noun.substance")
     assert (found.words, found.shown, found.masked) == (3, pytest.approx(1 / 3), pytest.approx(1 / 3))
-    assert found.first == pytest.approx(1 / 3) and found.usual == pytest.approx(2 / 3)
+    assert found.first == pytest.approx(1 / 3) and found.most_frequent == pytest.approx(2 / 3)
     assert found.left_out == {SINGLE: 1, OTHER: 1, PIECES: 1}
 
 
@@ -60,7 +60,7 @@ def test_the_command_prints_baselines(run: Path, tmp_path: Path, capsys: pytest.
     (tmp_path / "words.tsv").write_text("text\tword\tsense\n" + "".join(f"{TEXT}\t{w}\t{s}\n" for w, s in WORDS[:5]))
     assert main(["evaluate", str(run), "--senses", str(tmp_path / "words.tsv"), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)[str(tmp_path / "words.tsv")]
-    assert found["words"] == 3 and found["usual"] == pytest.approx(2 / 3)
+    assert found["words"] == 3 and found["most_frequent"] == pytest.approx(2 / 3)
     assert main(["evaluate", str(run), "--senses", str(tmp_path / "words.tsv")]) == 0
     assert "first sense, always  0.3333" in capsys.readouterr().out
 

@@ -75,7 +75,7 @@ def test_two_spans_are_classified_and_the_folder_answers_as_in_training(
     standing = tune(folder(system), files, tmp_path / "out", f"objectives[0].pool={pool}").outcomes[1].standing
     assert standing.metrics["accuracy"] >= 0.9
     learner, told = load_tuned(load_checkpoint(tmp_path / "out"))
-    found = evaluate(learner, learner.task.read(files[1]), constant_answer=told["usual"])
+    found = evaluate(learner, learner.task.read(files[1]), constant_answer=told["constant_answer"])
     assert found.metrics == pytest.approx(standing.metrics) and found.remarks == ()
     assert found.baseline is not None and found.baseline["accuracy"] < 0.6
     record = predict(learner, learner.task.read(files[1], labelled=False))[0].record()
@@ -101,7 +101,7 @@ def test_places_move_with_the_frame_as_they_are_measured(folder: Callable[[str],
         plan = feed.source.plan(0, feed.exercise.max_tokens)
         (part,) = feed.micro_batches([(0, np.argsort(plan.order))], [len(plan)])
         head = ClassifySpan(width=16, spans=2, classes=4, clock=Clock())
-        learner = SpanClassifier(Reader.of(loaded), head, None, length=length, labels=store.classes, usual="aa")
+        learner = SpanClassifier(Reader.of(loaded), head, None, length=length, labels=store.classes, constant_answer="aa")
         rows = learner.encode(read_marked(files[1], TextFields()))
         width = part.arrays["tokens"].shape[1]
         wanted = [(row.columns + number * width).tolist() for number, row in enumerate(rows) if row.read]
@@ -154,12 +154,12 @@ def test_spans_that_a_cut_text_loses_are_told(
     learner, told = load_tuned(load_checkpoint(tmp_path / "out"))
     assert 0 < told["lost"]["dev"] < 24 and 0 < told["lost"]["train"] < 96
     examples = learner.task.read(files[1])
-    found = evaluate(learner, examples, constant_answer=told["usual"])
+    found = evaluate(learner, examples, constant_answer=told["constant_answer"])
     rows = learner.encode(examples)
     lost = f"{told['lost']['dev']} of 24 texts lose a span by truncation, the first in line "
     assert any(remark.startswith(lost) for remark in found.remarks)
     for row, said in zip(rows, predict(learner, examples), strict=True):
-        assert row.read or (said.label, said.probability) == (told["usual"], 1.0)
+        assert row.read or (said.label, said.probability) == (told["constant_answer"], 1.0)
     assert main(["evaluate", str(tmp_path / "out"), str(files[1])]) == 0
     assert "lose a span by truncation" in capsys.readouterr().out
 

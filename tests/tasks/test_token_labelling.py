@@ -135,7 +135,7 @@ def test_the_verbs_finetune_evaluate_and_predict(
     assert "span_f1" in capsys.readouterr().out
     learner, described = load_tuned(load_checkpoint(out))
     assert described["labels"] == ["B-X", "B-Y", "O"]
-    assert described["usual"] == "O" == described["baseline"]["always"]
+    assert described["constant_answer"] == "O" == described["baseline"]["always"]
     examples = learner.task.read(tagged)
     assert learner.evaluate(examples, None, size=4, report=lambda done: None).metrics == pytest.approx(described["dev"])
     assert main(["evaluate", str(out), str(tagged)]) == 0

@@ -59,7 +59,7 @@ def test_every_system_learns_an_easy_task_and_its_folder_says_the_same(
     standing = made.outcomes[1].standing
     assert standing.metrics["accuracy"] >= 0.9
     learner, told = load_tuned(load_checkpoint(tmp_path / "out"))
-    measured = evaluate(learner, learner.task.read(tables / "dev.tsv"), constant_answer=told["usual"])
+    measured = evaluate(learner, learner.task.read(tables / "dev.tsv"), constant_answer=told["constant_answer"])
     assert measured.metrics == pytest.approx(standing.metrics)
     assert learner.labels == ("animal", "weather")
     config = json.loads((tmp_path / "out" / "config.json").read_text())
@@ -242,7 +242,7 @@ def test_what_a_folder_says_of_dev_is_measured_on_the_last_checkpoint_where_that
     told = tuned.task_json
     assert (told["evaluation"], told["dev"]["accuracy"], told["trials"][0]["metrics"]["accuracy"]) == (2, 0.5, 0.5)
     count = len(dev.read_text().splitlines()) - 1
-    usual = count / 2 + (3 if told["usual"] == "animal" else 0)
+    usual = count / 2 + (3 if told["constant_answer"] == "animal" else 0)
     assert told["examples"]["dev"] == count + 3 and told["baseline"]["accuracy"] == pytest.approx(usual / (count + 3))
 
 

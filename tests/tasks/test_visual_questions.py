@@ -81,7 +81,7 @@ def test_rows_give_the_score_of_every_class_and_unknown_classes_give_none() -> N
     assert scores == pytest.approx(np.array([[0.3, 1, 0], [0, 0, 0.6]]))
     flat = {"label": np.array([1, 0, 2, 2]), "score": np.array([1.0, 0.3, 0.6, 0.6], np.float32)}
     told = ScoredClassesAnswer().description(flat, ANSWERS)
-    assert told["usual"] == "green" and told["label_counts"] == {"red": 0.3, "blue": 1.0, "green": 1.2}
+    assert told["constant_answer"] == "green" and told["label_counts"] == {"red": 0.3, "blue": 1.0, "green": 1.2}
 
 
 @pytest.fixture(scope="module")

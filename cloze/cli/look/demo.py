@@ -184,9 +184,9 @@ def compare_starts(run: Path, packages: dict[str, Path], out: Path, *, seed: int
     rows = read_rows(question, texts)
     test: Any = rows.test
     counts = Counter(test.labels)
-    usual = max(counts, key=lambda name: counts[name])
+    most_frequent = max(counts, key=lambda name: counts[name])
     truth = rows.linear.targets(test)
-    table = [_row(f"always {usual!r}", measure(truth, truth * 0 + rows.labels.index(usual), len(rows.labels)))]
+    table = [_row(f"always {most_frequent!r}", measure(truth, truth * 0 + rows.labels.index(most_frequent), len(rows.labels)))]
     plain = write_rows(rows, out.with_name(f"{out.name}-rows"))
     random = _tuned(run, plain, out.with_name(f"{out.name}-random"), seed=seed, from_scratch=True)
     table.append(_row("random start", _metrics(random, rows)))

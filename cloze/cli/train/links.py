@@ -70,8 +70,9 @@ class LinksMode(Mode):
                 f"  To rank relations: cloze evaluate {checkpoint} {files[0]} --task relation_prediction --graph GRAPH"
             )
         ranks_entities = self.task == "link_prediction"
-        usual = scorer.usual if ranks_entities and scorer.usual is not None and scorer.usual < len(scorer.entities) else None
-        count = usual if self.candidates is None else asked_for
+        default = scorer.default_candidates if ranks_entities else None
+        default = None if default is None or default >= len(scorer.entities) else default
+        count = default if self.candidates is None else asked_for
         if count is None and self.seed is not None:
             raise TaskError(
                 f"--seed {self.seed}: all candidates are ranked, so nothing is drawn at random.\n"

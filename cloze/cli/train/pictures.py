@@ -48,7 +48,7 @@ class PicturesMode(Mode):
         evaluations = {}
         for file, captions in every.items():
             matcher = matcher_of(loaded, captions, whose=file, size=self.batch)
-            count = matcher.usual if self.candidates is None else candidate_count
+            count = matcher.default_candidates if self.candidates is None else candidate_count
             if count is not None and count >= max(len(captions.texts), len(captions.pictures.keys)) - 1:
                 count = None
             if count is None and self.seed is not None:

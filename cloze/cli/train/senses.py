@@ -56,6 +56,6 @@ class SensesMode(Mode):
             print(f"  the word is read     {figures.shown:.4f}")
             print(f"  the word is masked   {figures.masked:.4f}")
             print(f"  first sense, always  {figures.first:.4f}")
-            print(f"  usual sense, always  {figures.usual:.4f}  (the most frequent one in this file)")
+            print(f"  most frequent sense  {figures.most_frequent:.4f}  (the most frequent one in this file)")
             for reason, number in figures.left_out.items():
                 print(f"  left out: {number}: {reason}")

@@ -84,7 +84,7 @@ def command(
     loaded = load_checkpoint(checkpoint, device, precision=precision)
     reader, trained_head, _ = to_embed(loaded, language=language)
     as_trained = pooling is None and layer == -1 and layers is None and of == "text"
-    read_texts = prompted(loaded, inputs, prompt, usual=as_trained)
+    read_texts = prompted(loaded, inputs, prompt, default=as_trained)
     framed = reader.encode(read_texts, max_length=length or (length_of(loaded) if pooling is None else None))
     pictures, framed = pictures_for(loaded, framed, items or [], keys)
     reader = replace(reader, pictures=pictures)

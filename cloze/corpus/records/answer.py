@@ -89,7 +89,7 @@ class RecordEncoder:
         return {}
 
     @property
-    def usual(self) -> str | None:
+    def constant_answer(self) -> str | None:
         """The most frequent answer, if answers are free texts."""
         return None
 
@@ -144,7 +144,8 @@ class Answer(ABC):
         return {}
 
     def description(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:
-        """The entries of task.json about the answers of the training text: `labels` if there are classes, and the `usual` answer.
+        """The entries of task.json about the answers of the training text: `labels` if there are classes, and
+        `constant_answer`.
 
         `stored` holds the columns of the store; if a record has several values, `bounds` delimits them, and a nested level is
         delimited by the array of its name.
@@ -180,7 +181,7 @@ def described_classes(codes: NDArray[Any], classes: Sequence[str]) -> dict[str, 
     """`labels`, how often each of them occurs among the codes (N,), ignoring -1, and the most frequent one."""
     counts = np.bincount(codes[codes >= 0], minlength=len(classes))
     return {
-        "labels": list(classes), "usual": classes[int(counts.argmax())],
+        "labels": list(classes), "constant_answer": classes[int(counts.argmax())],
         "label_counts": {label: int(count) for label, count in zip(classes, counts, strict=True)},
     }
 

@@ -152,7 +152,8 @@ class RecordWriter(StoreWriter):
         encodings = recoded(self.about["files"])
         self.header["records"] = {
             **self.about, **({"encodings": encodings} if encodings else {}),
-            "classes": None if classes is None else list(classes), "usual": encoder.usual, "given": dict(encoder.given),
+            "classes": None if classes is None else list(classes), "constant_answer": encoder.constant_answer,
+            "given": dict(encoder.given),
             "described": dict(encoder.described),
         }
         files = ", ".join(self.about["files"])

@@ -38,7 +38,7 @@ class _ChainEncoder(RecordEncoder):
         return {} if self.ideographs.mean is None else {"ideographs": self.ideographs.mean}
 
     @property
-    def usual(self) -> str:
+    def constant_answer(self) -> str:
         """The most frequent mentions in lower case, as a JSON list."""
         names = sorted(self.mentions, key=lambda name: (-self.mentions[name], name))
         return json.dumps(names[:_USUAL], ensure_ascii=False)

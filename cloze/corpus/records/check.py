@@ -144,11 +144,11 @@ def _rare(classes: Counter[str]) -> Iterator[str]:
     """A remark if the rarest class has far fewer rows than the most frequent one."""
     if len(classes) < 2:
         return
-    (usual, most), (rare, least) = classes.most_common(1)[0], classes.most_common()[-1]
+    (frequent, most), (rare, least) = classes.most_common(1)[0], classes.most_common()[-1]
     if most >= RARE * least:
         yield (
-            f"the class {rare!r} has {in_words(least, 'row')} and {usual!r} has {most:,}: a network may never predict the rare "
-            "one.\n"
+            f"the class {rare!r} has {in_words(least, 'row')} and {frequent!r} has {most:,}: a network may never predict the "
+            "rare one.\n"
             "  To weigh rare classes as much as the others: cloze finetune … --set objectives[0].class_weights=balanced"
         )
 

@@ -56,7 +56,7 @@ class ChoiceAnswer(Answer):
         """How often each number is the right one, and the most frequent."""
         counts = np.bincount(stored["label"])
         return {
-            "usual": str(int(counts.argmax())) if len(counts) else "0",
+            "constant_answer": str(int(counts.argmax())) if len(counts) else "0",
             "label_counts": {str(number): int(count) for number, count in enumerate(counts)},
         }
 

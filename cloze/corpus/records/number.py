@@ -45,7 +45,7 @@ class NumberAnswer(CellAnswer):
         numbers = np.asarray(stored["label"], np.float64)
         if not len(numbers):
             return {}
-        return {"usual": f"{numbers.mean():.6g}", "least": float(numbers.min()), "greatest": float(numbers.max())}
+        return {"constant_answer": f"{numbers.mean():.6g}", "least": float(numbers.min()), "greatest": float(numbers.max())}
 
 
 def number_of(cell: str) -> float:

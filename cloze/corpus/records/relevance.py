@@ -70,7 +70,7 @@ class RelevanceAnswer(NumberAnswer):
     def description(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:
         """How many pairs are relevant, and the constant answer, by which no passage is before another."""
         relevant = int(np.asarray(stored["label"]).sum())
-        return {"usual": "equal scores", "label_counts": {"0": len(stored["label"]) - relevant, "1": relevant}}
+        return {"constant_answer": "equal scores", "label_counts": {"0": len(stored["label"]) - relevant, "1": relevant}}
 
 
 class _FirstEncoder(RecordEncoder):
@@ -119,7 +119,7 @@ class CandidatesAnswer(RelevanceAnswer):
 
     def description(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:
         """The constant answer."""
-        return {"usual": "equal scores"}
+        return {"constant_answer": "equal scores"}
 
 
 def answer_column(names: Collection[str], label: str, wrong: str) -> str | None:

@@ -59,7 +59,7 @@ class ScoredClassesAnswer(CellAnswer):
         """The classes, the sum of the scores of each, and the class with the highest."""
         sums = np.bincount(stored["label"], weights=stored["score"], minlength=len(classes))
         return {
-            "labels": list(classes), "usual": classes[int(sums.argmax())],
+            "labels": list(classes), "constant_answer": classes[int(sums.argmax())],
             "label_counts": {label: round(float(score), 6) for label, score in zip(classes, sums, strict=True)},
         }
 

@@ -50,7 +50,7 @@ class ScoresAnswer(CellAnswer):
         """The classes, the mean probability of each, and the class with the highest."""
         shares = np.asarray(stored["label"], np.float64).reshape(-1, len(classes)).mean(0)
         return {
-            "labels": list(classes), "usual": classes[int(shares.argmax())],
+            "labels": list(classes), "constant_answer": classes[int(shares.argmax())],
             "label_shares": {label: round(float(share), 6) for label, share in zip(classes, shares, strict=True)},
         }
 

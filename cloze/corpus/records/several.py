@@ -112,10 +112,10 @@ class ClassesAnswer(CellAnswer):
         together = Counter(
             tuple(sorted(codes[begin:end].tolist())) for begin, end in zip(bounds, bounds[1:], strict=False)
         )
-        usual = min(together, key=lambda combination: (-together[combination], combination))
+        most_frequent = min(together, key=lambda combination: (-together[combination], combination))
         counts = np.bincount(codes, minlength=len(classes))
         return {
-            "labels": list(classes), "usual": json.dumps([classes[code] for code in usual], ensure_ascii=False),
+            "labels": list(classes), "constant_answer": json.dumps([classes[code] for code in most_frequent], ensure_ascii=False),
             "label_counts": {label: int(count) for label, count in zip(classes, counts, strict=True)},
         }
 

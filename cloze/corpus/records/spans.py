@@ -35,7 +35,7 @@ class _SpanEncoder(RecordEncoder):
         self.unknown = 0
 
     @property
-    def usual(self) -> str:
+    def constant_answer(self) -> str:
         """The most frequent answer, "" for none."""
         return self.seen.most_common(1)[0][0] if self.seen else ""
 

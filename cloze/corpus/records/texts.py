@@ -83,12 +83,12 @@ class TextAnswer(Answer):
         }  # fmt: skip
 
     def description(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:
-        """`usual`: the most frequent first reference, as tokens; in a tie, the earliest."""
+        """`constant_answer`: the most frequent first reference, as tokens; in a tie, the earliest."""
         counts: Counter[bytes] = Counter()
         for begin, end in zip(stored["bounds"][:-1], stored["bounds"][1:], strict=True):
             first = np.searchsorted(stored["reference"][begin:end], 0, side="right")
             counts[np.asarray(stored["token"][begin : begin + first]).tobytes()] += 1
-        return {"usual": np.frombuffer(counts.most_common(1)[0][0], np.int32)}
+        return {"constant_answer": np.frombuffer(counts.most_common(1)[0][0], np.int32)}
 
 
 @register("answer", "open")

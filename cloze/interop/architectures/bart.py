@@ -119,7 +119,7 @@ BART = add(Architecture(
     settings=settings(),
     read=read,
     write=write,
-    usual=lambda model, kind: 1,
+    resemblance=lambda model, kind: 1,
     fixed={
         "norm": "post", "norm.kind": "layer", "norm.epsilon": 1e-5, "norm.embedding": True, "norm.final": False,
         "positions": "learned", "attention.biases": True, "attention.scaled": True, "feed_forward.biases": True,

@@ -83,7 +83,7 @@ BERT = add(Architecture(
     tokenizer_class="BertTokenizer",
     reading=encoder.READING,
     recipe=lambda model: "bert",
-    usual=lambda model, kind: 1,
+    resemblance=lambda model, kind: 1,
     ignored=encoder.IGNORED,
     pooled=True,
 ))

@@ -66,7 +66,7 @@ def _beware(arguments: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _usual(model: PortableModel, kind: str) -> int:
+def _resemblance(model: PortableModel, kind: str) -> int:
     return 4 if model.flat.get("positions") == "disentangled" else -1
 
 
@@ -86,7 +86,7 @@ DEBERTA = add(Architecture(
     tokenizer_class="DebertaTokenizer",
     reading=encoder.READING,
     recipe=lambda model: "deberta-base",
-    usual=_usual,
+    resemblance=_resemblance,
     read=_read,
     write=lambda arguments, order: deberta_v2.write_positions(arguments),
     against=deberta_v2.against,

@@ -268,7 +268,7 @@ def sizes(arguments: Mapping[str, Any]) -> dict[str, int]:
     return {"R": 2 * sides, "K": kernel, "G": arguments["width"] // groups, "H": arguments["heads"]}
 
 
-def _usual(model: PortableModel, kind: str) -> int:
+def _resemblance(model: PortableModel, kind: str) -> int:
     """DeBERTa is a network with its positions; other networks are rather another system's."""
     return 3 if model.flat.get("positions") == "disentangled" else -1
 
@@ -318,7 +318,7 @@ DEBERTA_V2 = add(Architecture(
     tokenizer_class="DebertaV2Tokenizer",
     reading=encoder.READING,
     recipe=_recipe,
-    usual=_usual,
+    resemblance=_resemblance,
     read=_read,
     write=_write,
     against=against,

@@ -63,7 +63,7 @@ MASKED_LM = HeadTable(
 )
 
 
-def _usual(model: PortableModel, kind: str) -> int:
+def _resemblance(model: PortableModel, kind: str) -> int:
     """How much a model resembles ELECTRA: narrower embeddings, or a head that labels tokens without one that predicts them."""
     parts = {head.part for head in model.heads.values()}
     narrower = model.flat.get("embedding.project", False)
@@ -99,6 +99,6 @@ ELECTRA = add(Architecture(
     tokenizer_class="ElectraTokenizer",
     reading=encoder.READING,
     recipe=lambda model: "bert" if any(head.kind == "token_prediction" for head in model.heads.values()) else "electra-small",
-    usual=_usual,
+    resemblance=_resemblance,
     ignored=encoder.IGNORED,
 ))

@@ -204,6 +204,6 @@ LXMERT = add(Architecture(
     tokenizer_class="LxmertTokenizer",
     reading=encoder.READING,
     recipe=lambda model: "lxmert",
-    usual=lambda model, kind: 1,
+    resemblance=lambda model, kind: 1,
     ignored=encoder.IGNORED,
 ))

@@ -64,7 +64,7 @@ MARIAN = add(replace(
     bart.BART,
     name="marian",
     title="Marian",
-    usual=lambda model, kind: 0,
+    resemblance=lambda model, kind: 0,
     read=_read,
     write=_write,
     fixed={**bart.BART.fixed, **_SINUSOIDS},
@@ -93,7 +93,7 @@ PEGASUS = add(replace(
     bart.BART,
     name="pegasus",
     title="PEGASUS",
-    usual=lambda model, kind: 0,
+    resemblance=lambda model, kind: 0,
     write=_write,
     fixed={
         **bart.BART.fixed, **_SINUSOIDS, "norm": "pre", "norm.first": True, "norm.final": True, "norm.depth_means": False,

@@ -72,7 +72,7 @@ MBART = add(replace(
     bart.BART,
     name="mbart",
     title="mBART",
-    usual=lambda model, kind: 0,
+    resemblance=lambda model, kind: 0,
     fixed={**bart.BART.fixed, **_NORMS},
     body=bart.body(positions=bart.Spare(), embedding_norm=True, final_norm=True),
     heads=(replace(

@@ -217,6 +217,6 @@ MOBILEBERT = add(Architecture(
     tokenizer_class="MobileBertTokenizer",
     reading=encoder.READING,
     recipe=lambda model: "ib-bert",  # `mobilebert` needs a teacher
-    usual=lambda model, kind: 1,
+    resemblance=lambda model, kind: 1,
     ignored=("{base}embeddings.position_ids",),
 ))  # fmt: skip

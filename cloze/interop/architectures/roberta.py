@@ -85,7 +85,7 @@ ROBERTA = add(Architecture(
     tokenizer_class="RobertaTokenizer",
     reading=Reading("[CLS] {A} [SEP]", "[CLS] {A} [SEP] [SEP] {B} [SEP]", "first"),
     recipe=lambda model: "roberta",
-    usual=lambda model, kind: 2 if kind == "byte_bpe" and not model.arguments["segments"] else 0,
+    resemblance=lambda model, kind: 2 if kind == "byte_bpe" and not model.arguments["segments"] else 0,
     tokens={"bos_token_id": ("[BOS]", "[CLS]"), "eos_token_id": ("[EOS]", "[SEP]")},
     ignored=encoder.IGNORED,
     paddings=range(16),
@@ -96,8 +96,8 @@ ROBERTA = add(Architecture(
 def kin(name: str, title: str, prefix: str, recipe: str = "roberta", **differing: Any) -> Architecture:
     """A system with RoBERTa's heads and reading, for which transformers has classes of its own. `differing`: what else it has."""
     return add(replace(
-        ROBERTA, name=name, title=title, classes=kin_classes(prefix), recipe=lambda model: recipe, usual=lambda model, kind: 0,
-        **differing,
+        ROBERTA, name=name, title=title, classes=kin_classes(prefix), recipe=lambda model: recipe,
+        resemblance=lambda model, kind: 0, **differing,
     ))  # fmt: skip
 
 

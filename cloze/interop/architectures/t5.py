@@ -172,7 +172,7 @@ MT5 = add(replace(
     ties=lambda config: bool(config.get("tie_word_embeddings", True)),
     tokenizer_class="PreTrainedTokenizerFast",
     recipe=lambda model: "t5-v1.1-base",
-    usual=lambda model, kind: 0,
+    resemblance=lambda model, kind: 0,
 ))  # fmt: skip
 
 _RESCALED = (

@@ -95,7 +95,7 @@ VISUAL_BERT = add(Architecture(
     tokenizer_class="BertTokenizer",
     reading=encoder.READING,
     recipe=lambda model: "visualbert",
-    usual=lambda model, kind: 1,
+    resemblance=lambda model, kind: 1,
     ignored=encoder.IGNORED,
     pooled=True,
 ))

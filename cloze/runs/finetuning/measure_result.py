@@ -146,7 +146,7 @@ def measure_on_files(
     example_sets = [task_in_folder(result.folder).read(file) for file in files]
     loaded = load_checkpoint(result.folder, annotate=annotators_read(result.folder, annotate))
     learner, task_json = load_tuned(with_pictures(loaded, items, example_sets))
-    evaluations = [evaluate(learner, examples, constant_answer=task_json.get("usual")) for examples in example_sets]
+    evaluations = [evaluate(learner, examples, constant_answer=task_json.get("constant_answer")) for examples in example_sets]
     remarks = [f"{part}: {remark}" for evaluation in evaluations for remark in evaluation.remarks]
     task_json = {
         **task_json,

@@ -287,8 +287,8 @@ def fact_results(facts: Sequence[FactPrompt], ranks: NDArray[np.float64], left: 
     always = np.zeros(len(facts))
     for places in members.values():
         counts = Counter(answer for number in places for answer in facts[number].answers)
-        usual = counts.most_common(1)[0][0]
-        always[places] = [usual in facts[number].answers for number in places]
+        frequent_answer = counts.most_common(1)[0][0]
+        always[places] = [frequent_answer in facts[number].answers for number in places]
     relations = tuple(_knowledge(name, ranks[places], always[places]) for name, places in members.items())
     means = np.mean([(of.p1, of.p5, of.p10, of.mrr, of.always) for of in relations], axis=0).tolist()
     reasons = {reason: number for reason, number in left.items() if number}

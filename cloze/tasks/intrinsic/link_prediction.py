@@ -41,12 +41,12 @@ _SCORES = 1 << 24  # scores held at a time
 class LinkScorer(ABC):
     """A model that scores triples. `entities` and `relations` are the ids that it knows, by their numbers.
 
-    `usual` is how many random entities are ranked unless the user says otherwise; None: all. `at_once` bounds the scores that
-    it is asked for together. `columns` are those of a triple that it can be asked for. It `decides` if a score above 0 means that
-    the triple is a fact.
+    `default_candidates` is how many random entities are ranked unless the user says otherwise; None: all. `at_once` bounds the
+    scores that it is asked for together. `columns` are those of a triple that it can be asked for. It `decides` if a score above
+    0 means that the triple is a fact.
     """
 
-    usual: ClassVar[int | None] = None
+    default_candidates: ClassVar[int | None] = None
     at_once: ClassVar[int] = _SCORES
     columns: ClassVar[frozenset[Column]] = frozenset({0, 1, 2})
     decides: ClassVar[bool] = False

@@ -68,8 +68,8 @@ class TripleReader(_TextScorer):
     Every candidate is a forward pass, so by default only 100 entities are ranked.
     """
 
-    usual, decides = 100, True
-    at_once = 16 * (usual + 1)
+    default_candidates, decides = 100, True
+    at_once = 16 * (default_candidates + 1)
 
     def scores(self, triples: Int64, column: Column, candidates: Int64 | None) -> Tensor:
         """The log-odds, (B, C)."""

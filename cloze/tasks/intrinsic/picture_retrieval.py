@@ -88,12 +88,12 @@ class Captions:
 class Matcher(ABC):
     """Scores pairs of a text and a picture.
 
-    `how` says by what. `usual` is how many random wrong answers are ranked unless the user says otherwise; None: all. `zero`: a
-    score above 0 says that both belong together.
+    `how` says by what. `default_candidates` is how many random wrong answers are ranked unless the user says otherwise; None:
+    all. `zero`: a score above 0 says that both belong together.
     """
 
     how: ClassVar[str]
-    usual: ClassVar[int | None] = 100
+    default_candidates: ClassVar[int | None] = 100
     zero: ClassVar[bool] = False
 
     def __init__(self, reader: Reader, head: Any, captions: Captions, rows: PairRows, *, size: int) -> None:
@@ -215,7 +215,7 @@ class ByVectors(Matcher):
     """The product of the vectors of text and picture, each made once."""
 
     how = "the product of the vectors of text and picture"
-    usual = None
+    default_candidates = None
 
     def __init__(self, reader: Reader, head: Any, captions: Captions, rows: PairRows, *, size: int) -> None:
         super().__init__(reader, head, captions, rows, size=size)

@@ -43,15 +43,15 @@ class SenseAccuracy:
     """How often the most probable of the senses that a word may have is right, over words with several.
 
     `shown`: the network reads the word; `masked`: it reads [MASK] in its place. `first`: always giving the list's first sense,
-    which is the most frequent one if the list is in that order. `usual`: always giving the sense that the word has most often in
-    these very texts, the most that is possible without context. `left_out` counts words that are not judged, by reason.
+    which is the most frequent one if the list is in that order. `most_frequent`: always giving the sense that the word has most
+    often in these very texts, the most that is possible without context. `left_out` counts words that are not judged, by reason.
     """
 
     words: int
     shown: float
     masked: float
     first: float
-    usual: float
+    most_frequent: float
     left_out: Mapping[str, int]
 
     def record(self) -> dict[str, Any]:
@@ -144,9 +144,9 @@ def evaluate(
         part = [cases[number] for number in index]
         right[index] = _judged(judge, part)
         report(len(index))
-    usual = Counter((case.word.casefold(), case.sense) for case, *_ in cases)
+    sense_counts = Counter((case.word.casefold(), case.sense) for case, *_ in cases)
     best: dict[str, int] = {}
-    for (word, _), number in usual.items():
+    for (word, _), number in sense_counts.items():
         best[word] = max(best.get(word, 0), number)
     unmasked, masked, first = right.mean(0).tolist()
     return SenseAccuracy(len(cases), unmasked, masked, first, sum(best.values()) / len(cases), dict(left))

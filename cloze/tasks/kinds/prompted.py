@@ -144,8 +144,8 @@ class Prompted(Classifier):
 
     def baseline(self, constant_answer: str | None, examples: Examples) -> dict[str, Any]:
         """The metrics of always giving the label that is the most frequent among the examples."""
-        usual = int(np.bincount(self.truth(examples), minlength=len(self.label_names)).argmax())
-        baseline = super().baseline(self.label_names[usual], examples)
+        most_frequent = int(np.bincount(self.truth(examples), minlength=len(self.label_names)).argmax())
+        baseline = super().baseline(self.label_names[most_frequent], examples)
         assert baseline is not None  # an answer is given
         return baseline
 

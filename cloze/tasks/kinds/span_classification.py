@@ -56,7 +56,7 @@ class SpanClassification(ObjectTask):
         """What classifies spans, from a fine-tuned folder."""
         return SpanClassifier(
             Reader.of(loaded), require_head(loaded, str(task_json["head"])), self,
-            length=task_json.get("length"), labels=task_json["labels"], usual=task_json["usual"],
+            length=task_json.get("length"), labels=task_json["labels"], constant_answer=task_json["constant_answer"],
         )
 
     def truth(self, examples: MarkedTexts, labels: Sequence[str], *, numbered: bool = False) -> Int64:
@@ -171,7 +171,8 @@ class SpanRow:
 
 @dataclass(frozen=True)
 class SpanChoice(Prediction):
-    """The label of the spans of one text, and how probable every label is; of spans that were not read only the usual label."""
+    """The label of the spans of one text, and how probable every label is; of spans that were not read only the most
+    frequent label."""
 
     marked: Marked
     label: str
@@ -189,11 +190,12 @@ class SpanChoice(Prediction):
 
 
 class SpanClassifier(Learner):
-    """A reader with a head over `labels`. Spans that are cut away get `usual`, the most frequent label of the training texts."""
+    """A reader with a head over `labels`. Spans that are cut away get `constant_answer`, the most frequent label of the training
+    texts."""
 
-    def __init__(self, reader: Reader, head: Any, task: Any, *, usual: str, **options: Any) -> None:
+    def __init__(self, reader: Reader, head: Any, task: Any, *, constant_answer: str, **options: Any) -> None:
         super().__init__(reader, head, task, **options)
-        self.usual = usual
+        self.constant_answer = constant_answer
 
     def texts_of(self, examples: MarkedTexts) -> Sequence[str]:
         """The texts with the spans."""
@@ -244,9 +246,9 @@ class SpanClassifier(Learner):
 
     @torch.inference_mode()
     def row_outputs(self, rows: Sequence[SpanRow], size: int = 64, report: Report = silent) -> NDArray[np.float32]:
-        """The probability of each label for every row, (N, C): the usual one is sure where a span is not read."""
+        """The probability of each label for every row, (N, C): the constant_answer one is sure where a span is not read."""
         probabilities = np.zeros((len(rows), len(self.label_names)), np.float32)
-        probabilities[:, self.label_names.index(self.usual)] = 1.0
+        probabilities[:, self.label_names.index(self.constant_answer)] = 1.0
         with evaluating(self):
             for index in self.reader.batches([len(row) for row in rows], rows=size):
                 indices = [i for i in index if rows[i].read]
@@ -269,7 +271,7 @@ class SpanClassifier(Learner):
         lost = [row.inputs.marked.line for row in rows if not row.inputs.read]
         return [] if not lost else [
             f"{len(lost)} of {len(rows)} texts lose a span by truncation, the first in line {lost[0]}, and got the label "
-            f"{self.usual!r} (fine-tune with --set length=N to read more)"
+            f"{self.constant_answer!r} (fine-tune with --set length=N to read more)"
         ]  # fmt: skip
 
     def details(self, rows: Sequence[LabelledRow], outputs: Any, per_example: Any) -> dict[str, Any]:

@@ -77,8 +77,8 @@ class TextToText(TableTask):
         if beams is None and search is None:
             raise TaskError("--length-penalty is for a beam search: give --beams too.")
         count = search.count if beams is None and search is not None else int(beams or 1)
-        usual = 1.0 if search is None else search.length_penalty
-        return replace(self, search=Beams(count, usual if length_penalty is None else length_penalty))
+        default = 1.0 if search is None else search.length_penalty
+        return replace(self, search=Beams(count, default if length_penalty is None else length_penalty))
 
     def read(self, path: Path | str, *, labelled: bool = True) -> LabelledTexts[References]:
         """The examples of a file; without `labelled` targets are not looked at."""

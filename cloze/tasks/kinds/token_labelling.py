@@ -77,7 +77,7 @@ class TokenLabelling(Task):
         """What labels words, of a fine-tuned folder."""
         name = task_json["head"] or "sequence_labelling"  # of a folder that transformers wrote: the part
         return WordLabeller(
-            Reader.of(loaded), require_head(loaded, name), self, usual=task_json["usual"],
+            Reader.of(loaded), require_head(loaded, name), self, constant_answer=task_json["constant_answer"],
             labels=task_json["labels"], length=task_json.get("length"), numbered=bool(task_json.get("numbered")),
             ideographs=task_json.get("ideographs"),
         )
@@ -197,13 +197,13 @@ class PredictedLabels(NamedTuple):
 class WordLabeller(WordsLearner):
     """A reader with a head over `labels`, which reads a text in windows.
 
-    A word of which the tokenizer leaves no token gets `usual`, the most frequent label of the training texts, unless the head
-    labels a text as a whole.
+    A word of which the tokenizer leaves no token gets `constant_answer`, the most frequent label of the training texts, unless
+    the head labels a text as a whole.
     """
 
-    def __init__(self, reader: Reader, head: nn.Module, task: Any, *, usual: str, **options: Any) -> None:
+    def __init__(self, reader: Reader, head: nn.Module, task: Any, *, constant_answer: str, **options: Any) -> None:
         super().__init__(reader, head, task, **options)
-        self.usual, self.scheme = usual, scheme_of(self.label_names)
+        self.constant_answer, self.scheme = constant_answer, scheme_of(self.label_names)
 
     def windows(self, examples: TaggedSentences, words: Sequence[Sequence[str]]) -> list[list[WordWindow]]:
         """The windows of the words of some texts; a head of transformers answers where transformers asks it."""
@@ -233,7 +233,7 @@ class WordLabeller(WordsLearner):
 
     def _named(self, which: NDArray[Any], shares: NDArray[Any], read: NDArray[np.bool_]) -> PredictedLabels:
         mask = read | self.head.chained
-        labels = tuple(self.label_names[n] if k else self.usual for n, k in zip(which, mask, strict=True))
+        labels = tuple(self.label_names[n] if k else self.constant_answer for n, k in zip(which, mask, strict=True))
         return PredictedLabels(labels, tuple(round(float(p), 6) if k else 0.0 for p, k in zip(shares, mask, strict=True)))
 
     def mixed_outputs(
@@ -285,7 +285,7 @@ class WordLabeller(WordsLearner):
         remarks = remark_on_numbers(names_of_numbers(file_labels, self.label_names, numbered=self.numbered))
         unread = sum(len(row.truth) - sum(len(window.words) for window in row.inputs.windows) for row in rows)
         if unread and self.mixture is None:
-            how = "by their neighbours" if self.head.chained else repr(self.usual)
+            how = "by their neighbours" if self.head.chained else repr(self.constant_answer)
             remarks.append(f"{unread} words of which the tokenizer leaves nothing were labelled {how}")
         unknown = Counter(label for row in rows for label in row.truth if label not in self.label_names)
         if unknown:

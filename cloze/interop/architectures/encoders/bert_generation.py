@@ -66,7 +66,7 @@ BERT_GENERATION = add(replace(
     tokenizer_class="BertGenerationTokenizer",
     reading=Reading("{A}", None, "last"),
     recipe=lambda model: "gpt" if model.order == "left_to_right" else "bert",
-    usual=lambda model, kind: 0,
+    resemblance=lambda model, kind: 0,
     tokens={"bos_token_id": ("[BOS]", "[CLS]", "[EOS]"), "eos_token_id": ("[EOS]", "[SEP]", "[BOS]")},
     pooled=False,
     generates=True,

@@ -133,7 +133,7 @@ ESM = add(Architecture(
     tokenizer_class="EsmTokenizer",
     reading=Reading("[CLS] {A} [EOS]", "[CLS] {A} [EOS] {B} [EOS]", "first"),
     recipe=lambda model: "roberta",
-    usual=lambda model, kind: 1 if model.flat["positions"] == "rotary_table" or kind == "words" else 0,
+    resemblance=lambda model, kind: 1 if model.flat["positions"] == "rotary_table" or kind == "words" else 0,
     tokens={"bos_token_id": (), "eos_token_id": ("[EOS]",), "mask_token_id": ("[MASK]",)},
     ignored=(*encoder.IGNORED, "{base}embeddings.position_embeddings.weight"),
     paddings=range(16),

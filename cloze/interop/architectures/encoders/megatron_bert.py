@@ -23,5 +23,5 @@ MEGATRON_BERT = add(replace(
         MappingLine("norm.*", "{base}encoder.ln.*", "D"),
     ),
     classes=tuple(replace(cls, name=f"Megatron{cls.name}") for cls in BERT.classes),
-    usual=lambda model, kind: 0,
+    resemblance=lambda model, kind: 0,
 ))

@@ -49,6 +49,6 @@ MPNET = add(replace(
     classes=kin_classes("MPNet"),
     tokenizer_class="MPNetTokenizer",
     recipe=lambda model: "roberta",
-    usual=lambda model, kind: 1,
+    resemblance=lambda model, kind: 1,
     paddings=(1,),
 ))

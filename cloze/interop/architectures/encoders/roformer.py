@@ -132,6 +132,6 @@ ROFORMER = add(Architecture(
     tokenizer_class="RoFormerTokenizer",
     reading=encoder.READING,
     recipe=lambda model: "bert",
-    usual=lambda model, kind: 1,
+    resemblance=lambda model, kind: 1,
     ignored=encoder.IGNORED,
 ))
