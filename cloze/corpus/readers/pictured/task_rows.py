@@ -51,8 +51,8 @@ def choice_row(record: Mapping[str, Any]) -> Row | None:
     first of `NAMES` is that of the first person among the objects, and so on. "and" stands between several.
 
     Differs: VL-BERT's code goes on with the names from row to row, ViLBERT's draws them and has no "and", and UNITER's adds 81
-    tokens, whose use it does not show. Words are not linked to the regions of their objects. Question and answer are one text without
-    [SEP] between them.
+    tokens, whose use it does not show. Words are not linked to the regions of their objects. Question and answer are one text
+    without [SEP] between them.
     """
     if not (isinstance(record.get("objects"), list) and isinstance(record.get("question"), list)):
         return None
