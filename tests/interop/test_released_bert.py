@@ -366,3 +366,64 @@ def test_a_vl_bert_with_a_detector_of_its_own_is_refused(tmp_path: Path, capsys:
     state = {**vl_bert(), "image_feature_extractor.backbone.conv1.weight": torch.zeros(4, 3, 7, 7)}
     source = folder(tmp_path / "vl", state, CONFIG, weights="vl-bert-base-e2e.model", file="bert_config.json")
     assert "is of a detector that was trained along (take a model …-prec)" in refusal(capsys, source)
+
+
+# --- VisualBERT ----------------------------------------------------------------------------------------------------------
+
+
+def visual_bert(width: int = FEATURES) -> State:
+    names = Names()
+    names.bert("bert.bert.")
+    lead = "bert.bert.embeddings."
+    names.table(f"{lead}token_type_embeddings_visual.weight", 2, 8)
+    names.table(f"{lead}position_embeddings_visual.weight", 512, 8)
+    names.linear(f"{lead}projection", 8, width)
+    names.words("bert.cls.", f"{lead}word_embeddings.weight")
+    names.linear("bert.cls.seq_relationship", 2, 8)
+    return names.state
+
+
+def visual_bert_folder(place: Path, state: State) -> Path:
+    return folder(place, state, CONFIG, weights="best.th", file="bert_config.json")
+
+
+def test_visualberts_file_gives_the_states_and_scores_of_the_authors_formulas(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state, (fields, features, _) = visual_bert(), regions()
+    loaded, told = imported(capsys, visual_bert_folder(tmp_path / "visualbert", state), tmp_path / "out")
+    assert "visual: 2 layers, width 8" in told and "used by no part" not in told
+    assert set(loaded.heads) == {"token_prediction", "match"}
+
+    lead, base = "bert.bert.embeddings.", "bert.bert."
+    word, place, kind = (state[f"{lead}{part}_embeddings.weight"] for part in ("word", "position", "token_type"))
+    words = word[TOKENS] + place[: TOKENS.shape[1]] + kind[0]
+    first = (state[f"{lead}{part}_embeddings_visual.weight"][0] for part in ("position", "token_type"))  # of all regions
+    things = linear(state, f"{lead}projection", features) + sum(first)
+    x, real = norm(state, f"{lead}LayerNorm", torch.cat([words, things], 1)), torch.cat([BLOCK, REAL], 1)
+    for number in range(2):
+        x = layer(state, f"{base}encoder.layer.{number}", x, real)
+    states = loaded.network.eval()(want=frozenset({"hidden", "item_hidden", "summary"}), tokens=TOKENS, block=BLOCK, **fields)
+    torch.testing.assert_close(states["hidden"][BLOCK > 0], x[:, :4][BLOCK > 0], atol=1e-5, rtol=0)
+    torch.testing.assert_close(states["item_hidden"][REAL > 0], x[:, 4:][REAL > 0], atol=1e-5, rtol=0)
+    pooled = linear(state, f"{base}pooler.dense", x[:, 0]).tanh()
+    match = loaded.heads["match"].eval().head(states["summary"])  # in both, 1 stands for a caption that belongs to the picture
+    torch.testing.assert_close(match, linear(state, "bert.cls.seq_relationship", pooled), atol=1e-5, rtol=0)
+    transformed = F.gelu(linear(state, "bert.cls.predictions.transform.dense", x[0, :4]))
+    transformed = norm(state, "bert.cls.predictions.transform.LayerNorm", transformed)
+    scores = transformed @ word.T + state["bert.cls.predictions.bias"]
+    torch.testing.assert_close(loaded.heads["token_prediction"].head(states["hidden"][0]), scores, atol=1e-4, rtol=0)
+
+
+def test_a_visualbert_has_the_width_of_its_features_and_none_with_a_detector_is_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state = visual_bert(1024)  # as for NLVR2, whose fine-tuning adds a classifier
+    state["bert.classifier.weight"] = torch.zeros(2, 8)
+    loaded, told = imported(capsys, visual_bert_folder(tmp_path / "nlvr2", state), tmp_path / "tuned")
+    assert loaded.network.items.features.in_features == 1024
+    assert "used by no part of cloze: bert.classifier.weight." in told
+    state = {**visual_bert(512), "detector.obj_downsample.1.weight": torch.zeros(512, 2048)}
+    assert "is of a detector that was trained along (take a model of NLVR2 or VQA)" in refusal(
+        capsys, visual_bert_folder(tmp_path / "vcr", state)
+    )

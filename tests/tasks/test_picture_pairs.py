@@ -94,6 +94,24 @@ def test_rows_read_each_other_as_in_uniters_paired_attention() -> None:
     torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-5)
 
 
+@torch.no_grad()
+def test_the_head_starts_as_in_uniters_paired_attention() -> None:
+    """torch's attention starts its three projections together, as the authors' copy of it does; `init_weights` draws the rest."""
+    torch.manual_seed(0)
+    width = 96
+    head = paired_attention(heads=2, width=width, clock=Clock()).head
+    theirs = nn.MultiheadAttention(width, 2).in_proj_weight
+    for attention in (head.first, head.second):
+        ours = torch.cat([attention.query.weight, attention.memory.weight])
+        assert float(ours.abs().max()) == pytest.approx(float(theirs.abs().max()), rel=1e-3)
+        assert float(ours.std()) == pytest.approx(float(theirs.std()), rel=0.02)
+    for weight in (head.first.out.weight, head.second.out.weight, head.join.weight):
+        assert float(weight.std()) == pytest.approx(0.02, rel=0.05)
+        assert float(weight.abs().max()) > 0.05  # not cut at two deviations
+    biases = [parameter for name, parameter in head.named_parameters() if name.endswith("bias")]
+    assert len(biases) == 9 and not any(bool(bias.any()) for bias in biases)
+
+
 def test_states_of_two_widths_cannot_stand_in_one_row() -> None:
     objective = paired_attention(heads=2, width=WIDTH, clock=Clock())
     batch = Batch({"targets/label": TARGETS, "owner": OWNER, "item_length/regions": torch.tensor([1, 1, 1, 1])})

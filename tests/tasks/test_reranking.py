@@ -121,6 +121,19 @@ def test_candidates_are_judged_passages_and_some_that_are_drawn_for_the_query(co
     assert fourth[:3] == ["text p", "text q", "text r"] and len(fourth) == 6 and all("x" in text for text in fourth[3:])
 
 
+def test_negatives_of_a_run_come_from_the_passages_that_it_ranks_highest(collection: Path) -> None:
+    """As `build_train_from_ranking.py` of luyug/Reranker: the ranking without the relevant passages, cut, then drawn from."""
+    lines = [f"q4 Q0 {name} 1 {score} bm25\n" for name, score in sorted(RUN["q4"].items())]  # the order of lines says nothing
+    (collection / "runs" / "test.run").write_text("".join(reversed(lines)))
+    highest = sorted(RUN["q4"], key=lambda name: -RUN["q4"][name])
+    chosen = [f"text {name}" for name in highest if name not in QRELS["q4"]][:4]
+    assert chosen == ["text x00", "text x01", "text x02", "text x03"]
+    for negatives in (3, 4, 7):
+        records = RelevanceAnswer(negatives=negatives, top=4).read(collection / "qrels" / "test.tsv", COLUMNS)
+        drawn = [record.texts[1] for record in records if record.texts[0] == "ask q4"][3:]
+        assert len(drawn) == min(negatives, 4) and set(drawn) <= set(chosen)
+
+
 def test_predictions_on_judgments_are_tables_of_their_own(collection: Path) -> None:
     kind = task("reranking")
     assert kind.rows_of(collection / "qrels" / "test.tsv") is None

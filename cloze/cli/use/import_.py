@@ -40,8 +40,8 @@ def command(
 
     These released weights are read from their folder or file: ELMo (options.json, weights.hdf5), CoVe (wmtlstm.pth with --words
     GLOVE), Skip-thought (uni_skip.npz with its tables) and fastai's AWD-LSTM (lstm_fwd.pth with itos.pkl); UNITER, ViLBERT,
-    VL-BERT, UniVL, ERNIE (Tsinghua) and KnowBERT from a folder with the weights, the authors' configs and the vocabulary, and
-    K-Adapter's adapters from that of their RoBERTa.
+    VL-BERT, VisualBERT, UniVL, ERNIE (Tsinghua) and KnowBERT from a folder with the weights, the authors' configs and the
+    vocabulary, and K-Adapter's adapters from that of their RoBERTa.
 
     --words adds the words of a larger table of vectors to the vocabulary of a run, by a linear map between the two spaces:
     cloze import SKIP-THOUGHT --words GoogleNews.bin --out LARGER.

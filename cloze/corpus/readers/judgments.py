@@ -81,14 +81,14 @@ def relevant_rows(path: Path | str) -> Iterator[tuple[int, list[str]]]:
 
 
 def candidates(
-    path: Path | str, *, negatives: int, whole_run: bool = False, fault: Fault | None = None
+    path: Path | str, *, negatives: int, top: int | None = None, whole_run: bool = False, fault: Fault | None = None
 ) -> Iterator[JudgedPassage]:
     """The candidates of every judged query, query by query.
 
-    They are the judged passages and `negatives` others, drawn at random from the passages that the run names for the query, or
-    from the corpus if there is no run. With `whole_run` they are the passages of the run, if there is one, as trec_eval measures
-    it: a query that the run lacks is left out. What is drawn depends only on the query's id. Of the corpus, only the texts of
-    candidates are held in memory.
+    They are the judged passages and `negatives` others, drawn at random from the passages that the run names for the query (of
+    those that are not judged, from the `top` with the highest scores), or from the corpus if there is no run. With `whole_run`
+    they are the passages of the run, if there is one, as trec_eval measures it: a query that the run lacks is left out. What is
+    drawn depends only on the query's id. Of the corpus, only the texts of candidates are held in memory.
     """
     folder = _collection(path)
     if folder is None:
@@ -114,6 +114,8 @@ def candidates(
     for query, passages in judged.items():
         retrieved = [] if run is None else list(run.get(query, ()))
         unjudged = [passage for passage in retrieved if passage not in passages]
+        if run is not None and top is not None:
+            unjudged = sorted(unjudged, key=lambda passage: -run[query][passage])[:top]
         numbers = drawn_numbers(len(unjudged), (), negatives, query)
         chosen[query] = retrieved if run is not None and whole_run else [*passages, *(unjudged[number] for number in numbers)]
     texts: dict[str, str] = {}

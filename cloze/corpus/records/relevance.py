@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.bounds import Natural
+from cloze.bounds import Count, Natural
 from cloze.corpus.readers.judgments import JudgedPassage, candidates, drawn_numbers, grade_of, is_qrels, require_no_folder
 from cloze.corpus.readers.labelled import members, names_of
 from cloze.corpus.readers.unusable import Fault, unusable
@@ -32,11 +32,12 @@ class RelevanceAnswer(NumberAnswer):
 
     Files are tables with the grade in the column of the label, tables with a passage that is not relevant, or a list of such, in
     the column `wrong`, tables of relevant pairs alone, and judgments with their collection (`cloze/corpus/readers/judgments.py`).
-    In the last two, `negatives` further passages are drawn at random for every query.
+    In the last two, `negatives` further passages are drawn at random for every query; where a run stands next to the judgments,
+    from the `top` passages that it ranks highest and that are not judged, or from all of them.
     """
 
-    def __init__(self, *, wrong: str = "wrong", negatives: Natural = 10) -> None:
-        self.wrong, self.negatives = wrong, negatives
+    def __init__(self, *, wrong: str = "wrong", negatives: Natural = 10, top: Count | None = None) -> None:
+        self.wrong, self.negatives, self.top = wrong, negatives, top
 
     def read(self, path: Path | str, columns: Columns, fault: Fault | None = None) -> Iterator[Record]:
         """The pairs of a file; a row with a grade that is no whole number cannot be used."""
@@ -44,7 +45,7 @@ class RelevanceAnswer(NumberAnswer):
             raise TaskError("corpus.text_b: relevance is of two texts. Name the column of the passage.")
         require_no_folder(path)
         if is_qrels(path):
-            pairs = candidates(path, negatives=self.negatives, fault=fault)
+            pairs = candidates(path, negatives=self.negatives, top=self.top, fault=fault)
         else:
             how = {"format": columns.format, "columns": columns.names, "quoting": columns.quoting}
             header = (columns.label,) if str(path) == "-" else names_of(path, **how)  # type: ignore[arg-type]

@@ -27,13 +27,13 @@ from cloze.interop.read import Imported, config_arguments, drop_ignored, fitting
 from cloze.interop.released.bert_system import BertBased, Files
 from cloze.interop.released.ernie_thu import ERNIE_THU
 from cloze.interop.released.knowbert import KNOWBERT
-from cloze.interop.released.of_pictures import UNITER, VILBERT, VL_BERT
+from cloze.interop.released.of_pictures import UNITER, VILBERT, VISUAL_BERT, VL_BERT
 from cloze.interop.released.univl import UNIVL
 from cloze.interop.released.words import Split
 from cloze.interop.vectors.vectors import Vectors
 from cloze.text.tokenizer import Tokenizer
 
-SYSTEMS = (UNITER, VILBERT, VL_BERT, ERNIE_THU, UNIVL, KNOWBERT)
+SYSTEMS = (UNITER, VILBERT, VL_BERT, VISUAL_BERT, ERNIE_THU, UNIVL, KNOWBERT)
 _ENDINGS = (".pt", ".bin", ".model", ".th")
 
 
@@ -72,6 +72,10 @@ def read(files: Mapping[str, Path], split: Split, words: Vectors | None) -> Impo
             raise CheckpointError(f"{path}: {name} {what}; cloze's network has none, so this model cannot be imported.")
     _drop_repeats(weights, system.repeats, path)
     config = _config(folder, system) | {key: _layers(weights, lead) for key, lead in system.counted.items()}
+    config |= {
+        key: tensor.shape[axis] for key, (ending, axis) in system.measured.items() for name, tensor in weights.items()
+        if name.endswith(ending) and tensor.dim() > axis
+    }  # fmt: skip
     architecture = system.variant(architecture, config)
     arguments, (tensors, base) = config_arguments(folder, config, architecture), modernised(weights, architecture)
     facts = architecture.facts(arguments, config.get("vocab_size", 30522), base=base, pad=0)

@@ -42,6 +42,7 @@ class BertBased:
         architecture: Its table. The roles of its heads are their names in the recipe.
         stacks: Files of the authors that describe further stacks, by the prefix that their keys get in the config.
         counted: Keys of the config that give a number of layers, by the weights: how the names of these layers begin.
+        measured: Keys of the config that give a size, by the weights: how the name of a tensor ends, and its axis of this size.
         repeats: Tensors that repeat another one, which cloze has once.
         unsupported: Endings of the names of tensors that the network of cloze lacks, with a clause that says what they are.
         variant: From its table and a config, the table of a model with this config.
@@ -54,6 +55,7 @@ class BertBased:
     architecture: Architecture
     stacks: Mapping[str, str] = field(default_factory=dict)
     counted: Mapping[str, str] = field(default_factory=dict)
+    measured: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     repeats: Mapping[str, str] = field(default_factory=dict)
     unsupported: Mapping[str, str] = field(default_factory=dict)
     variant: Callable[[Architecture, Mapping[str, Any]], Architecture] = lambda architecture, config: architecture

@@ -1,4 +1,4 @@
-"""The names of tensors in the files of the authors of UNITER, ViLBERT and VL-BERT, from their code."""
+"""The names of tensors in the files of the authors of UNITER, ViLBERT, VL-BERT and VisualBERT, from their code."""
 
 from __future__ import annotations
 
@@ -213,6 +213,38 @@ VL_BERT = BertBased(
                 MappingLine("head.dense.*", "vlbert.mvrc_head.transform.dense.*", "D D"),
                 MappingLine("head.output.*", "vlbert.mvrc_head.region_cls_pred.*", "C D"),
             )),
+        ),
+        **TABLE,
+    ),
+)  # fmt: skip
+
+# uclanlp/visualbert, visualbert/pytorch_pretrained_bert/modeling.py, in the model of visualbert/models/model.py. 1 stands for a
+# caption that belongs to the picture (`coco_dataset.py`), and regions have row 0 of their segments.
+_TABLES, _HEADS = "{base}embeddings.", "bert.cls."
+VISUAL_BERT = BertBased(
+    ".embeddings.token_type_embeddings_visual.weight", config="bert_config.json", bert="bert-base-uncased",
+    measured={"visual_embedding_dim": (".embeddings.projection.weight", 1)},
+    unsupported={
+        "detector.obj_downsample.1.weight": "is of a detector that was trained along (take a model of NLVR2 or VQA)",
+        ".additional_layer.output.dense.weight": "is of the variant bypass_transformer",
+    },
+    architecture=Architecture(
+        name="visualbert", title="VisualBERT", part="visual", base="bert.bert.", recipe=lambda model: "visualbert", legal={},
+        settings=(*_PLAIN, Setting("items.width", "visual_embedding_dim", 2048)),
+        fixed={"items": "with_tables", "items.set": "regions", **FIXED},
+        body=(
+            *_TEXT,
+            MappingLine("items.features.*", f"{_TABLES}projection.*", "D F"),
+            MappingLine("items.positions.weight", f"{_TABLES}position_embeddings_visual.weight", "P D"),
+            MappingLine("items.segments.weight", f"{_TABLES}token_type_embeddings_visual.weight", "S D"),
+        ),
+        sizes=sizes,
+        heads=(
+            words_head(_HEADS),
+            replace(
+                MATCHED, role="match", sign=(f"{_HEADS}seq_relationship.weight", "{base}pooler.dense.weight"),
+                lines=(MATCHED.lines[0], MappingLine("head.output.*", f"{_HEADS}seq_relationship.*", "2 D")),
+            ),
         ),
         **TABLE,
     ),

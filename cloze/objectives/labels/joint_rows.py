@@ -13,8 +13,10 @@ from cloze.bounds import BelowOne, Count
 from cloze.errors import RecipeError
 from cloze.networks.blocks.attention import Attention, AttentionInputs
 from cloze.networks.blocks.dropout import Dropout
+from cloze.networks.blocks.initial import initialise
 from cloze.networks.blocks.projections import Across
 from cloze.networks.blocks.visibility import Visibility
+from cloze.networks.choices import Normal
 from cloze.networks.clock import Clock
 from cloze.objectives.cross_entropy import cross_entropy_sum
 from cloze.objectives.heads import ClassHead, dense
@@ -116,7 +118,9 @@ class PairHead(nn.Module):
     """Two sequences read each other, each is pooled, and both vectors are classified (UNITER's `paired-attn`).
 
     Parameters: the attention of the first to the second `first.*` and of the second to the first `second.*`, the map of what was
-    read next to the states `join.*`, that of the pools `pool.*`, and `output.*`.
+    read next to the states `join.*`, that of the pools `pool.*`, and `output.*`. Queries, keys and values start from Xavier's
+    uniform distribution over the three maps together, all other maps from a normal distribution; biases are zero
+    (ChenRocks/UNITER: `_reset_parameters` in `model/attention.py`, `init_weights` in `model/model.py`).
     """
 
     def __init__(self, *, width: int, heads: int, classes: int, dropout: float, clock: Clock) -> None:
@@ -127,6 +131,11 @@ class PairHead(nn.Module):
         self.join, self.dropout = dense(2 * width, width), Dropout(dropout, clock)
         self.pool = AttentionPool(width, Dropout(dropout, clock))
         self.output = dense(2 * width, classes)
+        initialise(self, Normal(std=0.02))
+        bound = (6 / (width + 3 * width)) ** 0.5
+        for attention in (self.first, self.second):
+            for projection in (attention.query, attention.memory):
+                nn.init.uniform_(projection.weight, -bound, bound)
 
     def forward(self, states: Tensor, real: Tensor) -> Tensor:
         """Rows (2 B, L, D), the two of a record one after another, to (B, C)."""

@@ -50,9 +50,9 @@ def choice_row(record: Mapping[str, Any]) -> Row | None:
     Texts are lists of words and of objects, `[[0, 2], "are", "here"]`. An object becomes its class, and a person a name: the
     first of `NAMES` is that of the first person among the objects, and so on. "and" stands between several.
 
-    Differs: VL-BERT's code goes on with the names from row to row, ViLBERT's draws them and has no "and", and UNITER has a token
-    for each number of a person. Words are not linked to the regions of their objects. Question and answer are one text without
-    [SEP] between them.
+    Differs: VL-BERT's code goes on with the names from row to row, ViLBERT's draws them and has no "and", and UNITER's adds 81
+    tokens, whose use it does not show. Words are not linked to the regions of their objects. Question and answer are one text
+    without [SEP] between them.
     """
     if not (isinstance(record.get("objects"), list) and isinstance(record.get("question"), list)):
         return None
