@@ -54,8 +54,8 @@ class InvertLinkers(Change):
         """The tensors, with those of each `outward` computed from `inward`."""
         inverted = dict(state)
         for name in linkers_of(transition.here, "invert_linkers"):
-            inward, outward = f"linkers.{name}.inward", f"linkers.{name}.outward"
-            inverted[f"{outward}.weight"], inverted[f"{outward}.bias"] = way_back(state[f"{inward}.weight"], state[f"{inward}.bias"])
+            inward, outward = ([f"linkers.{name}.{side}.{part}" for part in ("weight", "bias")] for side in ("inward", "outward"))
+            inverted.update(zip(outward, way_back(*(state[part] for part in inward)), strict=True))
         return inverted
 
 

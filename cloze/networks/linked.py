@@ -38,8 +38,8 @@ def most_names(items: Tensor, rows: int, counts: Tensor) -> int:
 
 
 def way_back(weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-    """The weight and the bias with which `outward` starts, from those of `inward`: the pseudo-inverse and its product with the bias,
-    of the sign in the authors' code (allenai/kb, kb/knowbert.py, `_init_kg_to_bert_projection`)."""
+    """The weight and the bias with which `outward` starts, from those of `inward`: the pseudo-inverse, and its product with the
+    bias, with the sign that it has in the authors' code (allenai/kb, kb/knowbert.py, `_init_kg_to_bert_projection`)."""
     inverse = torch.linalg.pinv(weight)
     return inverse, inverse @ bias
 

@@ -104,7 +104,7 @@ def test_the_way_back_starts_as_the_pseudo_inverse() -> None:
 
 
 def test_a_trained_linker_is_inverted_when_a_stage_takes_it_over() -> None:
-    """allenai/kb, kb/knowbert.py, 684-699 and 719-721: W⁺ and W⁺b of the loaded map; `test_released_knowbert.py` names the parts."""
+    """W⁺ and W⁺b of the loaded map (allenai/kb, kb/knowbert.py, 686-699 and 719-721)."""
     network = build()
     torch.nn.init.normal_(network.linkers["surface"].inward.bias)
     state = {name: tensor.clone() for name, tensor in network.state_dict().items()}

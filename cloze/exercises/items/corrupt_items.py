@@ -24,14 +24,14 @@ class CorruptItems(Edit):
     """Replace `items/<set>`: with probability `other` by another item of the recipe's table `table`, with probability `drop` by
     none, with probability `mask` by the table's item for a hidden one; else an item stays (Zhang et al., ERNIE, 2019, §3.4).
 
-    `of: masked` concerns only items that are linked to a token that `mask` has chosen. Each of these tokens draws for the item: it
-    is replaced if one of them says so, else dropped, else hidden. With 80 % hidden and 10 % replaced, a name with two masked tokens
-    is replaced in 19 % of cases and hidden in 80 % (allenai/kb, kb/bert_pretraining_reader.py, `mask_entities`). Targets stay as
-    they are: what is asked is the item before.
+    `of: masked` concerns only items that are linked to a token that `mask` has chosen. Each of these tokens draws for the
+    item: it is replaced if one of them says so, else dropped, else hidden. With 80 % hidden and 10 % replaced, a name with
+    two masked tokens is replaced in 19 % of cases and hidden in 80 % (allenai/kb, kb/bert_pretraining_reader.py,
+    `mask_entities`). Targets stay as they are: what is asked is the item before.
 
-    Differs: the other item is any of the table. In the code of ERNIE it is one of the batch. That of KnowBert gives the name 1 to
-    5 candidates in place of its own, drawn from those of all names of the text, with random priors; where two tables find the same
-    name, it draws for both together.
+    Differs: the other item is any of the table. In the code of ERNIE it is one of the batch. That of KnowBert gives the name
+    1 to 5 candidates in place of its own, drawn from those of all names of the text, with random priors; where two tables
+    find the same name, it draws for both together.
     """
 
     set: str = "entity"
