@@ -34,13 +34,13 @@ from cloze.changes.prompt import SoftPrompt
 from cloze.changes.read_vector import ReadVector
 from cloze.changes.replace_layers import ReplaceLayers
 from cloze.changes.task_marks import TaskMarks
-from cloze.changes.train_linker import TrainLinker
+from cloze.changes.train_linker import InvertLinkers, TrainLinker
 from cloze.changes.unfreezing import AllBut, Alone, Chain, Gradual, Sequential
 from cloze.changes.vocabulary import Vocabulary, matched_rows, transfer_rows
 
 __all__ = [
     "Adapters", "AllBut", "Alone", "Arguments", "Chain", "Change", "Divide", "DropSegments", "Factors", "Features", "Fuse",
-    "Gradual", "Heads", "JoinVocabulary", "KeepLayers", "KnowledgeAdapter", "LayerDropout", "LoRA", "MeanLayer",
+    "Gradual", "Heads", "InvertLinkers", "JoinVocabulary", "KeepLayers", "KnowledgeAdapter", "LayerDropout", "LoRA", "MeanLayer",
     "PfeifferAdapters", "Prefix", "Progressive", "PruneHeads", "Quantise", "QuantiseActivations", "ReadVector", "ReplaceLayers",
     "Sequential", "Shape", "SoftPrompt", "Sparsify", "TaskMarks", "TrainLinker", "Transition", "TuneTrunk", "Vocabulary",
     "attentions", "encoder_only", "expand_vocabulary", "linear_map", "matched_rows", "round_weight", "stacks_of", "transfer_rows",

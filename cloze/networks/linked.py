@@ -37,6 +37,13 @@ def most_names(items: Tensor, rows: int, counts: Tensor) -> int:
     return max(items.shape[1] if len(items) == rows else int(counts.max()), 1)
 
 
+def way_back(weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+    """The weight and the bias with which `outward` starts, from those of `inward`: the pseudo-inverse, and its product with the
+    bias, with the sign that it has in the authors' code (allenai/kb, kb/knowbert.py, `_init_kg_to_bert_projection`)."""
+    inverse = torch.linalg.pinv(weight)
+    return inverse, inverse @ bias
+
+
 class Linker(nn.Module):
     """Knowledge attention and recontextualisation (Peters et al., 2019, §3.3), on states (B, L, D).
 
@@ -87,9 +94,9 @@ class Linker(nn.Module):
         """Make `outward` the pseudo-inverse of `inward`."""
         if not self.inward.weight.is_meta:
             with torch.no_grad():
-                inverse = torch.linalg.pinv(self.inward.weight)
-                self.outward.weight.copy_(inverse)
-                self.outward.bias.copy_(-inverse @ self.inward.bias)
+                weight, bias = way_back(self.inward.weight, self.inward.bias)
+                self.outward.weight.copy_(weight)
+                self.outward.bias.copy_(bias)
 
     def pooled(self, x: Tensor, links: Tensor, count: int) -> Tensor:
         """The names (count, W): means of their tokens' x (B, L, W), weighted by a softmax; links are (N, 2).
@@ -220,10 +227,11 @@ class LinkedTransformer(Bert):
 
     **States.** Those of `transformer`, and for each linker `linking/<name>` (P,), the scores of every candidate of every name.
 
-    Vectors of entities are not trained. `outward` starts as the pseudo-inverse of `inward`.
+    Vectors of entities are not trained. `outward` starts as the pseudo-inverse of `inward`, as does that of a trained linker with
+    the change `invert_linkers`.
 
-    Differs: the authors' code inverts WᵀW, whose rank is too low, and sets `outward` again when the second stage begins. In a row
-    without names tokens read zeros; there they read padding. `pool` has no bias, which would change nothing.
+    Differs: the authors' code inverts WᵀW, whose rank is too low, so that rounding decides the result. In a row without names
+    tokens read zeros; there they read padding. `pool` has no bias, which would change nothing.
 
     Parameters: those of `transformer`, and `linkers.<name>.*`, 2,422,153 at the size of the authors' Wikipedia linker.
     """

@@ -45,6 +45,7 @@ CHANGES: dict[str, Mapping[str, Any]] = {
     "features": {},
     "fuse": {"network": "bert"},  # of unknown width; tests/changes/test_fuse.py and tests/tasks/test_fused.py have both networks
     "drop_segments": {},
+    "invert_linkers": {},
     "join_vocabulary": {},
     "keep_layers": {"layers": [1]},
     "knowledge_adapter": {"width": 4, "heads": 2, "layers": 1, "at": [0, 1]},
@@ -92,6 +93,9 @@ REFUSED = (
     ),
     (
         "train_linker", " ".join(name for name in SYSTEMS if name != "knowbert"), r"train_linker: \w+ has no entity linker",
+    ),
+    (
+        "invert_linkers", " ".join(name for name in SYSTEMS if name != "knowbert"), r"invert_linkers: \w+ has no entity linker",
     ),
     ("tune_trunk", " ".join(SYSTEMS), r"tune_trunk: \w+ has no knowledge adapters"),
     (

@@ -42,6 +42,21 @@ def test_only_items_at_masked_tokens_change_if_it_says_so() -> None:
     assert after.tolist() == [[0, 5], [0, 7]]
 
 
+def test_an_item_has_a_draw_for_each_of_its_masked_tokens_as_in_the_authors_code() -> None:
+    """allenai/kb, kb/bert_pretraining_reader.py: `mask_entities` throws a coin for every masked token of a name, and names to be
+    replaced (76-93) are written after those to be hidden (60-73): 1 - 0.9^k are replaced, 0.9^k - 0.1^k hidden, 0.1^k kept."""
+    rows, most = 40_000, 3
+    items = np.tile(np.arange(1, most + 1, dtype=np.int32), (rows, 1))  # item k has k masked tokens
+    one = [(token, item) for token, item in enumerate(np.repeat(np.arange(most), np.arange(1, most + 1)).tolist())]
+    more = {"links/entity": np.tile(np.array(one), (rows, 1, 1)), "masked": np.ones((rows, len(one)), bool)}
+    after = corrupted(items, more=more, of="masked", other=0.1, drop=0.0, mask=0.8)
+    hidden, kept = (after == 77).mean(0), (after == items).mean(0)
+    counts = np.arange(1, most + 1)
+    assert hidden == pytest.approx(0.9**counts - 0.1**counts, abs=0.008)
+    assert kept == pytest.approx(0.1**counts, abs=0.005)
+    assert 1 - hidden - kept == pytest.approx(1 - 0.9**counts, abs=0.008)
+
+
 def test_targets_and_the_rows_that_come_in_stay_as_they_are() -> None:
     items, targets = np.array([[4, 5]], np.int32), np.array([[4, 5]], np.int32)
     rows = Rows({"items/entity": items, "targets/entity": targets, "positions/entity": np.array([[0, 1]])})

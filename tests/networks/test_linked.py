@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from cloze.changes import TrainLinker
+from cloze.changes import InvertLinkers, Shape, TrainLinker, Transition
 from cloze.errors import CheckpointError, RecipeError
 from cloze.networks import Clock, LinkedTransformer
 from cloze.networks.linked import Linker
@@ -101,6 +101,20 @@ def test_the_way_back_starts_as_the_pseudo_inverse() -> None:
     inward, outward = linker.inward.weight, linker.outward.weight
     torch.testing.assert_close(inward @ outward, torch.eye(WIDTH, dtype=torch.double), rtol=0, atol=1e-4)
     torch.testing.assert_close(outward @ inward, (outward @ inward).t(), rtol=0, atol=1e-4)
+
+
+def test_a_trained_linker_is_inverted_when_a_stage_takes_it_over() -> None:
+    """W⁺ and W⁺b of the loaded map (allenai/kb, kb/knowbert.py, 686-699 and 719-721)."""
+    network = build()
+    torch.nn.init.normal_(network.linkers["surface"].inward.bias)
+    state = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    weight, bias = (state[f"linkers.surface.inward.{name}"] for name in ("weight", "bias"))
+    inverse = weight.t() @ torch.linalg.inv(weight @ weight.t())  # its rank is that of its rows
+    loaded = InvertLinkers().weights(state, Transition(Shape("", "linked", {}), network, network, {}, cast(Any, 0), cast(Any, 0)))
+    torch.testing.assert_close(loaded["linkers.surface.outward.weight"], inverse, rtol=0, atol=1e-9)
+    torch.testing.assert_close(loaded["linkers.surface.outward.bias"], inverse @ bias, rtol=0, atol=1e-9)
+    others = [name for name in state if ".outward." not in name]
+    assert all(loaded[name] is state[name] for name in others) and loaded.keys() == state.keys()
 
 
 def by_hand(linker: Linker, x: Tensor, spans: list[tuple[int, int, int]]) -> tuple[Tensor, list[Tensor]]:
@@ -218,6 +232,7 @@ def test_the_linker_is_trained_alone_where_a_recipe_says_so() -> None:
     with pytest.raises(CheckpointError, match="the network has no linker 'senses'. Did you mean 'sense'"):
         TrainLinker(only=["senses"]).apply(network)
     linker, joint = (stage.recipe for stage in load_recipe("knowbert-staged").stages)
-    assert [change.name for change in linker.exported.change] == ["train_linker"] and not joint.exported.change
+    assert [change.name for change in linker.exported.change] == ["train_linker"]
+    assert [change.name for change in joint.exported.change] == ["invert_linkers"]
     assert {name: entry.odds for name, entry in linker.entries.items()} == {"text": 0.0, "links": 1.0}
     assert {name: entry.odds for name, entry in joint.entries.items()} == {"text": 4.0, "links": 1.0}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -25,6 +26,8 @@ from cloze.recipe.canonical import to_yaml
 from cloze.recipe.load import distillation_recipe_names, load_recipe
 from cloze.recipe.recipe import Recipe
 from cloze.registry import lookup
+from cloze.rng import Draw
+from cloze.rows import Rows
 from cloze.runs.binds import open_stores
 from cloze.training.step import StepModule
 from tests.making import network_of
@@ -333,6 +336,18 @@ def test_tinybert_has_the_published_number_of_parameters_with_a_pooler() -> None
     with torch.device("meta"):
         made = build(lookup("network", part.name), plain_arguments(part.arguments), {"vocab_size": 30522, "clock": Clock()})
     assert sum(parameter.numel() for parameter in made.parameters()) + 312 * 313 == 14_350_248
+
+
+def test_one_token_of_each_row_of_tinybert_is_replaced_as_in_the_authors_code() -> None:
+    """`min(20, max(1, round(length * masked_lm_prob)))` with 0.0 (TinyBERT/pregenerate_training_data.py, 161-162 and 352)."""
+    edits = {edit.part.name: edit.part for edit in load_recipe("tinybert").entries["main"].exercise}
+    length, column = np.arange(4, 129), np.arange(128)
+    special = (column == 0) | (column == length[:, None] - 1)
+    rows = Rows({"tokens": np.ones((len(length), 128), np.int32), "length": length, "special": special})
+    mask = build(lookup("edit", "mask"), plain_arguments(edits["mask"].arguments), {})
+    masked = mask(rows, Draw(np.arange(len(length), dtype=np.uint64)))
+    assert masked["masked"].sum(1).tolist() == [min(20, max(1, round(int(tokens) * 0.0))) for tokens in length]
+    assert list(edits) == ["pair", "frame", "mask", "corrupt"]
 
 
 def test_a_tinybert_of_its_teachers_layers_with_an_identity_for_the_map_has_no_loss_and_no_gradient(taught: Taught) -> None:

@@ -64,10 +64,21 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "training.batch": 32,
         "training.rate.slanted_triangular.peak": 1e-4, "training.rate.slanted_triangular.cut": 0.01,
     },
+    "tinybert": {  # TinyBERT/pregenerate_training_data.py:161-162 with masked_lm_prob 0.0 (352), 182-194
+        "exercise.2.mask.most": 1, "exercise.2.mask.rounding": "nearest", "exercise.3.corrupt.mask": 0.8,
+        "exercise.3.corrupt.random": 0.1,
+    },
+    "ernie-2.0": {  # PaddlePaddle/ERNIE release/r2.0 optimization.py:79 (Paddle's Adam), 91-92, pretrain_args.py:39
+        "training.optimizer.adamw.epsilon": 1e-8, "training.optimizer.adamw.weight_decay": 0.01, "training.clip": 1.0,
+    },
+    # google-research/google-research mobilebert/optimization.py:27, end_lr_rate=0.0001
+    "ib-bert": {"training.rate.linear.floor": 1.5e-7},
     "flaubert": {"texts.main.tokenizer.bpe.size": 68_729},  # the vocabulary released with getalp/Flaubert
     "robbert": {"training.optimizer.adamw.weight_decay": 0.1},  # model card of iPieter/RobBERT
-    "zen": {  # sinovation/ZEN create_pre_train_data.py, ZEN/optimization.py
-        "sources.main.passages.distractor": "sentences", "training.optimizer.bert_adam.epsilon": 1e-6,
+    # sinovation/ZEN create_pre_train_data.py; examples/run_pre_train.py:393 with --fp16, apex's FusedAdam (eps=1e-8)
+    "zen": {
+        "sources.main.passages.distractor": "sentences", "training.optimizer.bert_adam.epsilon": 1e-8,
+        "training.optimizer.bert_adam.weight_decay": 0.01, "training.clip": 1.0,
         "training.rate.linear.decay": "after_warmup",
     },
 }

@@ -46,7 +46,7 @@ class Lexicon(LookUp):
 
     No n-gram contains special tokens or [UNK].
 
-    Differs: ZEN's own list was made with pointwise mutual information by a script that is not published; here counts decide.
+    Differs: here counts decide; how ZEN's authors chose their list, which has the frequency of each, is not published.
     """
 
     def __init__(
