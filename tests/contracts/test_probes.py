@@ -37,7 +37,8 @@ PROBES = names("probe")
 OPTIONS: dict[str, dict[str, Any]] = {
     "layers": {"task": "upos=t.conllu,t.conllu"}, "edges": {"task": "t.conllu,t.conllu"},
     "attachments": {"task": "t.conllu,t.conllu", "width": 8},
-    "distance": {"task": "t.conllu,t.conllu"}, "static": {"similarity": ["pairs.txt"]},
+    "description": {"task": "upos=t.conllu,t.conllu"}, "distance": {"task": "t.conllu,t.conllu"},
+    "static": {"similarity": ["pairs.txt"]},
 }  # fmt: skip
 #: What a probe says of the networks that it cannot measure.
 REFUSED = {
