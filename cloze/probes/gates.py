@@ -21,13 +21,18 @@ class Family(NamedTuple):
     heads: int
 
 
-def families(network: Any) -> list[Family]:
-    """The kinds of heads that a network has; a `UserError` if it has no attention."""
+def require_attention(network: Any) -> None:
+    """Raise a `UserError` if a network has no attention."""
     if "attention" not in network.gives:
         raise UserError(
             f"{type(network).__name__} has no attention, and therefore no heads.\n"
             "  Other probes: geometry, layers, edges, distance and static. Other changes: cloze compress --magnitude or --bits."
         )
+
+
+def families(network: Any) -> list[Family]:
+    """The kinds of heads that a network has; a `UserError` if it has no attention."""
+    require_attention(network)
     if network.writes is None:
         return [Family(KINDS["attention"].gates, "attention", len(network.layers), network.layers[0].attention.heads)]
     encoder, decoder = network.encoder.layers, network.decoder.layers

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.corpus.readers.marked_texts import TextFields, read_marked
-from cloze.corpus.readers.sense_xml import first_senses, read_sense_xml
+from cloze.corpus.readers.sense_xml import read_sense_xml
 from cloze.corpus.readers.tagged import read_tagged
 from cloze.decoding.reader import Checkpoint, Reader
 from cloze.errors import UserError
@@ -19,6 +19,7 @@ from cloze.probes.measures import Floats, unit
 from cloze.probes.words import Places, joined, word_rows, word_states
 
 Vectors = NDArray[np.float32]
+Example = tuple[int, tuple[int, ...], str, str]
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Probed:
 
     texts: Sequence[str]
     spans: Sequence[Places]
-    examples: Sequence[tuple[int, tuple[int, ...], str, str]]
+    examples: Sequence[Example]
     usual: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -48,9 +49,8 @@ def tagged_words(path: Path | str, column: str, *, most: int) -> Probed:
     return Probed(texts, spans, examples)
 
 
-def sense_words(path: Path | str, *, most: int, wordnet: str | None = None) -> Probed:
-    """The words with senses in `NAME.data.xml` (Raganato et al., 2017); the kind is the lemma with its part of speech. `wordnet`
-    is an `index.sense`, whose first senses are those of lemmas without training examples.
+def sense_words(path: Path | str, *, most: int) -> Probed:
+    """The words with senses in `NAME.data.xml` (Raganato et al., 2017); the kind is the lemma with its part of speech.
 
     Differs: of several keys of a word the first is right; the framework's scorer accepts any.
     """
@@ -60,7 +60,7 @@ def sense_words(path: Path | str, *, most: int, wordnet: str | None = None) -> P
         texts.append(running)
         spans.append(places)
         examples += [(number, (sense.number,), sense.keys[0], sense.lemma) for sense in senses]
-    return Probed(texts, spans, examples, {} if wordnet is None else first_senses(wordnet))
+    return Probed(texts, spans, examples)
 
 
 def marked_spans(path: Path | str, *, most: int) -> Probed:
@@ -73,11 +73,8 @@ def marked_spans(path: Path | str, *, most: int) -> Probed:
     return Probed([row.text for row in rows], spans, examples)
 
 
-def vectors_of(
-    reader: Reader, marked: Probed, *, length: int | None = None, size: int = 32
-) -> tuple[Vectors, list[str], list[str], int]:
-    """The vectors of all examples (N + 1, M, D), those of several words side by side; their labels, their kinds, and how many
-    were left out because a word was not read."""
+def vectors_of(reader: Reader, marked: Probed, *, length: int | None = None, size: int = 32) -> tuple[Vectors, list[Example]]:
+    """The examples whose words were read, and their vectors (N + 1, M, D), those of several words side by side."""
     rows = word_rows(reader, marked.texts, marked.spans, length=length)
     by_text: dict[int, list[int]] = {}
     for n, (text, words, _, _) in enumerate(marked.examples):
@@ -90,11 +87,13 @@ def vectors_of(
     if not vectors:
         raise UserError("no labelled word was read by this network.")
     numbers = sorted(vectors)
-    stacked = np.stack([vectors[n] for n in numbers], axis=1)
-    return (
-        stacked, [marked.examples[n][2] for n in numbers], [marked.examples[n][3] for n in numbers],
-        len(marked.examples) - len(numbers),
-    )  # fmt: skip
+    return np.stack([vectors[n] for n in numbers], axis=1), [marked.examples[n] for n in numbers]
+
+
+def remarks_on_lost(every: Sequence[Probed], examples: Sequence[Sequence[Example]]) -> list[str]:
+    """A remark on the words of some parts that were not read, if there are any."""
+    lost = sum(map(len, (part.examples for part in every))) - sum(map(len, examples))
+    return [f"{lost:,} words were left out: the network did not read them"] if lost else []
 
 
 def split_of(
@@ -102,10 +101,11 @@ def split_of(
 ) -> tuple[ProbeSplit, list[str]]:
     """The vectors of both parts in one network, and remarks on what was left out."""
     reader = Reader.of(loaded)
-    x, labels, kinds, lost = vectors_of(reader, train, length=length, size=size)
-    z, other_labels, other_kinds, other_lost = vectors_of(reader, test, length=length, size=size)
-    remarks = [f"{lost + other_lost:,} words were left out: the network did not read them"] if lost + other_lost else []
-    return ProbeSplit(x, z, labels, other_labels, kinds, other_kinds, test.usual), remarks
+    x, examples = vectors_of(reader, train, length=length, size=size)
+    z, others = vectors_of(reader, test, length=length, size=size)
+    (_, _, labels, kinds), (_, _, other_labels, other_kinds) = zip(*examples, strict=True), zip(*others, strict=True)
+    split = ProbeSplit(x, z, labels, other_labels, kinds, other_kinds, test.usual)
+    return split, remarks_on_lost([train, test], [examples, others])
 
 
 @dataclass(frozen=True)

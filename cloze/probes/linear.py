@@ -19,6 +19,7 @@ from cloze.uncompiled import eager
 
 Vectors = NDArray[np.float32]
 Numbers = NDArray[np.int64]
+Control = Literal["kinds", "shuffled"]
 _BATCH, _UPDATES = 400, 50  # words; batches of an epoch, at least about
 
 
@@ -82,24 +83,27 @@ class HiddenLayers:
         return nn.Sequential(*layers, nn.Linear(self.width, classes))
 
 
+@dataclass(frozen=True)
+class LinearMap:
+    """A classifier without hidden layers and of full rank; `dropout` is that of the input."""
+
+    dropout: float = 0.0
+
+    def network(self, width: int, classes: int) -> nn.Sequential:
+        """Its only layer."""
+        return nn.Sequential(nn.Dropout(self.dropout), nn.Linear(width, classes))
+
+
 def probe_linear(
-    split: ProbeSplit, *, seed: int = 0, control: Literal["kinds", "shuffled"] | None = "kinds", penalty: float = 1e-3,
+    split: ProbeSplit, *, seed: int = 0, control: Control | None = "kinds", penalty: float = 1e-3,
     layers: HiddenLayers | None = None,
 ) -> Accuracies:
-    """Train one linear classifier per layer, or one with hidden `layers`, and another for its control task.
-
-    The control gives every kind a random label. `shuffled` gives every example the label of a random one: for senses, because
-    there a kind is a word that all examples share.
-    """
+    """Train one linear classifier per layer, or one with hidden `layers`, and another for its control task."""
     names = sorted(set(split.train_labels))
     number = {name: n for n, name in enumerate(names)}
     truth = np.array([number[label] for label in split.train_labels], np.int64)
     expected = np.array([number.get(label, -1) for label in split.test_labels], np.int64)
-    kinds = [*split.train_kinds, *split.test_kinds]
-    if control == "shuffled":
-        random = np.random.default_rng(seed).choice(truth, len(kinds))
-    else:
-        random = control_labels(kinds, split.train_labels, seed)
+    random = random_labels([*split.train_kinds, *split.test_kinds], split.train_labels, seed, control or "kinds")
     accuracies, controls = [], []
     for train, test in zip(split.train, split.test, strict=True):
         mean, deviation = train.mean(0), np.maximum(train.std(0), 1e-6)
@@ -124,6 +128,18 @@ def probe_linear(
         share_equal([by_kind.get(kind, split.usual.get(kind, usual)) for kind in split.test_kinds], split.test_labels),
         len(names), len(truth), len(expected),
     )
+
+
+def random_labels(kinds: Sequence[str], labels: Sequence[str], seed: int, control: Control) -> Numbers:
+    """The labels of a control task, as numbers of the sorted names of `labels`.
+
+    `kinds` gives every kind a random label. `shuffled` gives every example the label of a random one: for senses, because there
+    a kind is a word that all examples share.
+    """
+    if control == "kinds":
+        return control_labels(kinds, labels, seed)
+    numbers: Numbers = np.unique(labels, return_inverse=True)[1].astype(np.int64)
+    return np.random.default_rng(seed).choice(numbers, len(kinds))
 
 
 def control_labels(kinds: Sequence[str], labels: Sequence[str], seed: int) -> Numbers:
@@ -180,15 +196,22 @@ def fit(vectors: Any, labels: Numbers, classes: int, *, penalty: float = 1e-3, s
     return weight.detach(), bias.detach()
 
 
-def fit_layers(x: Tensor, labels: Numbers, classes: int, layers: HiddenLayers, seed: int) -> nn.Sequential:
-    """A trained classifier of vectors (M, D): Adam until the loss on the last tenth of them no longer falls, as in
-    control-tasks/regimen.py.
+def fit_layers(
+    x: Tensor, labels: Numbers, classes: int, layers: HiddenLayers | LinearMap, seed: int,
+    development: tuple[Tensor, Numbers] | None = None,
+) -> nn.Sequential:
+    """A trained classifier of vectors (M, D): Adam until the loss on `development` vectors with labels no longer falls, as in
+    control-tasks/regimen.py. None takes the last tenth of the vectors from training.
 
     Differs: batches of 400 words, about 20 sentences; few words are repeated up to 50 batches an epoch.
     """
-    y = torch.from_numpy(labels)
-    count = len(x) - len(x) // 10
-    dev = slice(count % len(x), len(x))
+    y, count = torch.from_numpy(labels), len(x)
+    if development is None:
+        count -= len(x) // 10
+        dev = slice(count % len(x), len(x))
+        x_dev, y_dev = x[dev], y[dev]
+    else:
+        x_dev, y_dev = development[0], torch.from_numpy(development[1])
     generator = torch.Generator().manual_seed(seed)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -196,6 +219,6 @@ def fit_layers(x: Tensor, labels: Numbers, classes: int, layers: HiddenLayers, s
         converge(
             list(network.parameters()), lambda: several_passes(count, _BATCH, _UPDATES, generator),
             lambda batch: functional.cross_entropy(network.train()(x[batch]), y[batch]),
-            lambda: float(functional.cross_entropy(network.eval()(x[dev]), y[dev])), Convergence(),
+            lambda: float(functional.cross_entropy(network.eval()(x_dev), y_dev)), Convergence(),
         )
     return network.eval().requires_grad_(False)

@@ -19,6 +19,7 @@ from cloze.cli.commands import load_command
 from cloze.cli.options import options_of
 from cloze.compression.speed import TimedNetwork, measure
 from cloze.errors import UserError
+from cloze.probes.attention import attention_habits
 from cloze.probes.finding import Subject, as_text, plain
 from cloze.probes.gates import families
 from cloze.probes.geometry import Sampled, geometry
@@ -36,13 +37,15 @@ PROBES = names("probe")
 #: The options that a probe needs, if it does not read --text alone.
 OPTIONS: dict[str, dict[str, Any]] = {
     "layers": {"task": "upos=t.conllu,t.conllu"}, "edges": {"task": "t.conllu,t.conllu"},
-    "attachments": {"task": "t.conllu,t.conllu", "width": 8},
-    "distance": {"task": "t.conllu,t.conllu"}, "static": {"similarity": ["pairs.txt"]},
+    "attachments": {"task": "t.conllu,t.conllu", "width": 8}, "attention": {"task": "t.conllu,t.conllu", "rare": 1},
+    "description": {"task": "upos=t.conllu,t.conllu"}, "distance": {"task": "t.conllu,t.conllu"},
+    "static": {"similarity": ["pairs.txt"]},
 }  # fmt: skip
 #: What a probe says of the networks that it cannot measure.
 REFUSED = {
     ("heads", "lstm"): "has no attention, and therefore no heads", ("curvature", "lstm"): "is not built of Transformer layers",
     ("heads", "word2vec-cbow"): "has no attention, and therefore no heads",
+    **{("attention", name): "has no attention, and therefore no heads" for name in ("lstm", "word2vec-cbow")},
     ("curvature", "word2vec-cbow"): "is not built of Transformer layers",
 }  # fmt: skip
 TREES = """1\tthe\t_\tDET\t_\t_\t2\tdet\t_\t_\n2\tcat\t_\tNOUN\t_\t_\t3\tnsubj\t_\t_\n3\tsaw\t_\tVERB\t_\t_\t0\troot\t_\t_
@@ -127,6 +130,17 @@ def test_heads_of_every_network_with_attention_have_an_importance_that_the_batch
     for kind in families(loaded.network):
         assert one[kind.argument].shape == (kind.layers, kind.heads) and (one[kind.argument] > 0).all()
         np.testing.assert_allclose(many[kind.argument], one[kind.argument], rtol=2e-2, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", [
+    "bert", "gpt2", "t5-small", "transformer-xl", "xlnet-base", "zen", "ernie-thu", "knowbert", "uniter", "vilbert", "lxmert",
+    "cbt", "speechbert",
+])  # fmt: skip
+def test_attention_of_every_network_with_attention_is_measured(name: str, start: Callable[[str], Path]) -> None:
+    loaded = load_checkpoint(start(name))
+    habits = attention_habits(loaded, TEXTS)
+    assert habits.entropy.shape == (families(loaded.network)[0].layers, families(loaded.network)[0].heads)
+    assert (habits.shares["same"] > 0).all() and (habits.entropy < habits.uniform + 1e-2).all()
 
 
 def test_a_network_that_answers_texts_is_told_of_no_option_that_probes_lack(start: Callable[[str], Path]) -> None:

@@ -176,7 +176,7 @@ def test_senses_are_read_from_the_files_of_the_evaluation_framework(tmp_path: Pa
     )  # fmt: skip
     gold.write_text("d0.s0.t0 mat%1:06:00:: mat%1:06:01::\n")
     index.write_text("mat%1:06:00:: 03727837 1 8\nmat%1:06:01:: 03727946 2 0\nhot%3:00:01:: 01247240 1 45\n")
-    words = sense_words(data, most=5, wordnet=str(index))
+    words = LayerProbe(task="sense=A,B", wordnet=str(index)).read_file(str(data))
     assert words.texts == ["the mats in_front"] and words.examples == [(0, (1,), "mat%1:06:00::", "mat#NOUN")]
     assert words.usual == {"mat#NOUN": "mat%1:06:00::", "hot#ADJ": "hot%3:00:01::"}
     split, _ = split_of(checkpoint("bert"), words, words)

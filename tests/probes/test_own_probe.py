@@ -75,8 +75,8 @@ def test_a_probe_of_a_users_file_has_its_help_and_its_options(files: Path, capsy
     assert "spread how far parameters spread" in said and "default: 200 to 70,000." in said and "--power" not in said
     assert main(["probe", "spread", "--with", "spread.py", "--help"]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "--power <float> spread: exponent of the distances." in said and "--least" not in said
-    assert "heads, spread, static: a file with a sentence per line." in said
+    assert "--power <float> exponent of the distances." in said and "--least" not in said
+    assert "--text <str> a file with a sentence per line." in said
     assert main(["probe", "geometry", ".", "--power", "3", "--with=spread.py"]) == 2
     assert "geometry does not use --power. Omit it. geometry uses --text, --least, " in capsys.readouterr().err
 

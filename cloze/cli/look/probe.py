@@ -61,16 +61,20 @@ class ProbeCommand(EarlyCommand):
             app.command(cls=ProbeCommand)(with_probes(probe))
             fresh = get_command(app)
             self.params, self.callback, self.help, self._known_probes = fresh.params, fresh.callback, fresh.help, _probes()
-        self._hide_options_of_others(next((word for word in args if word in _probes()), None))
+        self._show_options_of(next((word for word in args if word in _probes()), None))
         return super().parse_args(ctx, args)
 
-    def _hide_options_of_others(self, kind: str | None) -> None:
-        """Leave out of the help what the probe `kind` does not use, or without one what not all probes use."""
-        used = annotations_of(Probe if kind is None else class_of("probe", kind))
+    def _show_options_of(self, kind: str | None) -> None:
+        """Leave out of the help what the probe `kind` does not use, or without one what not all probes use. What a shared option
+        means is said in the words of that probe."""
+        used = options_of(Probe if kind is None else class_of("probe", kind))
+        common = options_of(Probe)
         every = {name for probe in _probes().values() for name in annotations_of(probe)}
         for parameter in self.params:
             if isinstance(parameter, TyperOption):
                 parameter.hidden = parameter.name in every and parameter.name not in used
+                if parameter.name in used and parameter.name not in common:
+                    parameter.help = f"{_help(used[parameter.name])}."
 
 
 def with_probes(function: Command) -> Command:
@@ -95,21 +99,12 @@ def _probes() -> dict[str, type[Probe[Any, Any]]]:
 
 
 def _merged_options(probes: Mapping[str, type[Probe[Any, Any]]]) -> tuple[list[inspect.Parameter], list[inspect.Parameter]]:
-    """The options that some probes have, whose help names these probes, and those that all have."""
-    options: dict[str, inspect.Parameter] = {}
-    users: dict[str, dict[str, list[str]]] = {}  # by option and help
-    for name, probe in probes.items():
-        for option, parameter in options_of(probe).items():
-            options.setdefault(option, parameter)
-            users.setdefault(option, {}).setdefault(_help(parameter), []).append(name)
+    """The options that some probes have, and those that all have."""
+    options = {option: parameter for probe in probes.values() for option, parameter in options_of(probe).items()}
     common = options_of(Probe)
     limits = sorted(probe.sentences for probe in probes.values())
     common["most"] = _with_help(common["most"], f"{_help(common['most'])}; default: {limits[0]:,} to {limits[-1]:,}.")
-    special = [
-        _with_help(options[option], "; ".join(f"{', '.join(names)}: {text}" for text, names in by_help.items()) + ".")
-        for option, by_help in users.items() if option not in common
-    ]
-    return special, list(common.values())
+    return [parameter for option, parameter in options.items() if option not in common], list(common.values())
 
 
 def _help(parameter: inspect.Parameter) -> str:

@@ -3,32 +3,73 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
 from cloze.errors import Phrase, spelled_by
 from cloze.probes.finding import Plot, Subject, Table, by_layer_and_step, layer_table
-from cloze.probes.probe import TrainTestProbe
+from cloze.probes.probe import Figures, TrainTestProbe
 from cloze.registry import register
 
 if TYPE_CHECKING:
     from cloze.decoding.reader import Checkpoint
     from cloze.probes.layers import LayerScores, Probed
+    from cloze.probes.linear import Control
+
+
+@dataclass(frozen=True, kw_only=True)
+class WordLabelProbe(TrainTestProbe["Probed", Figures]):
+    """A probe of the labels or senses of words; `files` says how --task names the two files, after the column of the labels."""
+
+    sentences = 1500
+    files: ClassVar[str] = "TRAIN,TEST"
+    with_name = True
+
+    control: Annotated[bool, typer.Option(help="also train on random labels (control task)")] = True
+
+    @property
+    def labels(self) -> str:
+        """The column of the labels, or `sense`."""
+        return (self.task or "").partition("=")[0]
+
+    @property
+    def senses(self) -> bool:
+        """Whether they are senses of words."""
+        return self.labels == "sense"
+
+    @property
+    def control_task(self) -> Control | None:
+        """How the labels of the control task are drawn; None without one."""
+        if not self.control:
+            return None
+        return "shuffled" if self.senses else "kinds"
+
+    def read_file(self, path: str) -> Probed:
+        from cloze.probes.layers import marked_spans, sense_words, tagged_words
+
+        if self.senses:
+            return (sense_words if path.endswith(".xml") else marked_spans)(path, most=self.limit)
+        with spelled_by(self._as_task):
+            return tagged_words(path, self.labels, most=self.limit)
+
+    def _as_task(self, phrase: Phrase) -> str | None:
+        """How a phrase about the columns of labelled words is written: `--task` names that of the label, and no other is
+        chosen."""
+        if phrase.parameter.key == "label":
+            return phrase.naming(f"--task {phrase.parameter.value}={self.files}")
+        return "" if phrase.parameter.key in ("text", "columns") else None
 
 
 @register("probe", "layers")
 @dataclass(frozen=True, kw_only=True)
-class LayerProbe(TrainTestProbe["Probed", "LayerScores"]):
+class LayerProbe(WordLabelProbe["LayerScores"]):
     """How well each layer predicts labels or senses of words, by a linear map or an MLP; with a control task."""
 
-    sentences = 1500
     form = "COLUMN=TRAIN,TEST or sense=TRAIN,TEST"
-    with_name = True
 
     task: Annotated[str | None, typer.Option(help=form)] = None
-    control: Annotated[bool, typer.Option(help="also train on random labels (control task)")] = True
     hidden: Annotated[
         int | None, typer.Option(min=0, max=2, help="a second probe with 1 or 2 hidden layers; 0: a linear map of rank --width")
     ] = None
@@ -41,40 +82,25 @@ class LayerProbe(TrainTestProbe["Probed", "LayerScores"]):
         return f"What can be read from each layer: {self.labels}"
 
     @property
-    def labels(self) -> str:
-        """The column of the labels, or `sense`."""
-        return (self.task or "").partition("=")[0]
-
-    @property
-    def senses(self) -> bool:
-        """Whether they are senses of words, which are also taken from the nearest neighbours."""
-        return self.labels == "sense"
-
-    @property
     def second(self) -> str:
         """What the second probe is called."""
         return f"MLP-{self.hidden}" if self.hidden else f"rank {self.width}"
 
     def read_file(self, path: str) -> Probed:
-        from cloze.probes.layers import marked_spans, sense_words, tagged_words
+        from cloze.corpus.readers.sense_xml import first_senses
 
-        if self.senses and path.endswith(".xml"):
-            return sense_words(path, most=self.limit, wordnet=self.wordnet)
-        if self.senses:
-            return marked_spans(path, most=self.limit)
-        with spelled_by(_as_task):
-            return tagged_words(path, self.labels, most=self.limit)
+        probed = super().read_file(path)
+        return probed if self.wordnet is None else replace(probed, usual=first_senses(self.wordnet))
 
     def measure(self, loaded: Checkpoint, material: tuple[Probed, Probed]) -> LayerScores:
         from cloze.probes.layers import LayerScores, nearest_senses, split_of
         from cloze.probes.linear import HiddenLayers, probe_linear
 
         split, remarks = split_of(loaded, *material, length=self.length, size=self.batch)
-        control: Any = ("shuffled" if self.senses else "kinds") if self.control else None
-        scores, second = probe_linear(split, seed=self.seed, control=control), None
+        scores, second = probe_linear(split, seed=self.seed, control=self.control_task), None
         if self.hidden is not None:
             layers = HiddenLayers(self.hidden, self.width, self.dropout)
-            second = probe_linear(split, seed=self.seed, control=control, layers=layers)
+            second = probe_linear(split, seed=self.seed, control=self.control_task, layers=layers)
         return LayerScores(scores, nearest_senses(split) if self.senses else None, second, remarks)
 
     def tables(self, name: str, figures: LayerScores) -> list[Table]:
@@ -122,10 +148,3 @@ class LayerProbe(TrainTestProbe["Probed", "LayerScores"]):
             f"no layer is better than {scores.without_network:.3f}, the most frequent label without a network: nothing is shown"
         )
         return [*figures.remarks, *([nothing] if max(scores.accuracy) <= scores.without_network else [])]
-
-
-def _as_task(phrase: Phrase) -> str | None:
-    """How a phrase about the columns of labelled words is written: `--task` names that of the label, and no other is chosen."""
-    if phrase.parameter.key == "label":
-        return phrase.naming(f"--task {phrase.parameter.value}=TRAIN,TEST")
-    return "" if phrase.parameter.key in ("text", "columns") else None
