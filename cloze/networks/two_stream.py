@@ -68,7 +68,7 @@ class TwoStream(RelativeTransformer):
 
     Differs: a query that sees nothing takes nothing (the authors' average over all keys would show it its own answer);
     dropout in the sinusoids of distances is the same for all rows of a step; a lane begins without memory, where the authors'
-    begins with zeros, which are attended to.
+    begins with zeros, which are attended to; `unknown` is a vector and as such has no weight decay, where the authors' has.
 
     >>> network = TwoStream(layers=1, width=8, heads=2, vocab_size=10, clock=Clock()).eval()
     >>> tokens, order = torch.zeros(1, 3, dtype=torch.long), torch.tensor([[0, 2, 1]])
@@ -113,12 +113,17 @@ class TwoStream(RelativeTransformer):
         name_dropouts(self, EARLIER_NAMES)
 
     def reset_parameters(self) -> None:
-        """Redraw every weight from torch's generator; gains are one, offsets zero."""
+        """Redraw every weight from torch's generator; gains are one, offsets zero.
+
+        `unknown` is uniform in ±√(6 / (1 + width)), since the authors' `mask_emb` is left to TensorFlow.
+        """
         for name, parameter in self.named_parameters():
             if name.endswith("_norm.weight"):
                 nn.init.ones_(parameter)
             elif name.endswith(".bias"):
                 nn.init.zeros_(parameter)
+            elif parameter is self.unknown:
+                nn.init.xavier_uniform_(parameter[None])
             else:
                 nn.init.normal_(parameter, std=self.init_std)
 

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cloze.networks.blocks.dropout import Dropout
-from cloze.networks.blocks.initial import draw
+from cloze.networks.blocks.initial import Law, draw
 from cloze.networks.cost import Operations, SequenceSize
 from cloze.objectives.transforms import Nonlinearity, Transform, transformed
 
@@ -17,21 +17,21 @@ from cloze.objectives.transforms import Nonlinearity, Transform, transformed
 CUT = 0.8796256610342398
 
 
-def dense(inputs: int, outputs: int, init_std: float = 0.02, *, bias: bool = True) -> nn.Linear:
-    """A linear map with truncated normal weights and a bias of zero, the initialisation of BERT's heads."""
+def dense(inputs: int, outputs: int, init_std: float = 0.02, *, bias: bool = True, initial: Law = "truncated") -> nn.Linear:
+    """A linear map with normal weights, by default truncated as in BERT's heads, and a bias of zero."""
     linear = nn.Linear(inputs, outputs, bias=bias)
-    draw(linear.weight, "truncated", init_std)
+    draw(linear.weight, initial, init_std)
     if bias:
         nn.init.zeros_(linear.bias)
     return linear
 
 
-def dense_and_norm(width: int, transform: Transform) -> tuple[nn.Linear | None, nn.LayerNorm | None]:
+def dense_and_norm(width: int, transform: Transform, initial: Law = "truncated") -> tuple[nn.Linear | None, nn.LayerNorm | None]:
     """The dense map of a transform and the norm behind it, if it has one; nothing without a transform."""
     if transform is None:
         return None, None
     epsilon, biases, inner = transform.norm_epsilon, transform.biases, transform.times * width
-    first = dense(width, inner, bias=biases)
+    first = dense(width, inner, bias=biases, initial=initial)
     return first, None if epsilon is None else nn.LayerNorm(inner, eps=epsilon, bias=biases)
 
 
@@ -42,14 +42,16 @@ class ClassHead(nn.Module):
     """
 
     def __init__(
-        self, *, width: int, classes: int, transform: Transform, dropout: Dropout, pool: bool = False, pooled: bool = False
+        self, *, width: int, classes: int, transform: Transform, dropout: Dropout, pool: bool = False, pooled: bool = False,
+        initial: Law = "truncated",
     ) -> None:
         super().__init__()
         self.transform = None if transform is None else transform.kind
-        first, self.norm = dense_and_norm(width, transform)
-        self.dense, self.pool = None if pool else first, first if pool else dense(width, width) if pooled else None
+        first, self.norm = dense_and_norm(width, transform, initial)
+        further = dense(width, width, initial=initial) if pooled and not pool else None
+        self.dense, self.pool = (None, first) if pool else (first, further)
         self.dropout = dropout
-        self.output = dense(width if transform is None else transform.times * width, classes)
+        self.output = dense(width if transform is None else transform.times * width, classes, initial=initial)
 
     @property
     def first(self) -> nn.Linear | None:
@@ -104,9 +106,9 @@ class VocabularyHead(nn.Module):
     `table` is an embedding of another module to tie to. It is not registered here: a tied weight is stored once, by the
     network that owns it. A `widened` table has `extra` (V, D - E), further numbers for each id, behind its own, so that rows are
     as wide as x. `scale` divides the rows by the root of the table's width before the product (T5's tied table). With
-    `biases: false` the dense map and its norm have no biases, with `biases: map` the norm has no weights. Untied and further
-    numbers start with standard deviation `init_std`, truncated at two, untied ones with `initial: fan_in` with 1/√E after
-    truncation (`logits_dense` in google-research/t5x).
+    `biases: false` the dense map and its norm have no biases, with `biases: map` the norm has no weights. All numbers of its own
+    start with standard deviation `init_std`, truncated at two, or not with `initial: normal`; with `initial: fan_in` untied rows
+    start with 1/√E after truncation (`logits_dense` in google-research/t5x).
     """
 
     def __init__(
@@ -122,15 +124,16 @@ class VocabularyHead(nn.Module):
         scale: bool = False,
         biases: bool | Literal["map"] = True,
         init_std: float = 0.02,
-        initial: Literal["truncated", "fan_in"] = "truncated",
+        initial: Law | Literal["fan_in"] = "truncated",
     ) -> None:
         super().__init__()
         inner = width if table is None or widened else table.embedding_dim
+        law: Law = "normal" if initial == "normal" else "truncated"
         if transform is None and inner != width:
             raise ValueError(f"a head without a transform cannot go from width {width} to a table of width {inner}")
         self.transform = transform
         self.scale = inner**-0.5 if scale else 1.0
-        self.dense = dense(width, inner, init_std, bias=bool(biases)) if transform is not None else None
+        self.dense = dense(width, inner, init_std, bias=bool(biases), initial=law) if transform is not None else None
         self.norm = None
         if transform is not None:
             self.norm = nn.LayerNorm(inner, eps=norm_epsilon, bias=biases is True, elementwise_affine=biases != "map")
@@ -138,11 +141,11 @@ class VocabularyHead(nn.Module):
         self.output = None
         if table is None:
             self.output = nn.Linear(inner, vocab_size, bias=False)
-            draw(self.output.weight, "truncated", inner**-0.5 / CUT if initial == "fan_in" else init_std)
+            draw(self.output.weight, law, inner**-0.5 / CUT if initial == "fan_in" else init_std)
         self.extra = None
         if table is not None and inner > table.embedding_dim:
             self.extra = nn.Parameter(torch.empty(vocab_size, inner - table.embedding_dim))
-            draw(self.extra, "truncated", init_std)
+            draw(self.extra, law, init_std)
         self._tied = (table,)
 
     @property

@@ -194,6 +194,17 @@ def test_queries_are_the_same_whatever_else_is_read() -> None:
     assert nothing.shape == (3, 7, 12) and not nothing.any()
 
 
+def test_the_first_vector_of_queries_begins_as_tensorflow_leaves_it() -> None:
+    """zihangdai/xlnet, modeling.py:529: a variable (1, 1, D) without initializer, so uniform in ±√(6 / (1 + D))."""
+    torch.manual_seed(0)
+    network = TwoStream(layers=1, width=600, heads=2, vocab_size=SIZE, clock=Clock())
+    bound = (6 / 601) ** 0.5
+    unknown = network.unknown.detach()
+    assert 0.98 * bound < float(unknown.abs().max()) <= bound
+    assert float(unknown.std()) == pytest.approx(bound / 3**0.5, rel=0.05)
+    assert float(network.embeddings.tokens.weight.detach().std()) == pytest.approx(0.02, rel=0.05)
+
+
 def test_dropout_falls_alike_whatever_else_is_read() -> None:
     network = two(dropout=0.3).train()
     tokens, order = ids(2, 6), torch.stack([torch.randperm(6), torch.randperm(6)])

@@ -49,6 +49,14 @@ PUBLISHED: dict[str, dict[str, Any]] = {
     "spanbert-base": {  # an author in issue 6 of facebookresearch/SpanBERT
         "training.batch": 8 * 256, "training.steps": 2_400_000 // 8, "training.rate.linear.peak": 5e-4,
     },
+    "ib-bert": {  # google-research/google-research mobilebert/modeling.py, gelu; README.md, the command
+        "networks.main.mobile_transformer.feed_forward.plain.activation": "gelu_tanh", "exercise.2.mask.most": 20,
+    },
+    "unilm": {  # microsoft/unilm unilm-v1/src/pytorch_pretrained_bert/modeling.py:226, 379, 419, 647, 534
+        "networks.main.transformer.norm.post.epsilon": 1e-5,
+        "networks.main.transformer.initial.normal.residual": "scaled_by_depth",
+        "mixture.left_to_right.passes.0.objectives.0.token_prediction.norm_epsilon": 1e-5,
+    },
     "ernie": {  # PaddlePaddle/ERNIE batching.py, pretrain_args.py, model/ernie.py
         "networks.main.transformer.norm.post.epsilon": 1e-5, "training.steps": 1_000_000,
         "training.rate.linear.warmup_steps": 5000, "training.rate.linear.decay": "from_start",  # optimization.py

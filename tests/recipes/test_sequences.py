@@ -24,6 +24,7 @@ from cloze.recipe.recipe import Recipe
 from cloze.rng import Draw, row_keys
 from cloze.rows import Rows
 from cloze.runs.phasing import phases_of, with_dropouts
+from cloze.text.normalise import Normalise
 
 from .test_every_recipe import opened
 
@@ -152,6 +153,15 @@ def test_unilms_maps_into_the_residual_begin_smaller_from_layer_to_layer() -> No
     found = [float(linear.weight.detach().std()) for layer in network.layers for linear in (layer.attention.out, layer.outer)]
     expected = [usual / (2 * number) ** 0.5 for number in (1, 1, 2, 2, 3, 3, 4, 4)]
     assert found == pytest.approx(expected, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "read"),
+    [("transformer-iwslt", "bpe", "ä école für"),  # bert-nmt/bert-nmt prepare-iwslt14.sh:67: lowercase.perl alone
+     ("xlnet-base", "unigram", "A Ecole fur"), ("xlnet-large", "unigram", "A Ecole fur")],  # zihangdai/xlnet prepro_utils.py:59
+)
+def test_accents_are_kept_where_the_authors_keep_them(name: str, kind: str, read: str) -> None:
+    assert Normalise.of(load_recipe(name).texts["main"].normalise).applied(kind)("Ä École für") == read
 
 
 @pytest.mark.parametrize("name", ["xlnet-base", "xlnet-large"])

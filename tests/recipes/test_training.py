@@ -75,10 +75,63 @@ def test_character_bert_trains_in_two_runs_with_a_rate_each() -> None:
     assert rate(1.0) == 0.0
 
 
-def test_the_head_of_modern_begins_as_in_transformers_class() -> None:
+def test_the_head_of_modern_begins_as_in_its_authors_code() -> None:
+    """AnswerDotAI/ModernBERT src/bert_layers/model.py:739, initialization.py:115: init_std, cut at two deviations."""
     step = build_step(load_recipe("modern", overrides=["network.layers=1", "text.tokenizer.size=300"]), vocab_size=300)
     weight = step.objectives["token_prediction"].get_parameter("head.dense.weight")
-    assert float(weight.detach().std()) == pytest.approx(0.00265, rel=0.02)  # 0.02 / √(2 · 22), cut at two deviations
+    assert float(weight.detach().std()) == pytest.approx(0.02 * 0.8796, rel=0.02)
+    assert float(weight.detach().abs().max()) == pytest.approx(2 * 0.02, rel=0.01)
+
+
+#: Recipes of authors whose heads begin by `normal_(0, 0.02)`, and their heads' weights that are not tied.
+PLAIN = {
+    "roberta": ["dense"], "camembert": ["dense"], "robbert": ["dense"],  # fairseq transformer_sentence_encoder.py:35
+    "roberta-segment-pair": ["dense", "pool", "output"],
+    "spanbert": ["dense", "join", "positions", "dense"],  # facebookresearch/SpanBERT fairseq/models/pair_bert.py:455
+    "unilm": ["dense", "pool", "output"],  # microsoft/unilm modeling.py:647
+    "character-bert": ["dense", "output", "pool", "output"],  # transformers' BertPreTrainedModel
+    "deberta-v3-small": ["dense", "dense", "output"],  # microsoft/DeBERTa DeBERTa/deberta/nnmodule.py:51
+}
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_heads_begin_with_weights_that_are_not_cut_where_the_authors_are_not(name: str) -> None:
+    step = build_step(load_recipe(name, size="small"), vocab_size=300, seed=0)
+    weights = {key: p.detach() for key, p in step.objectives.named_parameters() if key.endswith(".weight") and p.dim() > 1}
+    assert sorted(key.split(".")[-2] for key in weights) == sorted(PLAIN[name])
+    for weight in weights.values():
+        assert float(weight.std()) == pytest.approx(0.02, rel=0.1)
+        assert float(weight.abs().max()) > 0.04
+
+
+#: What the authors clip and divide is this many times the gradient of the mean; then their norm and their epsilon.
+MULTIPLES = {
+    # pretraining/fairseq/criterions/spanbert_loss.py:65 and trainer.py:239 both divide by the targets, 15 % of the 4,096 tokens
+    "spanbert": (1 / (0.15 * 4096), 1.0, 1e-8), "spanbert-base": (1 / (0.15 * 4096), 1.0, 1e-8),
+    "flaubert": (16.0, 5.0, 1e-6),  # xlm/trainer.py:247 adds, with --accumulate_gradients 16
+}
+
+
+@pytest.mark.parametrize("size", [1e-7, 1e-3, 1.0])  # of a gradient's numbers: below epsilon, usual, clipped
+@pytest.mark.parametrize("name", MULTIPLES)
+def test_an_update_is_that_of_the_multiple_of_the_gradient_that_the_authors_have(name: str, size: float) -> None:
+    multiple, limit, epsilon = MULTIPLES[name]
+    ours = load_recipe(name)
+    theirs = load_recipe(name, overrides=[f"training.optimizer.epsilon={epsilon}", f"training.clip={limit}"])
+    start, gradient = torch.randn(2, 30, 40, generator=torch.Generator().manual_seed(0))
+    updates = []
+    for recipe, scale in ((ours, 1.0), (theirs, multiple)):
+        weight = nn.Parameter(start.clone())
+        spec: Any = build_part(recipe.training.optimizer)
+        made = spec.build([("weight", weight)])
+        for step in (1, 2):
+            weight.grad = step * scale * size * gradient
+            nn.utils.clip_grad_norm_([weight], recipe.training.clip)
+            for group in made.param_groups:
+                group["lr"] = 0.1
+            made.step()
+        updates.append(weight.detach() - start)
+    assert torch.allclose(*updates, rtol=0.002, atol=1e-5)
 
 
 def test_modern_decays_weights_by_the_authors_share_at_the_peak() -> None:

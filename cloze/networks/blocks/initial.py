@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from cloze.networks.blocks.layer import Layer
 
 
-def draw(weight: Tensor, law: Literal["truncated", "normal"], std: float) -> None:
+Law = Literal["truncated", "normal"]
+
+
+def draw(weight: Tensor, law: Law, std: float) -> None:
     """Fill a weight from a normal distribution, cut at two standard deviations (`truncated`) or not."""
     if law == "truncated":
         nn.init.trunc_normal_(weight, std=std, a=-2 * std, b=2 * std)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from cloze.bounds import BelowOne, Count
 from cloze.networks.blocks.dropout import Dropout
+from cloze.networks.blocks.initial import Law
 from cloze.networks.clock import Clock
 from cloze.objectives.classify import ClassifySummary
 from cloze.objectives.heads import ClassHead
@@ -22,20 +23,24 @@ def relation_prediction(
     pool: bool = True,
     dropout: BelowOne = 0.0,
     class_weights: ClassWeights = None,
+    initial: Law = "truncated",
     width: Given[int],
     clock: Given[Clock],
 ) -> ClassifySummary:
     """Cross-entropy over `classes` at each example's summary; `pool` puts BERT's pooler (dense, tanh) before it.
 
     Positions are examples: rows of `summary` (E, D). Dropout before the output serves fine-tuning (0.1 in BERT's
-    classifiers, none in next-sentence prediction). Parameters: `head.pool.*`, `head.output.*`.
+    classifiers, none in next-sentence prediction). Weights start with standard deviation 0.02, truncated at two, or not with
+    `initial: normal`. Parameters: `head.pool.*`, `head.output.*`.
 
     `class_weights` weigh the loss of each class's targets, as `weight` of torch's CrossEntropyLoss does: the mean is that of the
     weighted losses, divided by the sum of the weights. `balanced` means n / (C · n_c) for the n_c of n training labels, as in
     scikit-learn; a run writes the numbers in its recipe.
     """
     transform = Tanh() if pool else None
-    head = ClassHead(width=width, classes=classes, transform=transform, dropout=Dropout(dropout, clock), pool=True)
+    head = ClassHead(
+        width=width, classes=classes, transform=transform, dropout=Dropout(dropout, clock), pool=True, initial=initial
+    )
     objective = ClassifySummary(head, set=set)
     objective.class_weights = weights_of(class_weights, classes)
     return objective

@@ -15,6 +15,7 @@ from cloze import rng
 from cloze.batch import Batch
 from cloze.bounds import Count, Positive
 from cloze.errors import RecipeError
+from cloze.networks.blocks.initial import Law
 from cloze.networks.clock import Clock
 from cloze.networks.cost import Operations
 from cloze.networks.spelling import unknown_id
@@ -132,6 +133,7 @@ def sampled_prediction(
     norm_epsilon: Positive = 1e-12,
     tie: bool = False,
     bias: bool = True,
+    initial: Law = "truncated",
     set: str = "main",
     width: Given[int],
     vocab_size: Given[int],
@@ -143,7 +145,7 @@ def sampled_prediction(
 
     `samples`: train with a softmax over this many random ids instead of all. `frequent`: predict only this many most frequent
     ids; the others become [UNK]. Ids must be sorted by frequency, as the tokenizer `words` sorts them. `transform`,
-    `norm_epsilon`, `tie` and `bias` are those of `token_prediction`.
+    `norm_epsilon`, `tie`, `bias` and `initial` are those of `token_prediction`.
 
     Parameters: `head.dense.*`, `head.norm.*`, `head.bias`, `head.output.weight` if not tied.
     """
@@ -157,7 +159,8 @@ def sampled_prediction(
         )
     rows = vocab_size if frequent is None else min(frequent, vocab_size)
     head = VocabularyHead(
-        width=width, vocab_size=rows, transform=transform, table=table if tie else None, bias=bias, norm_epsilon=norm_epsilon
+        width=width, vocab_size=rows, transform=transform, table=table if tie else None, bias=bias, norm_epsilon=norm_epsilon,
+        initial=initial,
     )
     return SampledPrediction(
         head, set=set, samples=samples, rows=rows, vocab_size=vocab_size, unknown=unknown_id(spellings), clock=clock

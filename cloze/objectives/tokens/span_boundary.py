@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from cloze.batch import Batch
 from cloze.bounds import Count, Positive, Width
-from cloze.networks.blocks.initial import draw
+from cloze.networks.blocks.initial import Law, draw
 from cloze.networks.cost import Operations
 from cloze.objectives.classify import Classify
 from cloze.objectives.heads import VocabularyHead, dense
@@ -28,7 +28,7 @@ class SpanBoundary(Classify):
 
     def __init__(
         self, head: VocabularyHead, *, set: str, width: int, position_width: int, max_length: int, transform: Nonlinearity,
-        norm_epsilon: float,
+        norm_epsilon: float, initial: Law,
     ) -> None:
         super().__init__(head, set=set)
         self.right, self.offsets = f"positions/{set}_right", f"targets/{set}_right"
@@ -36,8 +36,8 @@ class SpanBoundary(Classify):
         self.takes = frozenset({self.targets_field, self.positions_field, self.right, self.offsets})
         self.transform = transform
         self.positions = nn.Embedding(max_length, position_width)
-        draw(self.positions.weight, "truncated", 0.02)
-        self.join = dense(2 * width + position_width, width)
+        draw(self.positions.weight, initial, 0.02)
+        self.join = dense(2 * width + position_width, width, initial=initial)
         self.norm = nn.LayerNorm(width, eps=norm_epsilon)
 
     def count_operations(self, counted: Operations, batch: Batch) -> None:
@@ -63,22 +63,24 @@ def span_boundary(
     tie: bool = True,
     bias: bool = True,
     norm_epsilon: Positive = 1e-12,
+    initial: Law = "truncated",
     width: Given[int],
     vocab_size: Given[int],
     table: Given[nn.Embedding | None] = None,
 ) -> SpanBoundary:
     """The span boundary objective (Joshi et al., SpanBERT, 2020, §3.2), with at most `max_length` targets in a span.
 
-    h1 = norm(f(W1 [left; right; position])), h2 = norm(f(W2 h1)), scores = h2 · table + bias. Parameters: `positions.*`,
+    h1 = norm(f(W1 [left; right; position])), h2 = norm(f(W2 h1)), scores = h2 · table + bias. Weights start with
+    standard deviation 0.02, truncated at two, or not with `initial: normal` (the authors' code). Parameters: `positions.*`,
     `join.*`, `norm.*`, `head.dense.*`, `head.norm.*`, `head.bias`, `head.output.weight` if not tied.
     """
     if tie and table is None:
         raise ValueError("span_boundary: tie is true, but the network it reads has no token table")
     head = VocabularyHead(
         width=width, vocab_size=vocab_size, transform=transform, table=table if tie else None, bias=bias,
-        norm_epsilon=norm_epsilon,
+        norm_epsilon=norm_epsilon, initial=initial,
     )
     return SpanBoundary(
         head, set=set, width=width, position_width=position_width, max_length=max_length, transform=transform,
-        norm_epsilon=norm_epsilon,
+        norm_epsilon=norm_epsilon, initial=initial,
     )

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from cloze.batch import Batch
 from cloze.bounds import BelowOne, Count, Positive
 from cloze.networks.blocks.dropout import Dropout
+from cloze.networks.blocks.initial import Law
 from cloze.networks.clock import Clock
 from cloze.objectives.classify import Classify
 from cloze.objectives.heads import ClassHead
@@ -66,7 +67,7 @@ def token_labelling(
     classes: Count = 2,
     transform: Nonlinearity | None = "gelu",
     dropout: BelowOne = 0.0,
-    initial: Literal["truncated", "glorot"] = "truncated",
+    initial: Law | Literal["glorot"] = "truncated",
     context: bool = False,
     norm_epsilon: Positive = 1e-12,
     width: Given[int],
@@ -75,16 +76,16 @@ def token_labelling(
     """A label per token: with two classes one output and binary cross-entropy, as in ELECTRA (Clark et al., 2020, §2).
 
     Without `positions/<set>` every position that is not padding has a target, special tokens included, and `targets/<set>` is
-    (B*L,). `initial` is the initialisation of `output`: `truncated`, as all other weights of BERT, or `glorot`, uniform in
-    ±√(6 / (inputs + outputs)), as in ELECTRA (`run_pretraining.py` leaves it to TensorFlow). Parameters: `head.dense.*` (with a
-    transform), `head.output.*`.
+    (B*L,). Weights start with standard deviation 0.02, truncated at two, or not with `initial: normal` (DeBERTaV3's code).
+    With `initial: glorot` `output` is uniform in ±√(6 / (inputs + outputs)), as in ELECTRA (`run_pretraining.py` leaves it to
+    TensorFlow). Parameters: `head.dense.*` (with a transform), `head.output.*`.
 
     With `context`, the state of the first token of a text is added to those of all its tokens, and a layer norm with
     `norm_epsilon` follows, before the transform (DeBERTaV3's code); parameters `context_norm.*`.
     """
     head = ClassHead(
         width=width, classes=1 if classes == 2 else classes, transform=plain_transform(transform),
-        dropout=Dropout(dropout, clock),
+        dropout=Dropout(dropout, clock), initial="normal" if initial == "normal" else "truncated",
     )
     if initial == "glorot":
         nn.init.xavier_uniform_(head.output.weight)

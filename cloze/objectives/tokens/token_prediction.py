@@ -8,6 +8,7 @@ from torch import nn
 
 from cloze.bounds import BelowOne, NonNegative, Positive
 from cloze.errors import RecipeError
+from cloze.networks.blocks.initial import Law
 from cloze.objectives.classify import Classify
 from cloze.objectives.heads import VocabularyHead
 from cloze.objectives.objective import Kind
@@ -32,7 +33,7 @@ def token_prediction(
     biases: bool | Literal["map"] = True,
     norm_epsilon: Positive = 1e-12,
     scale: bool = False,
-    initial: Literal["truncated", "fan_in"] = "truncated",
+    initial: Law | Literal["fan_in"] = "truncated",
     smoothing: BelowOne = 0.0,
     z_loss: NonNegative = 0.0,
     init_std: NonNegative = 0.02,
@@ -56,10 +57,10 @@ def token_prediction(
     the softmax's denominator is added to every target's loss in training, which keeps scores near 0 (1e-4 in T5's configurations,
     from Mesh TensorFlow); held-out losses do not include it.
 
-    `init_std` is the initial standard deviation of the dense map and of untied output rows (truncated at two standard
-    deviations). With `initial: fan_in` untied rows have 1/√width after truncation, so that untrained scores have standard
-    deviation 1 (T5 v1.1, from google-research/t5x). `bound` draws the head's own rows and biases uniformly between ±`bound`
-    instead, as recurrent language models do.
+    `init_std` is the initial standard deviation of the dense map and of untied output rows, truncated at two standard
+    deviations, or not with `initial: normal` (RoBERTa's code). With `initial: fan_in` untied rows have 1/√width after truncation,
+    so that untrained scores have standard deviation 1 (T5 v1.1, from google-research/t5x). `bound` draws the head's own rows and
+    biases uniformly between ±`bound` instead, as recurrent language models do.
 
     `sampled_prediction` is for large vocabularies: a softmax over a sample, or over the most frequent ids.
 

@@ -186,7 +186,9 @@ class BPE:
     special: role → literal, ids from 0 in that order (default: XLM's).
     coverage: the share of characters that the alphabet must cover; rarer ones become [UNK].
 
-    Differs: GPT's ftfy and spaCy and XLM's Moses are replaced by the switches of `normalise` and BERT's cuts.
+    Differs: GPT's ftfy and spaCy and XLM's Moses are replaced by the switches of `normalise` and BERT's cuts. So are the
+    segmenters with which XLM finds words of Chinese, Japanese and Thai (`tools/tokenize.sh`): here ideographs are words, and runs
+    of kana or Thai stay whole.
     """
 
     size: Count = 40478

@@ -104,6 +104,10 @@ class BertAdam(Moments):
     u = m / (√v + ε) + decay · θ; θ ← θ − rate · u. Without correction the first steps are about three times larger.
     `tensor_clip` cuts the gradient of each tensor to this norm, as BertAdam of pytorch-pretrained-BERT (`optimization.py`,
     max_grad_norm) does in place of a cut of all gradients together; queries, keys and values, stacked here, are three tensors.
+
+    Differs: on TPUs the code of BERT, ALBERT, ELECTRA and ORQA clips the gradient of each core and adds them up
+    (tensorflow/python/tpu/tpu_optimizer.py). Here `training.clip` limits their mean, in comparison with which ε is as many times
+    larger as there are cores.
     """
 
     epsilon: Positive = 1e-6
