@@ -39,6 +39,11 @@ class Bound:
         return bool(self.objective.of_texts)
 
     @property
+    def independent(self) -> bool:
+        """Whether each of its outputs is a yes or no of its own."""
+        return bool(self.objective.independent)
+
+    @property
     def weighs_classes(self) -> bool:
         """Whether its classes may have weights."""
         return bool(self.objective.weighs_classes)

@@ -9,6 +9,7 @@ from cloze.exercises import (
     cut,
     frame,
     mix_vocabularies,
+    number_segments,
     order,
     paragraph,
     permutation,
