@@ -34,6 +34,11 @@ class Bound:
         return tuple(self.objective.at)
 
     @property
+    def takes(self) -> frozenset[str]:
+        """The fields that it takes."""
+        return frozenset(self.objective.takes)
+
+    @property
     def of_texts(self) -> bool:
         """Whether its positions are the ends of two texts."""
         return bool(self.objective.of_texts)

@@ -26,7 +26,7 @@ from cloze.tasks import task
 from cloze.tasks.result import load_tuned, task_in_folder
 from tests.tasks.pictured import pretrain, write_items
 
-SYSTEMS = ("lxmert", "uniter", "vilbert")
+SYSTEMS = ("lxmert", "uniter", "vilbert", "visualbert")
 COUNT, WIDTH = 24, 8
 KIND = np.arange(COUNT) % 2
 OWNER = torch.tensor([0, 0, 1, 1])
