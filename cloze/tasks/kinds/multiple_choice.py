@@ -158,12 +158,12 @@ class Chooser(SummaryLearner):
         return [tuple(framed[begin:end]) for begin, end in pairwise(np.cumsum([0, *counts]).tolist())]
 
     def scores(self, rows: Sequence[Framed]) -> torch.Tensor:
-        """Scores (R, 1) of framed rows in fp32."""
+        """Scores (R, 1) of framed rows in fp32: of several outputs the last one."""
         batch = self.reader.batch(rows)
         states = self.reader.states(batch, self.head.reads)
         with self.reader.autocast():
             scores: torch.Tensor = self.head.scores({name: states[name] for name in self.head.reads}, batch).float()
-        return scores.reshape(len(rows), 1)
+        return scores.reshape(len(rows), -1)[:, -1:]
 
     def row_outputs(self, rows: Sequence[ChoiceRows], size: int = 64, report: Report = silent) -> list[NDArray[np.float64]]:
         """The probabilities of the texts that each example offers."""
