@@ -153,3 +153,28 @@ def test_vl_bert_judges_each_answer_by_one_output() -> None:
         F.binary_cross_entropy_with_logits(logits, binary).item()
     )
     assert loss.metrics["correct"].item() == ((logits > 0) == (binary > 0)).sum().item()
+
+
+def test_an_answer_counts_with_its_rationale_if_both_are_right(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`compute_accuracies` of ChenRocks/UNITER, train_vcr.py: matched_qa & matched_qar, the rationale given the right answer."""
+    answers = tune(folder, "uniter", tmp_path / "qa")
+    columns = ("text=question_answer", "text_b=rationales", "label=rationale_label")
+    rationales = tune(folder, "uniter", tmp_path / "qar", *(word for value in columns for word in ("--set", f"corpus.{value}")))
+    file, items = str(folder / "train.jsonl"), ["--items", str(folder / "f.npz")]
+    rows = [json.loads(line) for line in Path(file).read_text(encoding="utf-8").splitlines()]
+    right = []
+    for out, label in ((answers, "answer_label"), (rationales, "rationale_label")):
+        capsys.readouterr()
+        assert main(["predict", str(out), file, *items]) == 0
+        chosen = [json.loads(line)["label"] for line in capsys.readouterr().out.splitlines()]
+        right.append(np.array([choice == row[label] for choice, row in zip(chosen, rows, strict=True)]))
+    assert main(["evaluate", str(answers), str(rationales), file, *items, "--bootstrap", "100", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["both_right"] == {file: pytest.approx((right[0] & right[1]).mean())}
+    assert [found[str(out)][file]["metrics"]["accuracy"] for out in (answers, rationales)] == pytest.approx(
+        [side.mean() for side in right]
+    )
+    assert main(["evaluate", str(answers), str(rationales), file, *items, "--bootstrap", "100"]) == 0
+    assert f"both right   {(right[0] & right[1]).mean():.4f}" in capsys.readouterr().out

@@ -175,6 +175,10 @@ class Chooser(SummaryLearner):
         """The first two columns."""
         return first_columns(per_example)
 
+    def right(self, per_example: Any) -> NDArray[np.bool_]:
+        """Where the first two columns are equal."""
+        return np.asarray(per_example[:, 0] == per_example[:, 1])
+
     def lost(self, row: ChoiceRows) -> int:
         """How many tokens did not fit into the row that lost most."""
         return max(framed.cut for framed in row)
