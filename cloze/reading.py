@@ -14,7 +14,7 @@ SummaryToken = Literal["first", "last", "mask"]
 class Reading:
     """How a system reads text once trained: templates for one text and for a pair, and which token summarises a text.
 
-    With the summary `mask` that is the last [MASK] of the row, which the templates then have (VL-BERT's and VisualBERT's answers).
+    With the summary `mask`, that is the last [MASK] of the row, which the templates then have (answers of VL-BERT, VisualBERT).
     `start` is the role of the token that a decoder starts with (None: that of its architecture). `target` is the template of what
     it writes (None: `single`, whose inserted tokens it learns to write); what `target` has before the text is always written
     first. The roles in `unwritten` are never written. The prediction for a masked

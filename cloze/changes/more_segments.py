@@ -19,8 +19,8 @@ _TABLE = ".segments.weight"
 @register("change", "more_segments")
 @dataclass(frozen=True)
 class MoreSegments(Change):
-    """Give the network `to` segments; those that it lacks begin as copies of segment `like` (`init_type_embedding` of UNITER's code:
-    ChenRocks/UNITER, `model/vcr.py` and `model/nlvr2.py`). A network that has as many stays as it is."""
+    """Give the network `to` segments; those that it lacks begin as copies of the segment `like` (ChenRocks/UNITER,
+    `init_type_embedding` in `model/vcr.py` and `model/nlvr2.py`). A network that has as many stays as it is."""
 
     to: Count
     like: Natural = 0

@@ -54,7 +54,7 @@ def copy_transform(head: Any, loaded: Loaded) -> bool:
 def _form(head: Any) -> tuple[Any, ...]:
     """What the dense map of a head and the norm behind it compute, without their numbers."""
     layers = [layer for layer in (head.dense, head.norm) if layer is not None]
-    shapes = {f"{number}.{name}": tensor.shape for number, layer in enumerate(layers) for name, tensor in layer.named_parameters()}
+    shapes = [{name: tensor.shape for name, tensor in layer.named_parameters()} for layer in layers]
     return head.transform, None if head.norm is None else head.norm.eps, shapes
 
 

@@ -57,8 +57,8 @@ class Pictures:
     def fields(
         self, network: Any, numbers: Int64, also: frozenset[str] = frozenset(), *, second: Int64 | None = None
     ) -> dict[str, NDArray[Any]]:
-        """What a network reads of pictures (B,), -1 for the usual one, and behind them of `second` ones, -1 for none, as the fields of
-        a batch, and the fields `also` that there are; nothing if no row has one."""
+        """What a network reads of pictures (B,), -1 for the usual one, and behind them of `second` ones, -1 for none, as the
+        fields of a batch, and the fields `also` that there are; nothing if no row has one."""
         second = np.full_like(numbers, -1) if second is None else second
         first = np.where((numbers < 0) & (second < 0), self.usual, numbers)
         if max(first.max(initial=-1), second.max(initial=-1)) < 0:

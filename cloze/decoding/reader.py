@@ -265,19 +265,20 @@ class Reader:
         arrays.update(self._computed_inputs(tokens, lengths, padded_marks(rows, tokens, self.tokenizer.roles.get("[MASK]", -1))))
         arrays.update(self._tree_inputs(rows, width))
         if self.pictures is not None:
-            arrays.update(self._items([np.array([row.picture for row in rows]), np.array([row.picture_b for row in rows])], lengths))
+            numbers = [[row.picture for row in rows], [row.picture_b for row in rows]]
+            arrays.update(self._items(*map(np.array, numbers), lengths))
         batch = Batch({name: torch.from_numpy(array) for name, array in arrays.items()}).to(self.device)
         for view, other in self.others.items():
             batch = Batch({**batch, **other.states_of(rows, self.tokenizer, view)}, checked=True)
         return batch
 
-    def _items(self, numbers: Sequence[NDArray[np.int64]], lengths: NDArray[np.int64]) -> dict[str, Any]:
-        """The items of the pictures of some rows, by the numbers (B,) of the first and of second ones, -1 for none; those that the
-        network read in training."""
+    def _items(self, first: NDArray[np.int64], second: NDArray[np.int64], lengths: NDArray[np.int64]) -> dict[str, Any]:
+        """The items of the pictures of some rows, by the numbers (B,) of the first and of second ones, -1 for none; those that
+        the network read in training."""
         assert self.pictures is not None
         choosing = [edit for edit in self.input_edits if edit.selects]
         also: frozenset[str] = frozenset().union(*(edit.optional for edit in choosing))
-        items = self.pictures.fields(self.network, numbers[0], also, second=numbers[1])
+        items = self.pictures.fields(self.network, first, also, second=second)
         for edit in choosing:
             if edit.takes - {"length"} <= items.keys():
                 rows = Rows({**items, "length": lengths.astype(np.int32)})

@@ -106,7 +106,8 @@ def export_folder(
         if pooled:
             write_sentences(stage, model, reading)
         write_json(stage / DESCRIPTION, _description(full_model, choice, reading, card, labels, remarks))
-        write_card(stage / "README.md", card, choice, model, vocab_size, remarks, folder=card.folder or folder.name, pooled=pooled)
+        label = card.folder or folder.name
+        write_card(stage / "README.md", card, choice, model, vocab_size, remarks, folder=label, pooled=pooled)
     for name, tensors in tensor_files.items():
         if not tensors:
             (folder / name).unlink(missing_ok=True)  # files of an earlier model in the folder

@@ -342,7 +342,7 @@ class Learner(nn.Module, ABC):
         return None
 
     def right(self, per_example: Any) -> NDArray[np.bool_] | None:
-        """Which examples are answered rightly (N,), from the items of `per_example`; None if answers are more than right or wrong."""
+        """Which examples are answered rightly (N,), from the items of `per_example`; None if answers are more than that."""
         return None
 
     def evaluate(

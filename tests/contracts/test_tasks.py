@@ -115,6 +115,7 @@ ITEMS = {
     "speechbert_question_answering": ("sounds.npz", "audio"),
     **dict.fromkeys((
         "picture_pair_classification", "lxmert_picture_pair_classification", "uniter_picture_pair_classification",
+        "visualbert_picture_pair_classification",
     ), ("regions.npz", "image")),
 }  # fmt: skip
 

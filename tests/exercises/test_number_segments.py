@@ -24,8 +24,8 @@ def rows_of(*texts: list[int]) -> Rows:
 
 
 def test_a_mask_behind_the_question_has_the_second_segment_and_is_read_as_in_vl_bert() -> None:
-    """`prepare_text_from_qa` of vqa/modules/resnet_vlbert_for_vqa.py: q_end = 1 + |q|, a_end = q_end + 2, the ids of types are 1 for
-    q_end < j <= a_end, and the answer is read at a_end - 1."""
+    """`prepare_text_from_qa` of vqa/modules/resnet_vlbert_for_vqa.py: q_end = 1 + |q|, a_end = q_end + 2, the ids of types are 1
+    for q_end < j <= a_end, and the answer is read at a_end - 1."""
     questions = [[10, 11, 12], [10], [11, 12]]
     rows = rows_of(*([CLS, *question, SEP, MASK, SEP] for question in questions))
     segments = NumberSegments((0, 1), tokenizer=FACTS)(rows, DRAW)["segments"]

@@ -23,8 +23,8 @@ def write_items(path: Path, kinds: NDArray[np.int64]) -> None:
 
 
 def pretrain(system: str, folder: Path, captions: Sequence[Mapping[str, Any]], *values: str) -> Path:
-    """A checkpoint of the system, after one step on captions of the pictures in `f.npz`. A system that also reads texts alone reads
-    these captions."""
+    """A checkpoint of the system, after one step on captions of the pictures in `f.npz`. A system that also reads texts alone
+    reads these captions."""
     (folder / "captions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in captions), encoding="utf-8")
     items = ["--items", f"regions={folder / 'f.npz'}"]
     store = folder / f"{system}-store"

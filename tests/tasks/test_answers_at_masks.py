@@ -1,4 +1,4 @@
-"""Answers about pictures that are read at a [MASK]: the heads and losses of VL-BERT and VisualBERT, from training to transformers."""
+"""Answers about pictures that are read at a [MASK]: heads and losses of VL-BERT and VisualBERT, from training to transformers."""
 
 from __future__ import annotations
 

@@ -224,7 +224,8 @@ def tuned(folder: Path, system: str, out: Path, *values: str) -> Any:
     items = str(folder / "pairs.npz")
     files = ["--train", str(folder / "train.jsonl"), "--dev", str(folder / "dev.jsonl"), "--items", items, "--out", str(out)]
     given = [word for value in ("training.epochs=1", *values) for word in ("--set", value)]
-    assert main(["finetune", str(folder / system), "--task", "picture_pair_classification", *files, *given, "--device", "cpu"]) == 0
+    started = ["finetune", str(folder / system), "--task", "picture_pair_classification", "--device", "cpu"]
+    assert main([*started, *files, *given]) == 0
     asked = task_in_folder(out)
     examples = asked.read(folder / "dev.jsonl")
     loaded = with_pictures(load_checkpoint(out), [items], [examples])

@@ -125,8 +125,8 @@ def test_the_tuned_folder_of_visualbert_opens_as_the_class_that_chooses(folder: 
 
 
 def test_uniter_judges_each_answer_by_two_outputs() -> None:
-    """`UniterForVisualCommonsenseReasoning.forward`: the pooler, Linear, ReLU, LayerNorm, Linear to 2; the mean cross-entropy of all
-    rows, and ranks by the second output."""
+    """`UniterForVisualCommonsenseReasoning.forward`: the pooler, Linear, ReLU, LayerNorm, Linear to 2; the mean cross-entropy of
+    all rows, and ranks by the second output."""
     torch.manual_seed(0)
     objective = judge(outputs=2, pool=True, transform=Relu(times=2, norm_epsilon=1e-12), width=6, clock=Clock()).double()
     states, head = torch.randn(5, 6, dtype=torch.double), objective.head

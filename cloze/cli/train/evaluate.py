@@ -326,8 +326,11 @@ def _both_right(measured: list[tuple[Learner, dict[str, Evaluation]]], files: li
     """The share of the rows of each file that both folders answer rightly, where rows are answered rightly or wrongly."""
     from cloze.tasks.bootstrap import both_right
 
-    shares = {file: both_right(*(learner.right(evaluations[file].per_example) for learner, evaluations in measured)) for file in files}
-    return {file: share for file, share in shares.items() if share is not None}
+    shares = {}
+    for file in files:
+        share = both_right(*(learner.right(evaluations[file].per_example) for learner, evaluations in measured))
+        shares |= {} if share is None else {file: share}
+    return shares
 
 
 def _print_json(folders: list[Path], measured: list[Any], compared: dict[str, Any], shared: dict[str, float]) -> None:

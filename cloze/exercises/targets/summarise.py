@@ -20,8 +20,8 @@ from cloze.rows import Rows, columns_before
 @register("edit", "summarise")
 @dataclass(frozen=True)
 class Summarise(Edit):
-    """Choose the summary token of a row: its `first` or its `last` token (GPT, XLNet: the last), or its last [MASK] (`mask`), which
-    the frame has put there: the answers of VL-BERT and VisualBERT are read at one."""
+    """Choose the summary token of a row: its `first` or its `last` token (GPT, XLNet: the last), or its last [MASK] (`mask`),
+    which the frame puts there: the answers of VL-BERT and VisualBERT are read at one."""
 
     by: SummaryToken = "last"
     tokenizer: Given[TokenFacts | None] = field(default=None, repr=False, compare=False)

@@ -19,8 +19,15 @@ from torch import Tensor
 
 from cloze.interop import encoder
 from cloze.interop.architecture import (
-    ACTIVATIONS, ACTIVATIONS_BACK, Architecture, HeadTable, ModelClass, ReadingFacts, Setting, add,
-)  # fmt: skip
+    ACTIVATIONS,
+    ACTIVATIONS_BACK,
+    Architecture,
+    HeadTable,
+    ModelClass,
+    ReadingFacts,
+    Setting,
+    add,
+)
 from cloze.interop.architectures import bert
 from cloze.interop.classification import chooser, summary_objections
 from cloze.interop.mapping import MappingLine, Move, TableSizes

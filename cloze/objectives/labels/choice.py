@@ -60,8 +60,8 @@ class Choose(Objective):
 
 
 class Judge(Choose):
-    """Sum over the rows of the cross-entropy of right and wrong, each row by itself; the row of a record with the highest score of
-    "right" is chosen.
+    """Sum over the rows of the cross-entropy of right and wrong, each row by itself; the row of a record with the highest score
+    of "right" is chosen.
 
     With one output that score is its log-odds, with two it is the second one. Each row counts 1. Metric `correct`: the rows that
     are judged rightly.

@@ -24,8 +24,9 @@ class SoftClassification(SummaryValues):
 
     `kl_divergence`: of the softmax from the probabilities, both at the `temperature` T, times T²: its gradient is that of the
     cross-entropy, and it is 0 where both agree. `scores`: the same of values that need not sum to 1, such as how right each of
-    several answers is, Σ v (log v - log softmax) (uclanlp/visualbert, `TrainVisualBERTObjective`). `squared`: the mean squared difference of scores and log-probabilities, each
-    minus its mean, which the softmax does not see. Metric `correct`: the texts whose most probable class is the same.
+    several answers is, Σ v (log v - log softmax) (uclanlp/visualbert, `TrainVisualBERTObjective`). `squared`: the mean squared
+    difference of scores and log-probabilities, each minus its mean, which the softmax does not see. Metric `correct`: the texts
+    whose most probable class is the same.
     """
 
     kind: Kind | None = "relation_prediction"

@@ -22,8 +22,8 @@ from cloze.networks.cost import Operations, SequenceSize
 @dataclass(frozen=True)
 class ItemRows:
     """The items of each row: features (B, R, F), boxes (B, R, 4 or more) with the corners first, which items are `real` and which
-    of them are `hidden` (B, R), `links` (N, 2), the flat positions of a token and of its item, and `picture` (B, R), which of a
-    row's pictures an item is of, counted from 0; None: all are of one.
+    of them are `hidden` (B, R), `links` (N, 2), the flat positions of a token and of its item, and `picture` (B, R), which of the
+    pictures of its row an item is of, counted from 0; None: all are of one.
 
     Hidden are items that `mask_items` has chosen and whose features are zero.
     """
@@ -46,8 +46,8 @@ class ItemRows:
         return self.features.sum(1) / counted.sum(1, keepdim=True).clamp(min=1)
 
     def segment(self, table: Tensor, first: int) -> Tensor:
-        """The rows of a table of segments (S, D): row `first` for items of the first picture and the one after it, if there is one,
-        for those of a second: (D,) or (B, R, D)."""
+        """The rows of a table of segments (S, D): row `first` for items of the first picture and the one after it, if there is
+        one, for those of a second: (D,) or (B, R, D)."""
         if self.picture is None:
             return table[first]
         return table[(first + self.picture.clamp(min=0)).clamp(max=len(table) - 1).long()]
