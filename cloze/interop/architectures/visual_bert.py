@@ -136,5 +136,6 @@ VISUAL_BERT = add(Architecture(
     recipe=lambda model: "visualbert",
     usual=lambda model, kind: 1,
     ignored=encoder.IGNORED,
+    unused=(MappingLine("", "{base}pooler.dense.weight", "D D"), MappingLine("", "{base}pooler.dense.bias", "D")),
     pooled=True,
 ))
