@@ -46,9 +46,11 @@ def copy_transform(head: Any, loaded: Loaded) -> bool:
         return False
     heads = [other.module for other in loaded.heads.values() if isinstance(other.module, VocabularyHead)]
     other = next((other for other in [*heads, plain_head(loaded)] if other is not None and _form(other) == _form(new)), None)
-    for name in () if other is None else ("dense", "norm"):
+    if other is None:
+        return False
+    for name in ("dense", "norm"):
         new.get_submodule(name).load_state_dict(other.get_submodule(name).state_dict())
-    return other is not None
+    return True
 
 
 def _form(head: Any) -> tuple[Any, ...]:

@@ -265,8 +265,8 @@ class Reader:
         arrays.update(self._computed_inputs(tokens, lengths, padded_marks(rows, tokens, self.tokenizer.roles.get("[MASK]", -1))))
         arrays.update(self._tree_inputs(rows, width))
         if self.pictures is not None:
-            numbers = [[row.picture for row in rows], [row.picture_b for row in rows]]
-            arrays.update(self._items(*map(np.array, numbers), lengths))
+            first, second = (np.array([getattr(row, name) for row in rows]) for name in ("picture", "picture_b"))
+            arrays.update(self._items(first, second, lengths))
         batch = Batch({name: torch.from_numpy(array) for name, array in arrays.items()}).to(self.device)
         for view, other in self.others.items():
             batch = Batch({**batch, **other.states_of(rows, self.tokenizer, view)}, checked=True)

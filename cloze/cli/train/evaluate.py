@@ -326,7 +326,7 @@ def _both_right(measured: list[tuple[Learner, dict[str, Evaluation]]], files: li
     """The share of the rows of each file that both folders answer rightly, where rows are answered rightly or wrongly."""
     from cloze.tasks.bootstrap import both_right
 
-    shares = {}
+    shares: dict[str, float] = {}
     for file in files:
         share = both_right(*(learner.right(evaluations[file].per_example) for learner, evaluations in measured))
         shares |= {} if share is None else {file: share}

@@ -22,7 +22,7 @@ def followed(first: Mapping[str, NDArray[Any]], second: Mapping[str, NDArray[Any
     count, more = first[length].astype(np.int64), second[length].astype(np.int64)
     arrays: Arrays = {length: (count + more).astype(np.int32)}
     for field, value in first.items():
-        if "." in field or fields.find(field).per != "item" or fields.split(field).set.partition("/")[0] != name:
+        if not _is_of(field, name):
             continue
         both = places(count, more, value.shape[1])
         real = columns_before(count + more, both.shape[1])
@@ -36,16 +36,23 @@ def followed(first: Mapping[str, NDArray[Any]], second: Mapping[str, NDArray[Any
 
 def of_two_pictures(first: Mapping[str, NDArray[Any]], second: Mapping[str, NDArray[Any]], name: str) -> Arrays:
     """`followed`, with `items/<set>/picture`: 0 for the items of the first picture and 1 for those of the second."""
-    number = f"items/{name}/picture"
-    sides = ({**side, number: np.full((len(side[f"item_length/{name}"]), _width(side, name)), which, np.int32)}
-             for which, side in enumerate((first, second)))
-    return followed(*sides, name)
+    return followed(_numbered(first, 0, name), _numbered(second, 1, name), name)
+
+
+def _numbered(side: Mapping[str, NDArray[Any]], picture: int, name: str) -> Arrays:
+    """The fields of a set with the number of the picture that its items are of."""
+    count = len(side[f"item_length/{name}"])
+    return {**side, f"items/{name}/picture": np.full((count, _width(side, name)), picture, np.int32)}
 
 
 def _width(side: Mapping[str, NDArray[Any]], name: str) -> int:
     """For how many items the arrays of a set have room."""
-    return next(value.shape[1] for field, value in side.items() if fields.find(field).per == "item"
-                and fields.split(field).set.partition("/")[0] == name)
+    return next(value.shape[1] for field, value in side.items() if _is_of(field, name))
+
+
+def _is_of(field: str, name: str) -> bool:
+    """Whether a field holds something of each item of a set."""
+    return "." not in field and fields.find(field).per == "item" and fields.split(field).set.partition("/")[0] == name
 
 
 def places(count: Int64, more: Int64, width: int) -> Int64:
