@@ -33,16 +33,21 @@ class MoreSegments(Change):
                 "  Start from a Transformer encoder, or leave the change out in a recipe of your own."
             )
         count = int(shape.arguments["segments"])
+        self._require(shape.origin, count)
+        return {**shape.arguments, "segments": max(count, self.to)}
+
+    def _require(self, origin: str, count: int) -> None:
+        """A `CheckpointError` unless a network with so many segments has the one that is copied."""
         if self.like >= count:
             raise CheckpointError(
-                f"{shape.origin}: more_segments: like: {self.like}, and the network has {count} segments, counted from 0.\n"
+                f"{origin}: more_segments: like: {self.like}, and the network has {count} segments, counted from 0.\n"
                 f"  Write a number below {count}, or start from a checkpoint with segments."
             )
-        return {**shape.arguments, "segments": max(count, self.to)}
 
     def weights(self, state: Tensors, transition: Transition) -> Tensors:
         """The network's tensors, its tables of segments with further rows."""
         count = int(transition.arguments["segments"])
+        self._require(transition.origin.origin, int(transition.origin.arguments["segments"]))
         return {
             name: torch.cat([tensor, tensor[self.like].expand(count - len(tensor), -1)]) if name.endswith(_TABLE) else tensor
             for name, tensor in state.items()
