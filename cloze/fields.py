@@ -127,7 +127,8 @@ for _field in (
     Field("condition", "B D", "float", "the vector that a decoder writes a row from"),
     Field("items", "B R", "integer", "items of the row: entities and n-grams, which are linked to tokens; of items with vectors, "
           "such as regions of a picture, an array of whole numbers, such as items/regions/class; items/regions/masked is 1 where "
-          "`mask_items` has chosen the item", keyed=True, per="item"),
+          "`mask_items` has chosen the item, and items/regions/picture for those of the second of two pictures", keyed=True,
+          per="item"),
     Field("item_vectors", "B R D", "float", "vectors of the items of the row, such as features of the regions of a picture, "
           "item_vectors/regions; further arrays of numbers are item_vectors/regions/boxes (B, R, 5: x1 y1 x2 y2 and area, as "
           "shares of the picture), item_vectors/regions/score (B, R, 1)", keyed=True, per="item"),

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 OrderName = Literal["open", "left_to_right", "right_to_left", "source_to_target"]
+SummaryToken = Literal["first", "last", "mask"]
 
 
 @dataclass(frozen=True)
 class Reading:
     """How a system reads text once trained: templates for one text and for a pair, and which token summarises a text.
 
+    With the summary `mask`, that is the last [MASK] of the row, which the templates then have (answers of VL-BERT, VisualBERT).
     `start` is the role of the token that a decoder starts with (None: that of its architecture). `target` is the template of what
     it writes (None: `single`, whose inserted tokens it learns to write); what `target` has before the text is always written
     first. The roles in `unwritten` are never written. The prediction for a masked
@@ -25,7 +27,7 @@ class Reading:
 
     single: str
     pair: str | None = None
-    summary: Literal["first", "last"] = "first"
+    summary: SummaryToken = "first"
     start: str | None = None
     target: str | None = None
     unwritten: tuple[str, ...] = ()

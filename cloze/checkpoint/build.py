@@ -303,6 +303,7 @@ def _opened(imported: Any, device: torch.device, *, plain_form: bool, annotate: 
         heads[name].to(device).eval()
     network.to(device).eval()
     clock.to(device)
+    reading_inputs = {**available, "tokenizer": TokenFacts.of(imported.tokenizer)}
     file = imported.folder / "cloze" / "recipe.yaml"
     recipe = read_plain(file) if file.is_file() else None
     if network.of_documents and recipe is not None:
@@ -313,7 +314,8 @@ def _opened(imported: Any, device: torch.device, *, plain_form: bool, annotate: 
         network_arguments=model.arguments, clock=clock, imported=imported,
         reads={name: head.read for name, head in model.heads.items() if head.read},
         input_edits=tuple(
-            _build_from_description("edit", part, arguments, available, imported.folder) for part, arguments in model.input_edits
+            _build_from_description("edit", part, arguments, reading_inputs, imported.folder)
+            for part, arguments in model.input_edits
         ),
         tables=tables, languages=model.languages, others=cache(lambda name: _further(imported.folder, name, str(device))),
         annotations=annotations,

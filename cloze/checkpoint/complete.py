@@ -219,6 +219,7 @@ def _complete_inputs(root: Node, entries: list[Node], origin: Origin, faults: Fa
     annotated = _annotate(root, origin, faults)
     for entry in entries:
         edits = _exercise(entry)
+        edits[:] = [edit for edit in edits if not _chooses_absent(edit, _items(root, entry))]
         frames = [frame for frame in map(_frame, edits) if frame is not None]
         views = dict.fromkeys(str(frame.value["in"].value) if "in" in frame.value else "main" for frame in frames)
         edit_names = {str(name) for item in edits if item.part_kind is not None for name in item.value}
@@ -239,6 +240,12 @@ def _complete_inputs(root: Node, entries: list[Node], origin: Origin, faults: Fa
                 edit = from_data({name: {**arguments, **({} if view == "main" else {"in": view})}}, root.where)
                 expand_part("edit", edit, "exercise", faults)
                 edits.append(edit)
+
+
+def _chooses_absent(edit: Node, sets: frozenset[str]) -> bool:
+    """Whether an edit chooses items of a set that the source does not have, as where a task is learned from texts alone."""
+    name = _part_name(edit)
+    return bool(name) and class_of("edit", name).selects and str(edit.value[name].value["set"].value) not in sets
 
 
 def _annotate(root: Node, origin: Origin, faults: Faults) -> dict[str, set[str]]:

@@ -39,13 +39,25 @@ def start_head(head: Any, loaded: Loaded, *, pooler: bool = True) -> bool:
 
 
 def copy_transform(head: Any, loaded: Loaded) -> bool:
-    """Copy the dense map and norm of the head that predicts tokens, as transformers does, where both have the same names."""
-    plain = plain_head(loaded)
-    if plain is None or not isinstance(head.head, ClassHead) or head.head.norm is None:
+    """Copy the dense map and norm of the head that predicts tokens, where both have the same form: as transformers does for
+    ModernBERT, and the authors for the answers of VL-BERT (jackroos/VL-BERT, `cfgs/vqa/base_4x16G_fp32.yaml`)."""
+    new = head.head
+    if not isinstance(new, ClassHead) or new.dense is None or new.norm is None:
+        return False
+    heads = [other.module for other in loaded.heads.values() if isinstance(other.module, VocabularyHead)]
+    other = next((other for other in [*heads, plain_head(loaded)] if other is not None and _form(other) == _form(new)), None)
+    if other is None:
         return False
     for name in ("dense", "norm"):
-        head.head.get_submodule(name).load_state_dict(plain.get_submodule(name).state_dict())
+        new.get_submodule(name).load_state_dict(other.get_submodule(name).state_dict())
     return True
+
+
+def _form(head: Any) -> tuple[Any, ...]:
+    """What the dense map of a head and the norm behind it compute, without their numbers."""
+    layers = [layer for layer in (head.dense, head.norm) if layer is not None]
+    shapes = [{name: tensor.shape for name, tensor in layer.named_parameters()} for layer in layers]
+    return head.transform, None if head.norm is None else head.norm.eps, shapes
 
 
 def copy_pool(head: Classify, loaded: Loaded) -> bool:

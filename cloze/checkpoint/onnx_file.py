@@ -55,7 +55,8 @@ class OnnxGraph(nn.Module):
 
     def __init__(self, loaded: Loaded, head: Any | None) -> None:
         super().__init__()
-        self.network, self.order, self.last = loaded.network, loaded.order, loaded.reading.summary == "last"
+        self.network, self.order, self.summary = loaded.network, loaded.order, loaded.reading.summary
+        self.mask = loaded.tokenizer.roles.get("[MASK]", -1)
         self.segments = bool(loaded.network_arguments.get("segments"))
         self.head = head
         self.of_words = head is not None and not scores_texts(head)
@@ -74,7 +75,11 @@ class OnnxGraph(nn.Module):
         """The outputs. The head reads what it reads in cloze, so a mean is that of the tokens whose mask is 1."""
         further = {"segments": token_type_ids} if self.segments else {}
         rows = torch.arange(input_ids.shape[0], device=input_ids.device)
-        columns = (attention_mask.sum(1) - 1).clamp(min=0) if self.last else 0
+        columns: Any = 0
+        if self.summary == "last":
+            columns = (attention_mask.sum(1) - 1).clamp(min=0)
+        elif self.summary == "mask":  # the last one of a row
+            columns = ((input_ids == self.mask) * torch.arange(input_ids.shape[1], device=input_ids.device)).amax(1)
         states = self.network(
             want=frozenset({"hidden"} if self.head is None else {"hidden", *self.head.reads}), order=self.order,
             tokens=input_ids, block=attention_mask, summaries=rows * input_ids.shape[1] + columns, **further,

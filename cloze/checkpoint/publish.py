@@ -18,6 +18,7 @@ from cloze.checkpoint.borrowed import NETWORKS, write_reference
 from cloze.checkpoint.build import plain_arguments
 from cloze.checkpoint.plain_form import in_plain_form
 from cloze.checkpoint.share import share
+from cloze.exercises import TokenFacts
 from cloze.interop import Card, PortableHead, PortableModel, PortableTable, complete, export_folder
 from cloze.interop.arguments import flat
 from cloze.interop.choice import ArchitectureChoice, choose
@@ -171,8 +172,8 @@ class Publisher:
 
 def input_edits(recipe: Recipe) -> list[PartSpec]:
     """The edits by which the trained network needs to read text: they look up further inputs in a recipe's tables by the tokens
-    alone, add facts to a text, choose the items to be read, or show labelled layers in all entries (what only some entries show,
-    others ask for)."""
+    alone, add facts to a text, choose the items to be read, or show labelled layers or number segments in all entries (what only
+    some entries show, others ask for)."""
     edits: dict[str, PartSpec] = {}
     for entry in recipe.entries.values():
         for spec in entry.exercise:
@@ -180,7 +181,8 @@ def input_edits(recipe: Recipe) -> list[PartSpec]:
             if key is not None:
                 edits.setdefault(key, spec.part)
     everywhere = set.intersection(*({_input(spec) for spec in entry.exercise} for entry in recipe.entries.values()))
-    return [part for key, part in edits.items() if key in everywhere or not read_layers([part])]
+    shown = {key for key, part in edits.items() if read_layers([part]) or class_of("edit", part.name).shows}
+    return [part for key, part in edits.items() if key in everywhere or key not in shown]
 
 
 def _input(spec: EditSpec) -> str | None:
@@ -194,13 +196,13 @@ def _input(spec: EditSpec) -> str | None:
     if edit.selects:
         return min(edit.gives)
     reads_tokens = all(name in ("tokens", "length") or name.startswith(("layers/", "labels/")) for name in edit.takes)
-    gives_inputs = all(fields.find(name).name in ("items", "links", "inputs") for name in edit.gives)
+    gives_inputs = all(fields.find(name).name in ("items", "links", "inputs", "segments") for name in edit.gives)
     return min(edit.gives) if reads_tokens and gives_inputs else None
 
 
-def reading_edits(recipe: Recipe, tables: Mapping[str, Any]) -> tuple[Any, ...]:
-    """`input_edits`, built with the look-up tables of a run."""
-    available = {"tables": tables}
+def reading_edits(recipe: Recipe, tokenizer: Tokenizer, tables: Mapping[str, Any]) -> tuple[Any, ...]:
+    """`input_edits`, built with the tokenizer and the look-up tables of a run."""
+    available = {"tables": tables, "tokenizer": TokenFacts.of(tokenizer)}
     return tuple(
         build(lookup(spec.kind, spec.name), plain_arguments(spec.arguments), available) for spec in input_edits(recipe)
     )

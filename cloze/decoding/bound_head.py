@@ -34,9 +34,19 @@ class Bound:
         return tuple(self.objective.at)
 
     @property
+    def takes(self) -> frozenset[str]:
+        """The fields that it takes."""
+        return frozenset(self.objective.takes)
+
+    @property
     def of_texts(self) -> bool:
         """Whether its positions are the ends of two texts."""
         return bool(self.objective.of_texts)
+
+    @property
+    def independent(self) -> bool:
+        """Whether each of its outputs is a yes or no of its own."""
+        return bool(self.objective.independent)
 
     @property
     def weighs_classes(self) -> bool:

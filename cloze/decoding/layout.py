@@ -30,7 +30,7 @@ class Framed:
     read characters. `word` is the number of each token's word, -1 for what the template inserts; None if nobody asks. `tree` says
     of each token whether it is text or a fact that was added to it; None: there are no facts. `marks` are the labelled layers of
     the texts by the names of their fields, 0 for what the template inserts. `picture` is the number of the picture that is shown
-    next to the text, among those of the reader; -1: none.
+    next to the text, among those of the reader, and `picture_b` that of a second one, whose items follow; -1: none.
     """
 
     ids: Ids
@@ -42,6 +42,7 @@ class Framed:
     tree: SentenceTree | None = None
     marks: Marks = field(default_factory=dict)
     picture: int = -1
+    picture_b: int = -1
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -51,9 +52,13 @@ class Framed:
         characters = None if self.characters is None else self.characters[start:stop]
         return characters if characters is not None and characters.any() else None
 
+    def _like(self, row: Framed) -> Framed:
+        """A row next to the pictures of this one."""
+        return replace(row, picture=self.picture, picture_b=self.picture_b)
+
     def with_ids(self, ids: Ids) -> Framed:
         """The same layout showing other ids."""
-        return Framed(ids, self.segments, self.part, self.cut, tree=self.tree, marks=self.marks, picture=self.picture)
+        return self._like(Framed(ids, self.segments, self.part, self.cut, tree=self.tree, marks=self.marks))
 
     def marked(self, texts: Sequence[Marks]) -> Framed:
         """The row with the labelled layers of its texts, whose ends may have been cut off."""
@@ -82,14 +87,14 @@ class Framed:
         word = None if row.word is None else np.where(branch, -1, row.word)
         part = np.where(branch, -1, row.part).astype(row.part.dtype)
         marks = {name: np.where(branch, values.dtype.type(0), values) for name, values in row.marks.items()}
-        return Framed(ids, row.segments, part, self.cut, spelled, word, tree, marks, self.picture)
+        return self._like(Framed(ids, row.segments, part, self.cut, spelled, word, tree, marks))
 
     def behind(self, token: int) -> Framed:
         """The row with one more token in front of it, which belongs to no text."""
         spelled = None if self.characters is None else np.insert(self.characters, 0, 0, axis=0)
         ids, segments, part = (np.insert(x, 0, y) for x, y in ((self.ids, token), (self.segments, 0), (self.part, -1)))
         marks = {name: np.insert(values, 0, 0) for name, values in self.marks.items()}
-        return Framed(ids, segments, part, self.cut, spelled, marks=marks, picture=self.picture)
+        return self._like(Framed(ids, segments, part, self.cut, spelled, marks=marks))
 
     def take(self, columns: NDArray[np.int64]) -> Framed:
         """The row of some of its tokens, in that order; no token counts as cut."""
@@ -97,7 +102,7 @@ class Framed:
         word = None if self.word is None else self.word[columns]
         marks = {name: values[columns] for name, values in self.marks.items()}
         ids, segments, part = (x[columns] for x in (self.ids, self.segments, self.part))
-        return Framed(ids, segments, part, 0, spelled, word, marks=marks, picture=self.picture)
+        return self._like(Framed(ids, segments, part, 0, spelled, word, marks=marks))
 
     def with_words(self, word_start: NDArray[np.bool_]) -> Framed:
         """The same with the words of the first text; `word_start` tells for each of its tokens whether a word begins there."""

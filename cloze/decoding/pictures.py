@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.corpus.items import ItemSet, StoredItems, read_pictures
+from cloze.corpus.items.following import of_two_pictures
 from cloze.corpus.items.item_store import FEATURES
 from cloze.corpus.items.item_writer import checked, kind_of
 from cloze.corpus.items.picture import Picture
@@ -53,17 +54,22 @@ class Pictures:
         """The number of each picture, by its key."""
         return {key: number for number, key in enumerate(self.keys)}
 
-    def fields(self, network: Any, numbers: Int64, also: frozenset[str] = frozenset()) -> dict[str, NDArray[Any]]:
-        """What a network reads of pictures (B,), -1 for the default, as the fields of a batch, and the fields `also` that there
-        are; nothing if no row has one."""
-        numbers = np.where(numbers < 0, self.default, numbers)
-        if numbers.max(initial=-1) < 0:
+    def fields(
+        self, network: Any, numbers: Int64, also: frozenset[str] = frozenset(), *, second: Int64 | None = None
+    ) -> dict[str, NDArray[Any]]:
+        """What a network reads of pictures (B,), -1 for the default, and behind them of `second` ones, -1 for none, as the
+        fields of a batch, and the fields `also` that there are; nothing if no row has one."""
+        second = np.full_like(numbers, -1) if second is None else second
+        first = np.where((numbers < 0) & (second < 0), self.default, numbers)
+        if max(first.max(initial=-1), second.max(initial=-1)) < 0:
             return {}
         fields: dict[str, NDArray[Any]] = {}
         for name in network.item_sets:
             kinds = self.sets[name].kinds
             read = [array for array, kind in kinds.items() if kind.field(name, array) in network.takes | also]
-            fields |= self.sets[name].read(numbers, read)
+            shown = self.sets[name].read(first, read)
+            has_two = second.max(initial=-1) >= 0
+            fields |= of_two_pictures(shown, self.sets[name].read(second, read), name) if has_two else shown
         return {name: value.astype(np.int64 if value.dtype.kind == "i" else np.float32) for name, value in fields.items()}
 
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, get_args
 
 import numpy as np
 import torch
@@ -23,11 +23,12 @@ from cloze.decoding.lengths import CPU_TOKENS, GPU_TOKENS, STATIC_TOKENS, by_len
 from cloze.decoding.marks import padded_characters, padded_marks, spelled
 from cloze.errors import CheckpointError, UserError
 from cloze.exercises.knowledge.inject import SentenceTree
+from cloze.exercises.targets.summarise import summary_columns
 from cloze.networks import Cache
 from cloze.networks.blocks.inputs.characters import Characters
 from cloze.networks.routing import routed, takes_positions, worth_selecting
 from cloze.objectives.objective import Kind
-from cloze.reading import Reading
+from cloze.reading import Reading, SummaryToken
 from cloze.rng import Draw
 from cloze.rows import Rows
 from cloze.text import Annotations, retokenized
@@ -255,7 +256,7 @@ class Reader:
         for number, row in enumerate(rows):
             tokens[number, : len(row)] = row.ids
             segments[number, : len(row)] = row.segments
-        arrays = {"tokens": tokens, "segments": segments, "summaries": self._summaries(lengths, width)}
+        arrays = {"tokens": tokens, "segments": segments, "summaries": self._summaries(tokens, lengths)}
         if lengths.min() < width:
             arrays["block"] = (np.arange(width) < lengths[:, None]).astype(np.int64)
         if any(row.characters is not None for row in rows):
@@ -264,22 +265,24 @@ class Reader:
         arrays.update(self._computed_inputs(tokens, lengths, padded_marks(rows, tokens, self.tokenizer.roles.get("[MASK]", -1))))
         arrays.update(self._tree_inputs(rows, width))
         if self.pictures is not None:
-            arrays.update(self._items(np.array([row.picture for row in rows]), lengths))
+            first, second = (np.array([getattr(row, name) for row in rows]) for name in ("picture", "picture_b"))
+            arrays.update(self._items(first, second, lengths))
         batch = Batch({name: torch.from_numpy(array) for name, array in arrays.items()}).to(self.device)
         for view, other in self.others.items():
             batch = Batch({**batch, **other.states_of(rows, self.tokenizer, view)}, checked=True)
         return batch
 
-    def _items(self, numbers: NDArray[np.int64], lengths: NDArray[np.int64]) -> dict[str, Any]:
-        """The items of the pictures of some rows, by their numbers, -1 for none; those that the network read in training."""
+    def _items(self, first: NDArray[np.int64], second: NDArray[np.int64], lengths: NDArray[np.int64]) -> dict[str, Any]:
+        """The items of the pictures of some rows, by the numbers (B,) of the first and of second ones, -1 for none; those that
+        the network read in training."""
         assert self.pictures is not None
         choosing = [edit for edit in self.input_edits if edit.selects]
         also: frozenset[str] = frozenset().union(*(edit.optional for edit in choosing))
-        items = self.pictures.fields(self.network, numbers, also)
+        items = self.pictures.fields(self.network, first, also, second=second)
         for edit in choosing:
             if edit.takes - {"length"} <= items.keys():
                 rows = Rows({**items, "length": lengths.astype(np.int32)})
-                chosen = edit(rows, Draw(np.zeros(len(numbers), np.uint64)))
+                chosen = edit(rows, Draw(np.zeros(len(lengths), np.uint64)))
                 items = {name: chosen[name].astype(value.dtype) for name, value in items.items()}
         return {name: value for name, value in items.items() if name in self.network.takes or name not in also}
 
@@ -345,11 +348,12 @@ class Reader:
         shift = self.shift if self.order == "open" else 0
         return np.asarray((row.part == 0) & (np.arange(len(row)) >= shift))
 
-    def _summaries(self, lengths: Ids, width: int) -> Any:
-        if self.reading.summary not in ("first", "last"):
-            raise CheckpointError(f"this checkpoint's summary is {self.reading.summary!r}; known: 'first', 'last'.")
-        column = np.maximum(lengths - 1, 0) if self.reading.summary == "last" else np.zeros_like(lengths)
-        return np.arange(len(lengths), dtype=np.int64) * width + column
+    def _summaries(self, tokens: NDArray[np.int64], lengths: Ids) -> Any:
+        known = get_args(SummaryToken)
+        if self.reading.summary not in known:
+            raise CheckpointError(f"this checkpoint's summary is {self.reading.summary!r}; known: {', '.join(map(repr, known))}.")
+        column = summary_columns(self.reading.summary, tokens, lengths, self.tokenizer.roles.get("[MASK]", -1))
+        return np.arange(len(lengths), dtype=np.int64) * tokens.shape[1] + column
 
     def states(
         self, batch: Batch, want: Iterable[str], *, positions: Tensor | None = None, cache: Any = None, order: str | None = None,

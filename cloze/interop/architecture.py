@@ -75,6 +75,7 @@ class HeadTable:
             except for those in `absent`. With another value, it is a different head, which cloze lacks.
         says: Further keys that express an argument of the head.
         by_class: Another head has tensors of the same names, so only a folder that names a class with this role contains it.
+        at_mask: It reads the state of the text's last [MASK], in place of that of the token that sums up the text.
     """
 
     role: str
@@ -94,6 +95,7 @@ class HeadTable:
     absent: Mapping[str, Any] = field(default_factory=dict)
     says: Callable[[PortableHead], Mapping[str, Any]] = lambda head: {}
     by_class: bool = False
+    at_mask: bool = False
 
     def rows(self, tie: bool) -> tuple[MappingLine, ...]:
         """The lines that apply."""
@@ -106,7 +108,7 @@ class HeadTable:
 
 
 #: Roles of heads whose outputs are classes with names (`id2label`).
-NAMED_ROLES = frozenset({"classifier", "tagger"})
+NAMED_ROLES = frozenset({"answers", "classifier", "tagger"})
 
 
 @dataclass(frozen=True)
@@ -141,8 +143,8 @@ class Architecture:
         legal: Keys of config.json with the values that cloze supports.
         body: The lines of every network.
         reading: How it reads text if the folder does not say so.
-        reading_of: For networks that are told languages by tokens: from a folder's facts, how it reads text, its tokenizer with
-            the languages, and remarks; None: as every folder.
+        reading_of: For networks that are told languages by tokens, or read texts otherwise in one class: from a folder's facts,
+            how it reads text, its tokenizer with the languages, and remarks; None: as every folder.
         recipe: The name of the recipe for such a model, for a folder that does not say how it was trained.
         part: The network part that it expresses.
         orders: Its possible orders, the usual one first.

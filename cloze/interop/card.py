@@ -15,7 +15,7 @@ import yaml
 from torch import Tensor
 
 from cloze.interop.model import PortableModel
-from cloze.interop.sentences import gives_sentences, sentence_head
+from cloze.interop.sentences import sentence_head
 from cloze.registry import lookup, made_by, names
 
 if TYPE_CHECKING:
@@ -54,10 +54,10 @@ class Card:
 
 def write_card(
     path: Path, card: Card, choice: ArchitectureChoice | list[str], model: PortableModel, vocab_size: int,
-    remarks: list[str], *, folder: str
+    remarks: list[str], *, folder: str, pooled: bool
 ) -> None:
-    """Write README.md; `folder` is the name of the model in the commands. Only the owner of text and weights can choose a
-    licence."""
+    """Write README.md; `folder` is the name of the model in the commands, and `pooled` says that sentence-transformers opens it.
+    Only the owner of text and weights can choose a licence."""
     folder = re.sub(r"\s+", " ", folder)
     title = card.name if card.task is None else folder
     lines = [*_front(card, choice), "", f"# {_line(title)}", "", _opening(card, choice, model, vocab_size), ""]
@@ -68,7 +68,7 @@ def write_card(
     lines += [line for task in _tasks(card).values() for line in _answers(task)]
     commands = _commands(card, choice, model, folder)
     lines += ["## Use", "", "```python", *_usage(card, choice, folder), "```", "", "```console", *commands, "```", ""]
-    if gives_sentences(model, choice) and (sentence_head(model) is not None or not _predicts(card, choice)):
+    if pooled and (sentence_head(model) is not None or not _predicts(card, choice)):
         lines += ["```python", *_sentences(folder), "```", ""]
     lines += [TRAINING, ""]
     start = "" if card.base is None else f"Training started from {card.base}."

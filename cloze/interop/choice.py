@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from cloze.errors import CheckpointError, propose
 from cloze.interop.architecture import ARCHITECTURES, Architecture, HeadTable, ModelClass
 from cloze.interop.model import PortableHead, PortableModel
+from cloze.reading import SummaryToken
 
 #: States that are not those of a text alone.
 _OF_ITEMS = frozenset({"item_hidden", "item_transformed", "pooled"})
@@ -25,9 +26,10 @@ class ArchitectureChoice:
 
 
 def choose(
-    model: PortableModel, *, tokenizer_kind: str, pad: int | None, hint: str | None = None
+    model: PortableModel, *, tokenizer_kind: str, pad: int | None, hint: str | None = None, summary: SummaryToken = "first"
 ) -> ArchitectureChoice | list[str]:
-    """The architecture that expresses most of `model`; the reasons if none expresses its network.
+    """The architecture that expresses most of `model`, whose texts are read with this summary; the reasons if none expresses its
+    network.
 
     Among equals the usual one wins: `hint` if given, else the one with the highest `resemblance` for this model.
     """
@@ -37,7 +39,7 @@ def choose(
     fitting = [a for a in ranked if not a.objections(model.flat, model.order, pad)]
     if not fitting:
         return ranked[0].objections(model.flat, model.order, pad)
-    choices = [place_heads(architecture, model) for architecture in fitting]
+    choices = [place_heads(architecture, model, summary) for architecture in fitting]
     return min(choices, key=lambda choice: len(choice.left))  # the first of the smallest
 
 
@@ -68,17 +70,21 @@ def _ranked(model: PortableModel, tokenizer_kind: str, hint: str | None) -> list
     return sorted(kin, key=lambda a: (a.name != hint, model.order not in a.orders, -a.resemblance(model, tokenizer_kind)))
 
 
-def place_heads(architecture: Architecture, model: PortableModel) -> ArchitectureChoice:
+def place_heads(architecture: Architecture, model: PortableModel, summary: SummaryToken = "first") -> ArchitectureChoice:
     """The class of `architecture` that holds most of the model's heads."""
     fitting: dict[str, list[HeadTable]] = {}
     left: dict[str, str] = {}
     for name, head in model.heads.items():
         tables = [table for table in architecture.heads if table.part == head.part and _readable(head, table)]
-        fitting[name] = [table for table in tables if not table.objections(head, model.flat)]
+        at_token = [table for table in tables if not head.sums_up or table.at_mask == (summary == "mask")]
+        fitting[name] = [table for table in at_token if not table.objections(head, model.flat)]
         if not tables:
             left[name] = f"transformers' {architecture.title} has no such head"
+        elif not at_token:
+            token = "[MASK]" if summary == "mask" else "the token that sums up the text"
+            left[name] = f"it reads the state of {token}, transformers' {architecture.title} reads that of another one there"
         elif not fitting[name]:
-            left[name] = "; ".join(tables[0].objections(head, model.flat))
+            left[name] = "; ".join(at_token[0].objections(head, model.flat))
     best: tuple[ModelClass, dict[str, HeadTable]] = (architecture.classes[-1], {})
     for cls in architecture.classes:
         placed = _fill(cls, fitting, model.heads)

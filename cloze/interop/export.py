@@ -23,7 +23,7 @@ from cloze.interop.files import DESCRIPTION, WEIGHTS, read_json, staged, write_j
 from cloze.interop.mapping import MappingLine, entries, to_theirs
 from cloze.interop.model import PROBLEMS, Annotating, PortableHead, PortableModel, as_classifier, is_of_texts
 from cloze.interop.sentences import drop_sentences, gives_sentences, sentence_head, write_sentences
-from cloze.reading import Reading
+from cloze.reading import Reading, SummaryToken
 from cloze.text.tokenizer import Tokenizer
 
 OWN_HEADS = "cloze/heads.safetensors"
@@ -68,7 +68,7 @@ def export_folder(
             "  Save the network with the tokenizer it was trained with."
         )
     pad = tokenizer.roles.get("[PAD]")
-    model, choice, rest = _fitting(model, tokenizer.kind, pad, architecture)
+    model, choice, rest = _fitting(model, tokenizer.kind, pad, architecture, reading.summary)
     remarks = remarks_of(model, choice, reading)
     if rest:
         remarks.insert(0, only_text(full_model.part))
@@ -102,11 +102,12 @@ def export_folder(
             if tensors:
                 write_tensors(stage / name, tensors)
         write_tokenizer(stage, tokenizer, reading, model, choice, length)
-        pooled = gives_sentences(model, choice)
+        pooled = gives_sentences(model, choice, reading)
         if pooled:
             write_sentences(stage, model, reading)
         write_json(stage / DESCRIPTION, _description(full_model, choice, reading, card, labels, remarks))
-        write_card(stage / "README.md", card, choice, model, vocab_size, remarks, folder=card.folder or folder.name)
+        label = card.folder or folder.name
+        write_card(stage / "README.md", card, choice, model, vocab_size, remarks, folder=label, pooled=pooled)
     for name, tensors in tensor_files.items():
         if not tensors:
             (folder / name).unlink(missing_ok=True)  # files of an earlier model in the folder
@@ -115,7 +116,7 @@ def export_folder(
 
 
 def _fitting(
-    model: PortableModel, tokenizer_kind: str, pad: int | None, hint: str | None
+    model: PortableModel, tokenizer_kind: str, pad: int | None, hint: str | None, summary: SummaryToken
 ) -> tuple[PortableModel, ArchitectureChoice | list[str], dict[str, Tensor]]:
     """What transformers can open: the model, or the tower of its text if only that fits, with what is then left over.
 
@@ -123,10 +124,10 @@ def _fitting(
     """
     if model.no_plain_form:
         return model, [model.no_plain_form], {}
-    choice = choose(model, tokenizer_kind=tokenizer_kind, pad=pad, hint=hint)
+    choice = choose(model, tokenizer_kind=tokenizer_kind, pad=pad, hint=hint, summary=summary)
     if not isinstance(choice, ArchitectureChoice) and has_tower(model.part):
         tower = text_tower(model)
-        of_tower = choose(tower, tokenizer_kind=tokenizer_kind, pad=pad, hint=hint)
+        of_tower = choose(tower, tokenizer_kind=tokenizer_kind, pad=pad, hint=hint, summary=summary)
         if isinstance(of_tower, ArchitectureChoice):
             return tower, of_tower, outside_tower(model)
     return model, choice, {}
@@ -215,7 +216,7 @@ def remarks_of(model: PortableModel, choice: ArchitectureChoice | list[str], rea
             + "; ".join(choice).rstrip(".")
             + f". Its parameters are in {OWN_NETWORK}; cloze opens the folder, transformers does not."
         ]
-    pooling_head = sentence_head(model) if gives_sentences(model, choice) else None  # modules.json says what it computes
+    pooling_head = sentence_head(model) if gives_sentences(model, choice, reading) else None  # modules.json says what it computes
     remarks = [
         f"{name}: {reason}. "
         + (f"Its parameters are in {OWN_HEADS}; " if model.heads[name].state else "")

@@ -47,6 +47,11 @@ class PortableHead:
         return defaults("objective", self.part).get(name)
 
     @property
+    def sums_up(self) -> bool:
+        """Whether it reads the state of the token that sums up a text."""
+        return self.kind == "relation_prediction" or self.argument("reading") == "summary"
+
+    @property
     def transform(self) -> Transform:
         """The part `transform` of a classifier's head."""
         value = self.argument("transform")

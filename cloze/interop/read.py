@@ -92,8 +92,8 @@ def import_folder(folder: Path | str) -> Imported:
     reading = (
         Reading.of(description["reading"]) if description else _reading(folder, config, architecture, model, tokenizer)
     )
-    if description is None and (by_languages := architecture.reading_of(_reading_facts(folder, config, tokenizer))) is not None:
-        reading, tokenizer, notes = by_languages
+    if description is None and (by_facts := architecture.reading_of(_reading_facts(folder, config, tokenizer))) is not None:
+        reading, tokenizer, notes = by_facts
         remarks += notes
     return Imported(
         folder=folder,

@@ -42,7 +42,7 @@ _ACTIVATIONS = {"Tanh": "tanh", "Identity": None}
 _TORCH = {"tanh": "torch.nn.modules.activation.Tanh", None: "torch.nn.modules.linear.Identity"}
 
 
-def gives_sentences(model: PortableModel, choice: ArchitectureChoice | list[str]) -> bool:
+def gives_sentences(model: PortableModel, choice: ArchitectureChoice | list[str], reading: Reading) -> bool:
     """Whether transformers' base class, given only tokens, returns the states that `cloze embed` pools, and modules of
     sentence-transformers compute the rest of the head."""
     head = sentence_head(model)
@@ -53,6 +53,7 @@ def gives_sentences(model: PortableModel, choice: ArchitectureChoice | list[str]
         and choice.architecture.until is None
         and not model.input_edits
         and not model.flat.get("embedding.inputs")
+        and (reading.summary in _SUMMARY or head is None or head.argument("reading") != "summary")
     )
 
 

@@ -65,7 +65,8 @@ class BertInputs(NamedTuple):
         hidden = torch.zeros_like(real) if masked is None else (masked > 0) & real & (features == 0).all(-1)
         features = features.masked_fill(~real[..., None], 0.0)
         links = None if self.links is None or name not in self.links else self.links[name].long()
-        return ItemRows(features, self.item_vectors.get(f"{name}/boxes"), real, hidden, links)
+        picture = None if self.items is None else self.items.get(f"{name}/picture")
+        return ItemRows(features, self.item_vectors.get(f"{name}/boxes"), real, hidden, links, picture)
 
     def linked(self, name: str) -> tuple[Tensor, Tensor] | None:
         """The ids of things that the texts name (E, R), and their links with tokens (N, 2); None without any."""

@@ -46,7 +46,7 @@ class TransformedItems(Items):
 class Appended(Items):
     """Items follow the text as further positions of the row, with a norm of their own.
 
-    With `segment` they read the second segment of the text's table.
+    With `segment` they read the second segment of the text's table, and those of a second picture the third one, if there is one.
     """
 
     segment: bool = False
@@ -61,8 +61,9 @@ class Appended(Items):
 @dataclass(frozen=True, kw_only=True)
 class WithTables:
     """Items follow the text; features, a position and a segment from tables of their own are summed and share the norm of the
-    text (VisualBERT). All items have position 0 and segment 0; to these is added the mean position, in the text's table, of the
-    tokens that are linked with an item. Both tables begin as copies of the text's, if the network starts from a BERT.
+    text (VisualBERT). All items have position 0 and segment 0, those of a second picture segment 1; to these is added the mean
+    position, in the text's table, of the tokens that are linked with an item. Both tables begin as copies of the text's, if the
+    network starts from a BERT.
     """
 
     segments: ClassVar[int] = 2

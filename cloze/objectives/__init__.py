@@ -22,7 +22,7 @@ from cloze.objectives.distances.triple_contrast import TripleContrast
 from cloze.objectives.distillation.match import MatchAttention, MatchHidden, MatchScores
 from cloze.objectives.distillation.match_parameters import MatchParameters
 from cloze.objectives.labels.arcs import ArcPrediction, arcs
-from cloze.objectives.labels.choice import Choose, choose
+from cloze.objectives.labels.choice import Choose, choose, judge
 from cloze.objectives.labels.classify_span import ClassifySpan
 from cloze.objectives.labels.coreference import Coreference, coreference
 from cloze.objectives.labels.crf_labelling import CrfLabelling, crf_labelling
@@ -80,7 +80,7 @@ __all__ = [
     "SoftClassification", "SpanBoundary", "SpanExtraction", "StepObjective", "StochasticAnswer", "TextChoice",
     "TextClassification", "TextEmbedding", "TextListwise", "TextPrediction", "TextRegression", "TextSeveral", "Transport",
     "TripleContrast", "WordLabelling", "adaptive_prediction", "arcs", "choose", "classify", "coreference", "crf_labelling",
-    "joined_prediction", "joint_classification", "label_prediction", "listwise", "mixed_classification", "outside",
+    "joined_prediction", "joint_classification", "judge", "label_prediction", "listwise", "mixed_classification", "outside",
     "paired_attention", "pooled_classification", "reconstruct", "regress", "relation_classification", "relation_prediction",
     "sampled_prediction", "sense_prediction", "sequence_labelling", "several", "soft_classification", "span_boundary",
     "token_labelling", "token_prediction",

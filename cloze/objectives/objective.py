@@ -60,6 +60,7 @@ class Objective(nn.Module, ABC):
             as a baseline. Set it to False for any other loss.
         of_tokens: Its targets are tokens of the vocabulary.
         of_texts: Its positions are the ends of two texts.
+        independent: Each of its outputs is a yes or no of its own; else they exclude each other.
         of_records: It is about whole records and needs no column of answers.
         over_vocabulary: One table scores every token.
         weighs_classes: Its classes may have weights.
@@ -86,6 +87,7 @@ class Objective(nn.Module, ABC):
     likelihood: bool = True
     of_tokens: bool = False
     of_texts: bool = False
+    independent: bool = False
     of_records: bool = False
     over_vocabulary: bool = False
     weighs_classes: bool = False

@@ -62,7 +62,7 @@ def sampler(
     texts = sentences(store, tokenizer, share=recipe.training.held_out, seed=seed)
     if chosen is None or not texts or (chosen.order == "open" and "[MASK]" not in tokenizer.roles):
         return None
-    edits = reading_edits(recipe, tables or {})
+    edits = reading_edits(recipe, tokenizer, tables or {})
     reader = Reader(step.networks[chosen.network], tokenizer, recipe.reading, chosen.order, input_edits=edits)
     head = bound(step.objectives[chosen.head], chosen.read)
 

@@ -309,7 +309,7 @@ def as_loaded(
     return Loaded(
         recipe=None, network=network, heads=heads, tokenizer=tokenizer, reading=recipe.reading, order=str(entry.order),
         folder=folder, network_arguments=part.arguments, clock=step.clock, imported=None, reads=reads,
-        input_edits=reading_edits(recipe, tables_by_name), tables=tables_by_name, annotations=annotations,
+        input_edits=reading_edits(recipe, tokenizer, tables_by_name), tables=tables_by_name, annotations=annotations,
         others=lambda other: _as_it_reads(
             as_loaded(recipe, step, tokenizer, entry, other, folder, tables=tables), reading_of(other, tables)
         ),

@@ -14,6 +14,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
@@ -247,6 +248,7 @@ class Learner(nn.Module, ABC):
     | `compute_metrics` | items of `per_example` | the metrics | the task's |
     | `measure` | labelled rows | the metrics, as in training | `per_example`, then `compute_metrics` |
     | `truth_and_predictions` | items of `per_example` | right answers and predicted ones, to compare them | None |
+    | `right` | items of `per_example` | which examples are answered rightly | None |
     | `evaluate` | examples with labels | an `Evaluation` | the same with `mixed_outputs`, a baseline and remarks |
     | `remarks` | examples, rows, outputs, items of `per_example` | sentences on the figures | how many texts were cut |
     | `details` | rows, outputs, items of `per_example` | tables by class for the `Evaluation` | none |
@@ -337,6 +339,10 @@ class Learner(nn.Module, ABC):
 
     def truth_and_predictions(self, per_example: Any) -> tuple[Sequence[Any], Sequence[Any]] | None:
         """The right answers and those of the learner, from the items of `per_example`; None if they cannot be compared."""
+        return None
+
+    def right(self, per_example: Any) -> NDArray[np.bool_] | None:
+        """Which examples are answered rightly (N,), from the items of `per_example`; None if answers are more than that."""
         return None
 
     def evaluate(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from cloze.changes import KeepLayers, LoRA, Shape, Sparsify, Transition
+from cloze.changes import KeepLayers, LoRA, MoreSegments, Shape, Sparsify, Transition
 from cloze.errors import CheckpointError
 from cloze.networks import Clock, Transformer
 from cloze.networks.blocks.computed import ComputedLinear, keep_computed
@@ -151,3 +151,18 @@ def test_the_stacks_of_an_encoder_decoder_are_counted_through() -> None:
     assert (made["layers"], made["decoder_layers"]) == (2, 1)
     with pytest.raises(CheckpointError, match=r"keeps none of the layers 3 to 4 \(decoder_layers of encoder_decoder\)"):
         KeepLayers((0, 2)).shape(Shape("FOLDER", "encoder_decoder", given))
+
+
+def test_new_segments_begin_as_copies_and_a_network_that_has_as_many_stays_as_it_is() -> None:
+    there, here = transformer(segments=2), transformer(segments=4)
+    change = MoreSegments(to=4, like=1)
+    shape = Shape("FOLDER", "transformer", {**SHAPE, "segments": 2})
+    assert change.shape(shape)["segments"] == 4 and change.shape(shape._replace(arguments={"segments": 6}))["segments"] == 6
+    before = there.state_dict()
+    found = change.weights(before, transition(there, here, segments=4))
+    table = found["embeddings.segments.weight"]
+    assert torch.equal(table, before["embeddings.segments.weight"][[0, 1, 1, 1]])
+    assert all(found[name] is tensor for name, tensor in before.items() if name != "embeddings.segments.weight")
+    assert all(tensor.shape == here.state_dict()[name].shape for name, tensor in found.items())
+    with pytest.raises(CheckpointError, match="FOLDER: more_segments: like: 2, and the network has 2 segments, counted from 0"):
+        MoreSegments(to=4, like=2).shape(shape)

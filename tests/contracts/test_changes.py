@@ -53,6 +53,7 @@ CHANGES: dict[str, Mapping[str, Any]] = {
     "lora": {"rank": 2},
     "marks": {"tokens": {"[START]": "_start_"}},
     "mean_layer": {},
+    "more_segments": {"to": 5, "like": 1},
     "pfeiffer_adapters": {"width": 2},
     "read_vector": {},  # a pass gives the vector; tests/tasks/test_sentences.py has both networks
     "replace_layers": {"group": 2},
@@ -104,6 +105,12 @@ REFUSED = (
         r"drop_segments: \w+ has no segments",
     ),
     ("drop_segments", "uniter", "these items have a segment of their own"),
+    (
+        "more_segments",
+        "t5-small transformer-xl xlnet-base lstm mamba skip-thought nnlm elmo context2vec cove word2vec-cbow",
+        r"more_segments: \w+ has no segments",
+    ),
+    ("more_segments", "smollm2-135m", "more_segments: like: 1, and the network has 0 segments"),
     ("fuse", "t5-small", "fuse: the recipe has no network 'bert' of known width"),
     ("arguments", "skip-thought word2vec-cbow", r"\w+ has no dropout, which this change sets"),
     ("keep_layers", "nnlm skip-thought word2vec-cbow context2vec", r"keep_layers: \w+ has no stack of layers"),
@@ -323,7 +330,7 @@ def assert_survives(change: str, name: str, system: Callable[..., Any], start: C
      ("features", "bert"), ("features", "lstm"), ("prompt", "t5-small"), ("prefix", "bert"),
      ("sparsify", "xlnet-base"), ("vocabulary", "bert"),
      ("prune_heads", "t5-small"), ("quantise", "lstm"), ("quantise_activations", "t5-small"),
-     ("replace_layers", "bert"),
+     ("replace_layers", "bert"), ("more_segments", "bert"), ("more_segments", "zen"),
      *((changes.split()[0], ones.split()[0]) for changes, ones, _ in REFUSED)],
 )  # fmt: skip
 def test_a_changed_network_survives_every_checkpoint(

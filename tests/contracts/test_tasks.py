@@ -50,12 +50,14 @@ READERS = f"bert quick modern electra-small character-bert ib-bert xlnet-base ze
 LSTMS = "lstm siatl lstm-char"
 TRANSFORMERS = "bert quick modern electra-small character-bert gpt2 gpt-bert unilm zen ernie-thu knowbert speechbert uniter"
 OF_ITEMS = "vilbert lxmert cbt"
+SEGMENTED = f"bert electra-small character-bert ib-bert unilm zen ernie-thu knowbert speechbert uniter {OF_ITEMS}"
 POOLLESS = r'reads "pooled", but network "main" .*\n  Networks that give "pooled": '
 
 #: What is refused: tasks, systems, what is said, and a value that is a way out, where there is one.
 REFUSED: tuple[tuple[str, str, str, str | None], ...] = (
     (
-        "pair_classification multiple_choice question_answering reranking lce mt-dnn", BAGS,
+        "pair_classification multiple_choice visualbert_multiple_choice vl-bert_multiple_choice question_answering reranking lce "
+        "mt-dnn", BAGS,
         r"reads two texts in one row. In word_vectors a word sees nothing but itself.*\n  Use a checkpoint whose network reads",
         'reading.pair="{A} {B}"',
     ),
@@ -74,6 +76,21 @@ REFUSED: tuple[tuple[str, str, str, str | None], ...] = (
         r"this network reads texts without items, so it sees no pictures\.\n  Train one that does", None,
     ),
     ("lxmert_picture_pair_classification", "uniter", POOLLESS, None),
+    (
+        "visualbert_picture_pair_classification", " ".join(sorted(set(SYSTEMS) - {"uniter", "vilbert", "lxmert", "cbt"})),
+        r"this network reads texts without items, so it sees no pictures\.\n  Train one that does|its items 'sounds' have", None,
+    ),
+    (
+        "vl-bert_visual_question_answering visualbert_visual_question_answering",
+        f"gpt2 t5-small transformer-xl {LSTMS} elmo context2vec cove skip-thought nnlm {BAGS} mamba",
+        r"this tokenizer has no token for the role \[CLS\].*\n  Use these in a recipe of your own", None,
+    ),
+    ("vilbert_multiple_choice", BAGS, r"reads two texts in one row. In word_vectors a word sees nothing but itself", None),
+    ("vilbert_multiple_choice", " ".join(sorted(set(SYSTEMS) - set(f"vilbert lxmert cbt {BAGS}".split()))), POOLLESS, None),
+    (
+        "uniter_multiple_choice", " ".join(sorted(set(SYSTEMS) - set(SEGMENTED.split()))),
+        r"more_segments: (\w+ has no segments|like: 0, and the network has 0 segments)", None,
+    ),
     (
         "lxmert_visual_question_answering vilbert_visual_question_answering",
         " ".join(sorted(set(SYSTEMS) - {"vilbert", "lxmert", "cbt"})), POOLLESS, None,
@@ -115,6 +132,7 @@ ITEMS = {
     "speechbert_question_answering": ("sounds.npz", "audio"),
     **dict.fromkeys((
         "picture_pair_classification", "lxmert_picture_pair_classification", "uniter_picture_pair_classification",
+        "visualbert_picture_pair_classification",
     ), ("regions.npz", "image")),
 }  # fmt: skip
 
@@ -320,7 +338,7 @@ def assert_refused(recipe: str, system: str, start: Start, file: File, out: Path
     assert found is not None
     with pytest.raises(UserError, match=f"(?s){found[0]}") as caught:
         tune(recipe, start(system), file, out)
-    places = (f"{start(system)}: ", f"{recipe}: networks.main", f"{recipe}: objectives[0]")
+    places = (f"{start(system)}: ", *(f"{recipe}: {part}" for part in ("networks.main", "objectives[0]", "exercise[0]")))
     assert str(caught.value).startswith(places) and not out.exists()
 
 

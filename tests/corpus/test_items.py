@@ -277,6 +277,7 @@ def test_a_folder_of_uniters_files_is_read_as_it_is(tmp_path: Path) -> None:
         ({"boxes": np.tile([0.5, 0.5, 0.2, 0.2], (10, 1))}, "Are these x, y, width, height?"),
         ({"features": np.full((10, 6), np.nan)}, "features has a value that is not a finite 32-bit number"),
         ({"features": np.full((10, 6), 1e300)}, "features has a value that is not a finite 32-bit number"),
+        ({"picture": np.zeros(10, np.int32)}, "has an array 'picture', which cloze makes itself"),
         ({"features": np.asfortranarray(np.ones((10, 6), np.float32))}, "save np.ascontiguousarray of it"),
         (
             {"keys": np.array([], "U1"), "offsets": np.array([0]), "features": np.ones((0, 6), np.float32),

@@ -257,3 +257,15 @@ def test_input_edits_come_back(systems: ModuleType, tmp_path: Path) -> None:
     model = replace(made.model(), input_edits=(("match", {"table": "ngrams"}),))
     export_folder(tmp_path, model=model, tokenizer=made.tokenizer, reading=made.reading, card=Card("test"))
     assert import_folder(tmp_path).model.input_edits == model.input_edits
+
+
+def test_a_head_that_reads_another_token_than_the_class_of_transformers_is_left_out_of_it(
+    systems: ModuleType, tmp_path: Path
+) -> None:
+    made = systems.system("classifier")
+    made.reading = replace(made.reading, single="[CLS] {A} [MASK] [SEP]", summary="mask")
+    (remark, *_) = write(tmp_path, made)
+    assert "it reads the state of [MASK], transformers' BERT reads that of another one there" in remark
+    assert json.loads((tmp_path / "config.json").read_text())["architectures"] == ["BertModel"]
+    back = import_folder(tmp_path)
+    assert back.reading.summary == "mask" and list(back.model.heads) == list(made.model().heads)

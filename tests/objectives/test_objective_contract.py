@@ -84,6 +84,7 @@ IN_OTHER_FILES = {
     "hierarchical_softmax": "objectives/test_output_words.py", "linear_classification": "objectives/test_class_weights.py",
     "latent_answer": "objectives/test_evidence.py",
     "joint_classification": "tasks/test_picture_pairs.py", "paired_attention": "tasks/test_picture_pairs.py",
+    "judge": "tasks/test_visual_choices.py",
     "link_choice": "objectives/test_linking.py", "linking": "objectives/test_linking.py", "listwise": "tasks/test_reranking.py",
     "margin": "objectives/test_margin.py",
     "match_attention": "objectives/test_match.py", "match_hidden": "objectives/test_match.py",

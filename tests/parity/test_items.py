@@ -210,3 +210,37 @@ def test_config_json_says_which_heads_a_folder_holds(systems: ModuleType, tmp_pa
     assert [config.get(key) for key in said] == [False, True, True, False, True, 6]
     _, info = transformers.LxmertForPreTraining.from_pretrained(tmp_path, output_loading_info=True)
     assert not any(info[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+
+
+@pytest.mark.parametrize("task", ["QuestionAnswering", "VisualReasoning", "MultipleChoice"])
+def test_a_folder_of_visualbert_that_transformers_has_tuned_answers_here(
+    systems: ModuleType, tmp_path: Path, task: str
+) -> None:
+    pieces = systems.tokenizer("wordpiece")
+    config = transformers.VisualBertConfig(
+        vocab_size=pieces.size, hidden_size=16, num_attention_heads=2, intermediate_size=24, pad_token_id=0,
+        max_position_embeddings=20, num_hidden_layers=2, visual_embedding_dim=12, num_labels=3,
+    )
+    model = randomised(getattr(transformers, f"VisualBertFor{task}")(config))
+    model.save_pretrained(tmp_path / "theirs")
+    pieces.save(tmp_path / "theirs", length=20, frame_single=READING.single, frame_pair=READING.pair)
+    loaded = load_checkpoint(tmp_path / "theirs")
+    (head,) = loaded.heads.values()
+    answers = task == "QuestionAnswering"
+    assert all("pooler" in remark for remark in loaded.imported.remarks)
+    assert loaded.reading.summary == ("mask" if answers else "first")
+    assert len(loaded.imported.remarks) == answers  # this class has a pooler that it does not read
+    given = batch(pieces.size)
+    last = given["block"].sum(1) - 2  # where transformers reads the answer
+    mask = pieces.roles["[MASK]"]
+    given["tokens"][torch.arange(2), last] = mask
+    summaries = torch.arange(2) * 7 + (last if task == "QuestionAnswering" else 0)
+    with torch.no_grad():
+        states = loaded.network.eval()(
+            want=frozenset({"summary"}), tokens=given["tokens"], block=given["block"], segments=given["segments"],
+            item_vectors={"regions": given["features"]}, item_length={"regions": given["seen"].sum(1)}, summaries=summaries,
+        )  # fmt: skip
+        shown = {**words(given), "visual_embeds": given["features"], "visual_attention_mask": given["seen"]}
+        chooses = task == "MultipleChoice"
+        found = model(**{name: value[None] if chooses else value for name, value in shown.items()}).logits
+    same(head.eval().head(states["summary"]), found.T if chooses else found)

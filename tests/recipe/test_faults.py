@@ -272,3 +272,9 @@ def test_a_recipe_for_fine_tuning_is_not_pre_trained() -> None:
     with pytest.raises(RecipeError, match="simcse-supervised: this recipe is for fine-tuning, on labelled text.") as caught:
         load_request(PretrainOptions("simcse-supervised", "text.txt"))
     assert "cloze finetune CHECKPOINT --recipe simcse-supervised --train FILE" in str(caught.value)
+
+
+def test_a_segment_that_the_network_does_not_have_is_a_fault() -> None:
+    said = r'frame.segments: network "main" has 2 segments, counted from 0, and no segment 7.*\n  Write numbers below 2'
+    with pytest.raises(RecipeError, match=said):
+        check_recipe(load_recipe("bert", overrides=["exercise.frame.segments=[0,7]"]))

@@ -23,7 +23,8 @@ def write_items(path: Path, kinds: NDArray[np.int64]) -> None:
 
 
 def pretrain(system: str, folder: Path, captions: Sequence[Mapping[str, Any]], *values: str) -> Path:
-    """A checkpoint of the system, after one step on captions of the pictures in `f.npz`."""
+    """A checkpoint of the system, after one step on captions of the pictures in `f.npz`. A system that also reads texts alone
+    reads these captions."""
     (folder / "captions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in captions), encoding="utf-8")
     items = ["--items", f"regions={folder / 'f.npz'}"]
     store = folder / f"{system}-store"
@@ -31,5 +32,9 @@ def pretrain(system: str, folder: Path, captions: Sequence[Mapping[str, Any]], *
     assert main(built) == 0
     train = ["pretrain", system, "--size", "tiny", "--corpus", str(store), "--budget", "1steps", "--device", "cpu", "--quiet"]
     given = ["training.batch=4", "training.held_out=0.0", "network.layers=1", *values]
+    if system == "vl-bert":
+        (folder / "texts.txt").write_text("".join(f"{text}\n" for row in captions for text in row["text"]), encoding="utf-8")
+        train += ["--bind", f"text={folder / 'texts.txt'}"]
+        given.append("network.items.gain=1.0")  # with 0, tiny runs would not get to see the pictures
     assert main([*train, *(word for value in given for word in ("--set", value)), "--out", str(folder / system)]) == 0
     return folder / system

@@ -17,8 +17,10 @@ from cloze.batch import Batch
 from cloze.checkpoint.build import load_checkpoint
 from cloze.cli.main import main
 from cloze.corpus.records import Records
+from cloze.decoding.pictures import Pictures
 from cloze.errors import CorpusError, RecipeError
 from cloze.networks import Clock
+from cloze.networks.bert import BertInputs
 from cloze.objectives import joint_classification, paired_attention
 from cloze.objectives.transforms import Gelu
 from cloze.runs.finetuning.measure_result import with_pictures
@@ -26,7 +28,7 @@ from cloze.tasks import task
 from cloze.tasks.result import load_tuned, task_in_folder
 from tests.tasks.pictured import pretrain, write_items
 
-SYSTEMS = ("lxmert", "uniter", "vilbert")
+SYSTEMS = ("lxmert", "uniter", "vilbert", "visualbert")
 COUNT, WIDTH = 24, 8
 KIND = np.arange(COUNT) % 2
 OWNER = torch.tensor([0, 0, 1, 1])
@@ -233,3 +235,98 @@ def test_one_picture_where_two_are_read_is_refused(folder: Path, tmp_path: Path)
     store = single.build_store([folder / "dev.jsonl"], tokenizer, tmp_path / "s", base=None, report=lambda line: None)
     with pytest.raises(CorpusError, match="reads each text with two pictures, and this store has one for each"):
         Records(answer="class", items={"regions": ["features"]}, picture_b="image_b").bind(store, seed=1, entry="main")
+
+
+def tuned(folder: Path, system: str, out: Path, *values: str) -> Any:
+    """A checkpoint that was tuned on the pairs."""
+    items = str(folder / "pairs.npz")
+    files = ["--train", str(folder / "train.jsonl"), "--dev", str(folder / "dev.jsonl"), "--items", items, "--out", str(out)]
+    given = [word for value in ("training.epochs=1", *values) for word in ("--set", value)]
+    started = ["finetune", str(folder / system), "--task", "picture_pair_classification", "--device", "cpu"]
+    assert main([*started, *files, *given]) == 0
+    asked = task_in_folder(out)
+    examples = asked.read(folder / "dev.jsonl")
+    loaded = with_pictures(load_checkpoint(out), [items], [examples])
+    return load_tuned(loaded, asked)[0], examples
+
+
+def test_both_pictures_follow_the_sentence_with_segments_0_and_1_as_in_visualberts_code(folder: Path, tmp_path: Path) -> None:
+    """`NLVRDataset.__getitem__`: the features of both pictures one after another, `visual_embeddings_type` 0 and 1."""
+    learner, examples = tuned(folder, "visualbert", tmp_path / "out")
+    rows = learner.encode(examples)
+    batch = learner.reader.batch(rows[:2])
+    with np.load(folder / "pairs.npz") as file:
+        features = dict(zip(file["keys"].tolist(), file["features"], strict=True))
+    for number in (0, 1):
+        expected = np.concatenate([features[examples.pictures[number]], features[examples.pictures_b[number]]])
+        assert batch["item_vectors/regions"][number].numpy() == pytest.approx(expected)
+    assert batch["items/regions/picture"].tolist() == [[0, 0, 1, 1]] * 2 and batch["item_length/regions"].tolist() == [4, 4]
+    network = learner.reader.network
+    with torch.no_grad():
+        nn.init.normal_(network.items.segments.weight)
+    types = batch["items/regions/picture"]
+    embeddings, items = network.embeddings, network.items
+    appended = items.features(batch["item_vectors/regions"]) + items.positions.weight[0] + items.segments.weight[types]
+    given = {"item_vectors": {"regions": batch["item_vectors/regions"]}, "items": {"regions/picture": types}}
+    found = network.items.join(embeddings, batch["tokens"], None, None, BertInputs(
+        want=frozenset(), tokens=batch["tokens"], item_length={"regions": batch["item_length/regions"]}, **given
+    ).item_rows("regions"))
+    torch.testing.assert_close(found.appended, embeddings.norm(appended))
+
+
+def test_rows_of_training_and_of_commands_hold_the_same_two_pictures(folder: Path, tmp_path: Path) -> None:
+    source = Records(
+        answer="class", items={"regions": ["features", "boxes"]}, item_files={"regions": str(folder / "pairs.npz")},
+        picture_b="image_b", joined=True,
+    )
+    loaded = load_checkpoint(folder / "visualbert")
+    store = source.build_store([folder / "dev.jsonl"], loaded.tokenizer, tmp_path / "s", base=None, report=lambda line: None)
+    bound: Any = source.bind(store, seed=1, entry="main")
+    plan = bound.plan(0, 10)
+    rows = bound.read(plan, np.arange(4), frozenset())
+    assert "owner" not in rows and store.items is not None and store.items.second is not None
+    pictures = Pictures.of_store(store.items)
+    numbers = [table[rows["document"]] for table in (store.items.pictures, store.items.second)]
+    fields = pictures.fields(loaded.network, numbers[0], second=numbers[1])
+    names = ("item_vectors/regions", "items/regions/picture", "item_length/regions")
+    assert all((rows[name] == fields[name]).all() for name in names)
+    with pytest.raises(RecipeError, match="joined: true joins two pictures; name the column of the second one"):
+        Records(joined=True)
+
+
+def test_the_second_picture_of_uniter_has_a_third_segment_that_begins_as_the_second(folder: Path, tmp_path: Path) -> None:
+    """`init_type_embedding` and `img_type_ids = i + 1` of ChenRocks/UNITER, model/nlvr2.py and data/nlvr2.py."""
+    learner, examples = tuned(
+        folder, "uniter", tmp_path / "out", "objectives[0].heads=2", "training.rate.peak=0", "training.new_heads=drawn"
+    )
+    table = learner.reader.network.embeddings.segments.weight
+    assert len(table) == 3 and torch.equal(table[2], table[1]) and not torch.equal(table[1], table[0])
+    assert torch.equal(table[:2], load_checkpoint(folder / "uniter").network.embeddings.segments.weight)
+    batch = learner.reader.batch(list(learner.encode(examples)[0].rows))
+    assert batch["items/regions/picture"].tolist() == [[0, 0], [1, 1]]
+    want = {"item_hidden"}
+    before = learner.reader.states(batch, want)["item_hidden"]
+    with torch.no_grad():
+        nn.init.normal_(table[2])
+    after = learner.reader.states(batch, want)["item_hidden"]
+    assert torch.equal(before[0], after[0]) and not torch.allclose(before[1], after[1])
+
+
+@pytest.mark.parity
+def test_the_tuned_folder_of_visualbert_opens_as_the_class_that_reasons_about_pictures(folder: Path, tmp_path: Path) -> None:
+    """transformers reads the first picture with row 1 of the table of segments and the second with row 0."""
+    transformers = pytest.importorskip("transformers")
+    learner, examples = tuned(folder, "visualbert", tmp_path / "out")
+    model, info = transformers.VisualBertForVisualReasoning.from_pretrained(tmp_path / "out", output_loading_info=True)
+    assert not any(info[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+    rows = learner.encode(examples)[:3]
+    batch = learner.reader.batch(rows)
+    with torch.no_grad():
+        theirs = model.eval()(
+            input_ids=batch["tokens"], attention_mask=torch.ones_like(batch["tokens"]), token_type_ids=batch["segments"],
+            visual_embeds=batch["item_vectors/regions"], visual_token_type_ids=1 - batch["items/regions/picture"],
+            visual_attention_mask=torch.ones(3, 4, dtype=torch.long),
+        )
+        ours = learner.scores(rows)
+    torch.testing.assert_close(ours, theirs.logits, rtol=0, atol=1e-4)
+    assert sorted(model.config.id2label.values()) == ["False", "True"]

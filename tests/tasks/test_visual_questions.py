@@ -21,8 +21,8 @@ from cloze.tasks import task
 from tests.tasks.pictured import pretrain, write_items
 
 ANSWERS = ("red", "blue", "green")
-SYSTEMS = ("lxmert", "uniter", "vilbert")
-RATES = {"lxmert": "linear", "uniter": "linear", "vilbert": "step_decay"}
+SYSTEMS = ("lxmert", "uniter", "vilbert", "visualbert", "vl-bert")
+RATES = {"vilbert": "step_decay"}  # of others linear
 COUNT = 24
 KIND = np.arange(COUNT) % 3
 
@@ -111,7 +111,7 @@ def test_a_file_of_lxmert_is_learned_measured_and_answered(
 ) -> None:
     out, items = tmp_path / "out", ["--items", str(folder / "f.npz")]
     files = ["--train", str(folder / "train.json"), "--dev", str(folder / "minival.json"), "--out", str(out)]
-    values = ["training.epochs=8", "training.batch=8", f"training.rate.{RATES[system_]}.peak=2e-4"]
+    values = ["training.epochs=8", "training.batch=8", f"training.rate.{RATES.get(system_, 'linear')}.peak=2e-4"]
     given = [word for value in values for word in ("--set", value)]
     started = str(folder / system_)
     assert main(["finetune", started, "--task", "visual_question_answering", *files, *items, *given, "--device", "cpu"]) == 0

@@ -114,6 +114,8 @@ def _check_fields(recipe: Recipe, entry: EntrySpec, checked: Checked, faults: Fa
                        "from left to right.", "Use a network that reads in both directions, such as bert.\n"
                        f"  Or add facts as ordinary text, which later words see: --set exercise.{spec.part.name}.visible=false")
         takes, gives = (_in_view(names, spec.view) for names in (edit.takes, edit.gives))
+        if edit.selects and not recipe.is_complete and takes - available:
+            continue  # rows may get items with --items; else the recipe is completed without the edit
         for name in sorted(takes - available if sound else ()):
             _report_missing_field(name, spec.part, available, faults)
         if _in_view(edit.precedes, spec.view) & available:

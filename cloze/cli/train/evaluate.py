@@ -86,10 +86,11 @@ class LabelledMode(Mode):
         ]
         self._note_shared(folders, files)
         compared = self._compared(measured, files) if len(folders) == 2 else {}
+        shared = _both_right(measured, files) if len(folders) == 2 else {}
         if self.page is not None:
             _write_page(self.page, folders, [evaluations for _, evaluations in measured])
         if self.as_json:
-            _print_json(folders, measured, compared)
+            _print_json(folders, measured, compared, shared)
             return
         for folder, (_, evaluations) in zip(folders, measured, strict=True):
             for file, evaluation in evaluations.items():
@@ -99,6 +100,8 @@ class LabelledMode(Mode):
         for file, differences in compared.items():
             print(f"{file}: {folders[1]} - {folders[0]}, on the same {measured[0][1][file].examples} examples")
             _show_differences(differences)
+            if file in shared:
+                print(f"  both right   {shared[file]:.4f}   the share of rows that both answer rightly")
 
     def _note_shared(self, folders: list[Path], files: list[str]) -> None:
         """Say which files have rows that a model is trained on."""
@@ -319,7 +322,18 @@ def _show_differences(differences: Mapping[str, PairedDifference]) -> None:
         print(f"  {name:<{max(width, 11)}}  {difference.value:<+8.4f}  [{difference.low:+.4f}, {difference.high:+.4f}]{unsure}")
 
 
-def _print_json(folders: list[Path], measured: list[Any], compared: dict[str, Any]) -> None:
+def _both_right(measured: list[tuple[Learner, dict[str, Evaluation]]], files: list[str]) -> dict[str, float]:
+    """The share of the rows of each file that both folders answer rightly, where rows are answered rightly or wrongly."""
+    from cloze.tasks.bootstrap import both_right
+
+    shares: dict[str, float] = {}
+    for file in files:
+        share = both_right(*(learner.right(evaluations[file].per_example) for learner, evaluations in measured))
+        shares |= {} if share is None else {file: share}
+    return shares
+
+
+def _print_json(folders: list[Path], measured: list[Any], compared: dict[str, Any], shared: dict[str, float]) -> None:
     import json
 
     records: list[dict[str, Any]] = [
@@ -331,4 +345,5 @@ def _print_json(folders: list[Path], measured: list[Any], compared: dict[str, An
         output["difference"] = {
             file: {name: delta._asdict() for name, delta in differences.items()} for file, differences in compared.items()
         }
+        output |= {"both_right": shared} if shared else {}
     print(json.dumps(output, indent=2, ensure_ascii=False))

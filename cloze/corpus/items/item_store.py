@@ -31,6 +31,8 @@ FOLDER = "items/"
 PICTURES, SECOND, KEYS = f"{FOLDER}pictures.bin", f"{FOLDER}second_pictures.bin", f"{FOLDER}pictures.txt"
 FEATURES, BOXES, CLASS, SCORE = "features", "boxes", "class", "score"
 TIMES = "times"  # when an item that is recorded begins and ends, in seconds
+#: What `mask_items` and rows about two pictures say of items; no array of a file.
+MADE = frozenset({"masked", "picture"})
 #: The types that arrays may have on disk.
 TYPES = ("float16", "float32", "int32")
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.corpus.items.item_store import BOXES, CLASS, FOLDER, KEYS, PICTURES, SECOND, ItemArray
+from cloze.corpus.items.item_store import BOXES, CLASS, FOLDER, KEYS, MADE, PICTURES, SECOND, ItemArray
 from cloze.corpus.items.links import RecordLinks
 from cloze.corpus.items.picture import Picture
 from cloze.corpus.items.readers import keys_in, read_pictures
@@ -167,6 +167,8 @@ def checked(picture: Picture, where: str) -> dict[str, NDArray[Any]]:
     sizes = {name: len(values) for name, values in rows.items()}
     if len(set(sizes.values())) > 1:
         raise CorpusError(f"{where}: its arrays have different lengths: {sizes}.")
+    for name in sorted(MADE & rows.keys()):
+        raise CorpusError(f"{where}: has an array {name!r}, which cloze makes itself. Give it another name in the file.")
     for name, values in rows.items():
         if values.dtype.kind not in "fiub" or values.ndim not in (1, 2) or values.dtype.kind in "iub" and values.ndim == 2:
             description = f"{name} is {values.dtype} {values.shape}"

@@ -13,7 +13,8 @@ import numpy as np
 from cloze import fields, rng
 from cloze.bounds import Count, Natural, NonNegative
 from cloze.corpus.items.film_clips import DrawnClips, FilmClips
-from cloze.corpus.items.item_store import item_fields
+from cloze.corpus.items.following import of_two_pictures
+from cloze.corpus.items.item_store import ItemSet, item_fields
 from cloze.corpus.items.item_writer import ItemFiles
 from cloze.corpus.items.kin import Kin, require_siblings
 from cloze.corpus.items.links import LINKED
@@ -70,7 +71,7 @@ class Records(Source):
       pictures, unless the text is a store that has its items. JSON lines may say which words mean which item, in `links`, a list
       of [first character, the one after the last, number of the item] for each text; they become the labelled layer `linked`.
     picture_b: the column of a second picture. Each record then makes two rows, its text with the one picture and with the other,
-      and is their `owner` (NLVR2).
+      and is their `owner` (NLVR2), or with `joined` one row, in which the items of the second picture follow those of the first.
 
     seconds: the picture of a row is a film, of which it is about the seconds from `start` to `end`, two further columns; captions
       are joined with their neighbours until they last so long.
@@ -96,6 +97,7 @@ class Records(Source):
         new_words: bool = False, annotate: AnnotatorParts | None = None, items: dict[str, list[str]] | None = None,
         item_files: dict[str, str] | None = None, picture: str = "image", clips: Count | None = None,
         most_items: Count | None = None, seconds: NonNegative | None = None, picture_b: str | None = None,
+        joined: bool = False,
     ) -> None:
         names = [text, label] if text_b is None else [text, text_b, label]
         if len(set(names)) < len(names):
@@ -117,7 +119,9 @@ class Records(Source):
                 f"records: picture_b: {picture_b}: a second picture needs a column of its own, and records with lists of texts, "
                 "clips or seconds have one picture."
             )
-        self.paired = picture_b is not None
+        if joined and picture_b is None:
+            raise RecipeError("records: joined: true joins two pictures; name the column of the second one, picture_b.")
+        self.two_pictures, self.joined = picture_b is not None, joined
         if item_files and set(item_files) != set(self.items):
             item_names = ", ".join(self.items) or "nothing"
             raise RecipeError(f"records: item_files are of {', '.join(item_files)}, but items are of {item_names}.")
@@ -126,15 +130,15 @@ class Records(Source):
         self.clips, self.most_items = clips, most_items
         layers = {f"layers/{name}" for name in self.annotations.layers} | {f"labels/{name}" for name in self.annotations.labels}
         self.gives = frozenset({"tokens", "length", "document", "word_start", *parts, *layers, *self.answer.gives})
-        self.gives |= self._companions() | ({"owner"} if self.paired else set())
+        self.gives |= self._companions() | ({"owner"} if self.two_pictures and not joined else set())
 
     def _companions(self) -> frozenset[str]:
         """The fields of items, and those of the companions of records with items."""
         if not self.items:
             return frozenset()
         item_names = {field for name, arrays in self.items.items() for field in item_fields(name, arrays)}
-        if self.paired:  # two rows of a record have no companions
-            return frozenset(item_names)
+        if self.two_pictures:  # records about two pictures have no companions
+            return frozenset(item_names | {f"items/{name}/picture" for name in self.items})
         companion_fields = {f"{name}.{field}" for name in ("distractor", "next") for field in item_names | _TEXT}
         item_names |= set() if self.clips is None else {"film"}
         return frozenset({*item_names, *companion_fields, *_LINKED, *(f"sibling.{field}" for field in _TEXT)})
@@ -199,12 +203,13 @@ class Records(Source):
                 )
             store.items.require(self.items)
             self.answer.require_items(store)
-        if self.paired and (store.items is None or store.items.second is None):
+        if self.two_pictures and (store.items is None or store.items.second is None):
             raise CorpusError(
                 f"{store.path}: the recipe reads each text with two pictures, and this store has "
                 f"{'none' if store.items is None else 'one'} for each.\n  Give the file with their items: --items features.npz"
             )
-        return (BoundPicturePairs if self.paired else BoundRecords)(self, store, batch=batch, **address)
+        of_two = BoundJoinedPictures if self.joined else BoundPicturePairs
+        return (of_two if self.two_pictures else BoundRecords)(self, store, batch=batch, **address)
 
 
 class BoundRecords(BoundSource[RowPlan[RecordCuts]]):
@@ -329,13 +334,14 @@ class BoundRecords(BoundSource[RowPlan[RecordCuts]]):
             item_set = self.store.items.sets[name]
             kinds = item_set.kinds.items()
             further_arrays = [array for array, kind in kinds if kind.field(name, array) in want and array not in columns]
-            arrays |= item_set.read(self._pictures(records), [*columns, *further_arrays], self.source.most_items)
+            arrays |= self._of_set(item_set, records, [*columns, *further_arrays])
         return arrays
 
-    def _pictures(self, records: Int64) -> Int64:
-        """The pictures of some records, -1 for none."""
+    def _of_set(self, item_set: ItemSet, records: Int64, names: Sequence[str]) -> Arrays:
+        """The fields of the items of one set."""
         assert self.store.items is not None
-        return np.where(records >= 0, self.store.items.pictures[records], -1)
+        pictures = np.where(records >= 0, self.store.items.pictures[records], -1)
+        return item_set.read(pictures, names, self.source.most_items)
 
     @property
     def companions(self) -> Mapping[str, Companion]:
@@ -382,6 +388,21 @@ class BoundRecords(BoundSource[RowPlan[RecordCuts]]):
         return self.records[plan.passages.record[row]] + self.store.documents * copy
 
 
+class BoundJoinedPictures(BoundRecords):
+    """Records about two pictures, whose items stand in one row; `items/<set>/picture` says of which of both an item is."""
+
+    def _of_set(self, item_set: ItemSet, records: Int64, names: Sequence[str]) -> Arrays:
+        assert self.store.items is not None and self.store.items.second is not None
+        sides = (self.store.items.pictures[records], self.store.items.second[records])
+        first, second = (item_set.read(pictures, names, self.source.most_items) for pictures in sides)
+        return of_two_pictures(first, second, item_set.name)
+
+    @property
+    def companions(self) -> Mapping[str, Companion]:
+        """None."""
+        return {}
+
+
 class BoundPicturePairs(BoundRecords):
     """Records about two pictures: each makes two rows, its text with the one picture and with the other. The `owner` of a row is
     its record."""
@@ -395,11 +416,14 @@ class BoundPicturePairs(BoundRecords):
         arrays = super().read_main(plan, np.repeat(plan_rows, 2), want)
         return {**arrays, "owner": np.repeat(np.arange(len(plan_rows)), 2)}
 
-    def _pictures(self, records: Int64) -> Int64:
-        """The first and the second picture in turn."""
+    def _of_set(self, item_set: ItemSet, records: Int64, names: Sequence[str]) -> Arrays:
+        """The items of the first and of the second picture in turn."""
         assert self.store.items is not None and self.store.items.second is not None
         is_second = np.arange(len(records)) % 2 > 0
-        return np.where(is_second, self.store.items.second[records], self.store.items.pictures[records])
+        pictures = np.where(is_second, self.store.items.second[records], self.store.items.pictures[records])
+        arrays = item_set.read(pictures, names, self.source.most_items)
+        width = int(arrays[f"item_length/{item_set.name}"].max(initial=0))
+        return {**arrays, f"items/{item_set.name}/picture": np.repeat(is_second[:, None], width, axis=1).astype(np.int32)}
 
     @property
     def companions(self) -> Mapping[str, Companion]:

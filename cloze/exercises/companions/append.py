@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze import fields
 from cloze.bounds import Share
+from cloze.corpus.items.following import followed, places
 from cloze.exercises.edit import Edit
 from cloze.exercises.joined import with_companions
 from cloze.registry import register
 from cloze.rng import Draw
-from cloze.rows import Rows, columns_before
+from cloze.rows import Rows
 
 
 @register("edit", "append")
@@ -49,7 +49,7 @@ class Append(Edit):
         chosen = draw.uniform("append") < self.rate
         length, more = rows["length"].astype(np.int64), rows[f"{self.companion}.length"].astype(np.int64) * chosen
         width = rows["tokens"].shape[1]
-        both = _places(length, more, width)
+        both = places(length, more, width)
         joined = rows.having_all(with_companions(rows, self.companion)).splice(both, (length + more).astype(np.int32))
         return joined.having_all({
             name: value for items in self.items for name, value in self._appended(rows, items, chosen).items()
@@ -57,23 +57,6 @@ class Append(Edit):
 
     def _appended(self, rows: Rows, name: str, chosen: NDArray[np.bool_]) -> dict[str, NDArray[Any]]:
         """The fields of a set of items, followed by those of the companion."""
-        length = f"item_length/{name}"
-        count, more = rows[length].astype(np.int64), rows[f"{self.companion}.{length}"].astype(np.int64) * chosen
-        arrays: dict[str, NDArray[Any]] = {length: (count + more).astype(np.int32)}
-        for field, value in rows.items():
-            if "." in field or fields.find(field).per != "item" or fields.split(field).set.partition("/")[0] != name:
-                continue
-            both = _places(count, more, value.shape[1])
-            real = columns_before(count + more, both.shape[1])
-            table = np.concatenate([value, rows[f"{self.companion}.{field}"]], axis=1)
-            filler = -1 if table.dtype.kind == "i" else 0
-            last = table.shape[1] - 1
-            values = table[np.arange(len(table))[:, None], np.minimum(both, last)] if table.shape[1] else table
-            arrays[field] = np.where(real.reshape(real.shape + (1,) * (table.ndim - 2)), values, table.dtype.type(filler))
-        return arrays
-
-
-def _places(count: NDArray[np.int64], more: NDArray[np.int64], width: int) -> NDArray[np.int64]:
-    """(B, L) the columns of `count` things, then those of `more` things that begin at the column `width`."""
-    column = np.arange(int((count + more).max(initial=0)))
-    return np.where(column < count[:, None], column, column - count[:, None] + width)
+        lead, length = f"{self.companion}.", f"item_length/{name}"
+        companion = {field.removeprefix(lead): value for field, value in rows.items() if field.startswith(lead)}
+        return followed(rows, {**companion, length: companion[length] * chosen}, name)

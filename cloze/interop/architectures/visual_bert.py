@@ -4,6 +4,8 @@ Source: VisualBERT (Li et al., 2019), uclanlp/visualbert. In transformers 1 stan
 picture, in the recipe for one that does: the two outputs of that head are exchanged on the way. transformers reads regions with
 row 1 of their table of segments unless `visual_token_type_ids` says otherwise, the authors' code and cloze with row 0: these rows
 are exchanged, too, so that both compute the same from one folder.
+
+`VisualBertForQuestionAnswering` reads the state before the last [SEP], as the authors' code does, which puts a [MASK] there.
 """
 
 from __future__ import annotations
@@ -16,10 +18,22 @@ import torch
 from torch import Tensor
 
 from cloze.interop import encoder
-from cloze.interop.architecture import ACTIVATIONS, ACTIVATIONS_BACK, Architecture, ModelClass, Setting, add
+from cloze.interop.architecture import (
+    ACTIVATIONS,
+    ACTIVATIONS_BACK,
+    Architecture,
+    HeadTable,
+    ModelClass,
+    ReadingFacts,
+    Setting,
+    add,
+)
 from cloze.interop.architectures import bert
+from cloze.interop.classification import chooser, summary_objections
 from cloze.interop.mapping import MappingLine, Move, TableSizes
 from cloze.interop.model import PortableHead
+from cloze.reading import Reading
+from cloze.text.tokenizer import Tokenizer
 
 
 class Exchanged(Move):
@@ -66,7 +80,26 @@ MATCHED = replace(
     lines=(bert.NEXT_SENTENCE.lines[0], MappingLine("head.output.*", "cls.seq_relationship.*", "2 D", Exchanged())),
     arguments=lambda config, tensors: {"classes": 2, "set": "match", "pool": True},
 )
+ANSWERS = HeadTable(
+    role="answers", part="classify", sign=("cls.weight",), by_class=True, at_mask=True,
+    lines=(MappingLine("head.output.*", "cls.*", "C D"),),
+    objections=lambda head, arguments: summary_objections(head, None, bias=True),
+    arguments=lambda config, tensors: {
+        "classes": int(tensors["cls.weight"].shape[0]), "set": "label", "reading": "summary", "transform": None,
+    },
+)  # fmt: skip
+REASONING = replace(encoder.pooled_head("classifier", pool="{base}pooler.dense", output="cls"), by_class=True)
+CHOOSER = chooser(MappingLine("head.pool.*", "{base}pooler.dense.*", "D D"), "cls.weight", pooler="{base}pooler.dense.weight")
+ANSWERING = "VisualBertForQuestionAnswering"
 _VISUAL = "{base}embeddings.visual_"
+
+
+def _reading_of(facts: ReadingFacts) -> tuple[Reading, Tokenizer, list[str]] | None:
+    """Texts with a [MASK] at their end where answers are read."""
+    if ANSWERING not in (facts.config.get("architectures") or ()):
+        return None
+    return replace(encoder.READING, single="[CLS] {A} [MASK] [SEP]", summary="mask"), facts.tokenizer, []
+
 
 VISUAL_BERT = add(Architecture(
     name="visual_bert",
@@ -87,15 +120,22 @@ VISUAL_BERT = add(Architecture(
         MappingLine("items.segments.weight", f"{_VISUAL}token_type_embeddings.weight", "S D", Exchanged()),
     ),
     sizes=sizes,
-    heads=(MASKED_LM, MATCHED),
+    heads=(MASKED_LM, MATCHED, ANSWERS, REASONING, CHOOSER),
     classes=(
         ModelClass("VisualBertForPreTraining", frozenset({"masked_lm", "matched"}), "AutoModelForPreTraining"),
+        ModelClass(ANSWERING, frozenset({"answers"}), ANSWERING),
+        *(
+            ModelClass(f"VisualBertFor{name}", frozenset({role}), f"VisualBertFor{name}")
+            for name, role in (("VisualReasoning", "classifier"), ("MultipleChoice", "chooser"))
+        ),
         ModelClass("VisualBertModel", frozenset(), "AutoModel"),
     ),
     tokenizer_class="BertTokenizer",
     reading=encoder.READING,
+    reading_of=_reading_of,
     recipe=lambda model: "visualbert",
     resemblance=lambda model, kind: 1,
     ignored=encoder.IGNORED,
+    unused=(MappingLine("", "{base}pooler.dense.weight", "D D"), MappingLine("", "{base}pooler.dense.bias", "D")),
     pooled=True,
 ))

@@ -32,7 +32,8 @@ class Visual(Bert):
     (Li et al., 2020, §3) and UNITER (Chen et al., 2020, §3), `elements` VL-BERT (Su et al., 2020, §3), and `added` B2T2 (Alberti
     et al., 2019, §3), where items join tokens. `item_vectors/<set>` (B, R, F) are their features, `item_vectors/<set>/boxes`
     (B, R, 5) their boxes, `item_length/<set>` (B) says how many of a row are real, `items/<set>/masked` (B, R) which of them
-    `mask_items` has chosen, and `links/<set>` (N, 2) links tokens with items.
+    `mask_items` has chosen, `items/<set>/picture` (B, R) which of two pictures they are of, and `links/<set>` (N, 2) links tokens
+    with items.
 
     **States.** Those of `transformer`, and `item_hidden` (B, R, D). States of attention are about tokens and items together.
 
@@ -58,7 +59,7 @@ class Visual(Bert):
             rate=self.rates.hidden, clock=self.clock,
         )
         self.take_items(items, {"item_hidden": "B R D"})
-        self.takes = self.takes | {"visible", f"links/{items.set}"}
+        self.takes = self.takes | {"visible", f"links/{items.set}", f"items/{items.set}/picture"}
         self.reset_parameters()
         self.items.reset_parameters()
         name_dropouts(self)

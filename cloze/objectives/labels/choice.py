@@ -1,10 +1,12 @@
-"""Choose one of the rows made from a record: a softmax over the texts that it offers."""
+"""Choose one of the rows made from a record: a softmax over the texts that it offers, or a yes or no for each of them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cloze.batch import Batch
@@ -57,6 +59,32 @@ class Choose(Objective):
         return batch["owner"].shape[0]
 
 
+class Judge(Choose):
+    """Sum over the rows of the cross-entropy of right and wrong, each row by itself; the row of a record with the highest score
+    of "right" is chosen.
+
+    With one output that score is its log-odds, with two it is the second one. Each row counts 1. Metric `correct`: the rows that
+    are judged rightly.
+    """
+
+    def count(self, batch: Batch) -> Tensor:
+        """The rows."""
+        return torch.tensor(float(batch["owner"].shape[0]))
+
+    def scores(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:
+        """The outputs for every row, (R, 1) or (R, 2)."""
+        logits: Tensor = self.head(read_texts(states, batch, self.reading))
+        return logits
+
+    def loss(self, scores: Tensor, batch: Batch) -> Loss:
+        """The summed loss in fp32; no rows give a zero connected to the parameters."""
+        logits = at_least_float32(scores)
+        right = batch[self.targets_field][: len(logits)] > 0  # padding follows the targets
+        both = torch.cat([torch.zeros_like(logits), logits], -1) if logits.shape[-1] == 1 else logits  # wrong and right
+        total = F.cross_entropy(both, right.long(), reduction="sum")
+        return Loss(total, {"correct": (both.detach().argmax(-1) == right).to(logits.dtype).sum()})
+
+
 def log_softmax_within(scores: Tensor, owner: Tensor) -> Tensor:
     """The logarithm of the softmax of scores (R,) over the rows of the same owner."""
     records = records_of(owner)
@@ -99,3 +127,31 @@ def choose(
 
 
 choose.likelihood = False  # type: ignore[attr-defined]  # frequencies of right rows are no baseline for a softmax within a record
+
+
+@register("objective", "judge")
+def judge(
+    *,
+    set: str = "label",
+    outputs: Literal[1, 2] = 1,
+    reading: Read = "summary",
+    pool: bool = False,
+    transform: Transform = None,
+    output_bias: bool = True,
+    dropout: BelowOne = 0.0,
+    width: Given[int],
+    clock: Given[Clock],
+) -> Judge:
+    """Choose the right row of a record by a yes or no for each row: one output with binary cross-entropy (jackroos/VL-BERT,
+    `CLASSIFIER_SIGMOID`), or two with a softmax (ChenRocks/UNITER, `model/vcr.py`).
+
+    The head and its parameters are those of `regress` with so many outputs.
+    """
+    head = summary_head(
+        classes=outputs, width=width, clock=clock, dropout=dropout, pool=pool, transform=transform,
+        output_bias=output_bias, reading=reading,
+    )
+    return Judge(head, set=set, reading=reading)
+
+
+judge.likelihood = False  # type: ignore[attr-defined]  # as of `choose`

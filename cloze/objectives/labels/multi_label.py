@@ -22,6 +22,8 @@ class Several(SummaryValues):
     classes.
     """
 
+    independent = True
+
     def __init__(self, head: nn.Module, *, set: str, reading: Read = "summary", summed: bool = False) -> None:
         super().__init__(head, set=set, reading=reading)
         self.summed = summed

@@ -15,7 +15,7 @@ from cloze.objectives.summary import Read, SummaryValues, summary_head
 from cloze.objectives.transforms import Transform
 from cloze.registry import Given, register
 
-SoftLoss = Literal["kl_divergence", "squared"]
+SoftLoss = Literal["kl_divergence", "squared", "scores"]
 _LEAST = 1e-30  # a probability of 0 has no logarithm
 
 
@@ -23,24 +23,28 @@ class SoftClassification(SummaryValues):
     """The distance of a text's scores from the probabilities `values/<set>` (M, C), summed over the texts.
 
     `kl_divergence`: of the softmax from the probabilities, both at the `temperature` T, times T²: its gradient is that of the
-    cross-entropy, and it is 0 where both agree. `squared`: the mean squared difference of scores and log-probabilities, each
-    minus its mean, which the softmax does not see. Metric `correct`: the texts whose most probable class is the same.
+    cross-entropy, and it is 0 where both agree. `scores`: the same of values that need not sum to 1, such as how right each of
+    several answers is, Σ v (log v - log softmax) (uclanlp/visualbert, `TrainVisualBERTObjective`). `squared`: the mean squared
+    difference of scores and log-probabilities, each minus its mean, which the softmax does not see. Metric `correct`: the texts
+    whose most probable class is the same.
     """
 
     kind: Kind | None = "relation_prediction"
 
     def __init__(self, head: nn.Module, *, set: str, reading: Read, loss: SoftLoss, temperature: float) -> None:
         super().__init__(head, set=set, reading=reading)
-        self.squared, self.temperature = loss == "squared", temperature
+        self.divergence, self.temperature = loss, temperature
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
         """The summed loss in fp32; zero targets give a zero connected to the parameters."""
         logits = at_least_float32(scores)
         probabilities = self.target_values(batch).to(logits.dtype)
         log_targets = probabilities.clamp(min=_LEAST).log()
-        if self.squared:
+        if self.divergence == "squared":
             apart = (logits - logits.mean(-1, keepdim=True)) - (log_targets - log_targets.mean(-1, keepdim=True))
             losses = apart.square().mean(-1)
+        elif self.divergence == "scores":
+            losses = (probabilities * (log_targets - F.log_softmax(logits, dim=-1))).sum(-1)
         else:
             goal = F.log_softmax(log_targets / self.temperature, dim=-1)
             log_probabilities = F.log_softmax(logits / self.temperature, dim=-1)

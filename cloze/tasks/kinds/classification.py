@@ -151,6 +151,10 @@ class Classifier(SummaryLearner):
         """The first two columns."""
         return first_columns(per_example)
 
+    def right(self, per_example: Any) -> NDArray[np.bool_]:
+        """Where the first two columns are equal."""
+        return np.asarray(per_example[:, 0] == per_example[:, 1])
+
     def remarks(self, examples: Examples, rows: Sequence[LabelledRow], outputs: Any, per_example: Any) -> list[str]:
         """Which labels were given by their numbers, and how many texts were cut."""
         numbers = remark_on_numbers(names_of_numbers(examples.require_labels(), self.label_names, numbered=self.numbered))

@@ -158,12 +158,12 @@ class Chooser(SummaryLearner):
         return [tuple(framed[begin:end]) for begin, end in pairwise(np.cumsum([0, *counts]).tolist())]
 
     def scores(self, rows: Sequence[Framed]) -> torch.Tensor:
-        """Scores (R, 1) of framed rows in fp32."""
+        """Scores (R, 1) of framed rows in fp32: of several outputs the last one."""
         batch = self.reader.batch(rows)
         states = self.reader.states(batch, self.head.reads)
         with self.reader.autocast():
             scores: torch.Tensor = self.head.scores({name: states[name] for name in self.head.reads}, batch).float()
-        return scores.reshape(len(rows), 1)
+        return scores.reshape(len(rows), -1)[:, -1:]
 
     def row_outputs(self, rows: Sequence[ChoiceRows], size: int = 64, report: Report = silent) -> list[NDArray[np.float64]]:
         """The probabilities of the texts that each example offers."""
@@ -174,6 +174,10 @@ class Chooser(SummaryLearner):
     def truth_and_predictions(self, per_example: Any) -> tuple[Sequence[Any], Sequence[Any]] | None:
         """The first two columns."""
         return first_columns(per_example)
+
+    def right(self, per_example: Any) -> NDArray[np.bool_]:
+        """Where the first two columns are equal."""
+        return np.asarray(per_example[:, 0] == per_example[:, 1])
 
     def lost(self, row: ChoiceRows) -> int:
         """How many tokens did not fit into the row that lost most."""

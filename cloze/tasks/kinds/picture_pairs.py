@@ -1,4 +1,4 @@
-"""Classify a text about two pictures, each of which is read with it."""
+"""Classify a text about two pictures, which is read with each of them, or with both in one row."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ class PicturePairs(Classification):
     name: str = "picture_pair_classification"
     one_text: ClassVar[bool] = False
 
-    def load(self, loaded: Checkpoint, task_json: Mapping[str, Any]) -> PairClassifier:
-        """The classifier of a fine-tuned folder."""
+    def load(self, loaded: Checkpoint, task_json: Mapping[str, Any]) -> Classifier:
+        """The classifier of a fine-tuned folder: its head scores the rows of an owner together, or each row."""
         head = head_of_task(loaded, task_json)
-        return PairClassifier(Reader.of(loaded), head, self, length=task_json.get("length"), labels=task_json["labels"])
+        of_pictures = PairClassifier if "owner" in head.takes else JoinedClassifier
+        return of_pictures(Reader.of(loaded), head, self, length=task_json.get("length"), labels=task_json["labels"])
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,16 @@ class PairedRows:
         return self.rows[0].cut
 
 
+class JoinedClassifier(Classifier):
+    """A network that reads a text with both pictures of an example in one row, and a head on the summary of that."""
+
+    def with_pictures(self, rows: list[Framed], examples: LabelledTexts[Any]) -> list[Framed]:
+        """Framed rows next to both pictures of their examples."""
+        second = numbers_of(self.reader, examples.path, examples.pictures_b)
+        with_first = super().with_pictures(rows, examples)
+        return [replace(row, picture_b=number) for row, number in zip(with_first, second, strict=True)]
+
+
 class PairClassifier(Classifier):
     """A network and a head that scores the classes of both rows of an example together."""
 
@@ -53,7 +64,7 @@ class PairClassifier(Classifier):
         framed = self.reader.encode(examples.texts, max_length=self.length)
         first, second = picture_numbers(self.reader, examples), numbers_of(self.reader, examples.path, examples.pictures_b)
         return [
-            PairedRows((replace(row, picture=one), replace(row, picture=other)))
+            PairedRows((replace(row, picture=one), replace(row, picture_b=other)))
             for row, one, other in zip(framed, first, second, strict=True)
         ]
 

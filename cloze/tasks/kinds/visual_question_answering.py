@@ -74,7 +74,8 @@ class ChosenAnswer(Prediction):
         text_b: A second text, if the task has one.
         label: The answer.
         probability: Its probability.
-        probabilities: The five likeliest answers with their probabilities, which are independent of each other.
+        probabilities: The five likeliest answers with their probabilities, which are independent of each other if the head has
+            learned a yes or no for each answer.
         cut: How many tokens of the question did not fit.
     """
 
@@ -93,7 +94,8 @@ class QuestionAnswerer(SummaryLearner):
     def row_outputs(self, rows: Sequence[Framed], size: int = 64, report: Report = silent) -> NDArray[np.float64]:
         """The probability of every answer for every framed row, (N, C)."""
         scores = torch.from_numpy(self.all_scores(rows, size, report)).double()
-        return np.asarray(torch.sigmoid(scores).numpy()) if len(rows) else np.zeros((0, len(self.label_names)))
+        shares = torch.sigmoid(scores) if self.head.independent else scores.softmax(-1)
+        return np.asarray(shares.numpy()) if len(rows) else np.zeros((0, len(self.label_names)))
 
     def truth_and_predictions(self, per_example: Any) -> tuple[Sequence[Any], Sequence[Any]]:
         """The highest score that was possible, and that of the answer given."""

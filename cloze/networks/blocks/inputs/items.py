@@ -22,7 +22,8 @@ from cloze.networks.cost import Operations, SequenceSize
 @dataclass(frozen=True)
 class ItemRows:
     """The items of each row: features (B, R, F), boxes (B, R, 4 or more) with the corners first, which items are `real` and which
-    of them are `hidden` (B, R), and `links` (N, 2), the flat positions of a token and of its item.
+    of them are `hidden` (B, R), `links` (N, 2), the flat positions of a token and of its item, and `picture` (B, R), which of the
+    pictures of its row an item is of, counted from 0; None: all are of one.
 
     Hidden are items that `mask_items` has chosen and whose features are zero.
     """
@@ -32,6 +33,7 @@ class ItemRows:
     real: Tensor
     hidden: Tensor
     links: Tensor | None
+    picture: Tensor | None = None
 
     @property
     def count(self) -> int:
@@ -42,6 +44,13 @@ class ItemRows:
         """The mean of the features (B, F): of the items that are shown, or the sum of these by the number of all real items."""
         counted = self.real & ~self.hidden if of_shown else self.real
         return self.features.sum(1) / counted.sum(1, keepdim=True).clamp(min=1)
+
+    def segment(self, table: Tensor, first: int) -> Tensor:
+        """The rows of a table of segments (S, D): row `first` for items of the first picture and the one after it, if there is
+        one, for those of a second: (D,) or (B, R, D)."""
+        if self.picture is None:
+            return table[first]
+        return table[(first + self.picture.clamp(min=0)).clamp(max=len(table) - 1).long()]
 
     def among(self) -> Visibility:
         """Who sees whom among the items."""
@@ -200,7 +209,7 @@ class AppendedItems(ItemEmbeddings):
         if rows is None:
             return ItemInputs(vectors)
         assert embeddings.segments is not None or not self.segment  # the network requires it
-        added = embeddings.segments.weight[1] if self.segment and embeddings.segments is not None else None
+        added = rows.segment(embeddings.segments.weight, 1) if self.segment and embeddings.segments is not None else None
         return ItemInputs(vectors, None, self.vectors(rows, added), rows.real)
 
 
@@ -232,7 +241,7 @@ class ItemsWithTables(ItemEmbeddings):
         if rows is None:
             return ItemInputs(vectors)
         x = self.features(rows.features.to(self.features.weight.dtype))
-        x = x + self.positions.weight[0] + self.segments.weight[0]
+        x = x + self.positions.weight[0] + rows.segment(self.segments.weight, 0)
         if rows.links is not None:
             x = x + self._aligned(embeddings, rows.links, tokens, rows).view_as(x)
         assert embeddings.norm is not None  # the network's is `post`, with one
