@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,18 +16,21 @@ from cloze.batching.collate import flat_links
 from cloze.decoding.reader import Checkpoint, Reader, evaluating
 from cloze.errors import CheckpointError
 from cloze.exercises.facts import TokenFacts
-from cloze.exercises.knowledge.ask_mention import AskMention, MentionCandidates, Mentions
+from cloze.exercises.knowledge.ask_mention import AskMention, MentionCandidates
+from cloze.exercises.knowledge.ask_mention import Mentions as AskedMentions
 from cloze.exercises.knowledge.match import Match
 from cloze.objectives.tokens.candidate_prediction import CandidatePrediction
 from cloze.registry import parameters, recorded_parts
 from cloze.rng import Draw
 from cloze.rows import Rows
 from cloze.tasks.task import Report, silent
+from cloze.text.annotation.mentions import Mentions
+from cloze.text.matching import read_text
 
 Int64 = NDArray[np.int64]
 
 ROUNDS = 3
-_TEXTS = 64  # pieces of texts that are decided together
+_TEXTS = 64  # texts that are decided together
 _ALL = 1 << 30
 
 
@@ -122,18 +126,24 @@ def halved(piece: TextPiece, most: int, stop_id: int | None) -> list[TextPiece]:
 class EntityLinker:
     """Links the names that a trained E-BERT-MLM knows to entities, in texts of any length.
 
-    `ask` puts a mask next to a mention, as in training; the `head` over the vocabulary and `candidates` score its candidates.
+    `ask` puts a mask next to a mention, as in training; the `head` over the vocabulary and `candidates` score its candidates. In
+    each of the `rounds` the surest links of a text are replaced by the tokens of their entities, before the others are decided.
+    `rows` are read at once.
     """
 
-    def __init__(self, reader: Reader, head: Any, candidates: CandidatePrediction, match: Match, ask: AskMention) -> None:
+    def __init__(
+        self, reader: Reader, head: Any, candidates: CandidatePrediction, match: Match, ask: AskMention, *, rounds: int = ROUNDS,
+        rows: int = 32,
+    ) -> None:
         self.reader, self.head, self.candidates, self.match, self.ask = reader, head, candidates, match, ask
+        self.rounds, self.rows = rounds, rows
         table = (ask.tables or {})[ask.table]
         self.ids = {int(token): table.ids[number - 1] for number, token in enumerate(ask.entity_tokens) if token}
         limit = reader.max_length
         self.most = _ALL if limit is None else ask.max_input(limit - reader.single.added)
 
     @classmethod
-    def of(cls, loaded: Checkpoint) -> EntityLinker:
+    def of(cls, loaded: Checkpoint, *, rounds: int = ROUNDS, rows: int = 32) -> EntityLinker:
         """That of a checkpoint. Raises a `CheckpointError` for one that was not trained to choose the candidates of mentions."""
         name = next((name for name, head in loaded.heads.items() if isinstance(head, CandidatePrediction)), None)
         recorded: Any = loaded
@@ -148,21 +158,37 @@ class EntityLinker:
         ask = AskMention(**arguments, tables=tables, tokenizer=TokenFacts.of(loaded.tokenizer))
         match = Match(table=ask.table, most=_ALL, give=ask.of, tables=tables)
         candidates: Any = loaded.heads[name]
-        return cls(Reader.of(loaded), loaded.heads[loaded.reads[name][""]], candidates, match, ask)
+        return cls(Reader.of(loaded), loaded.heads[loaded.reads[name][""]], candidates, match, ask, rounds=rounds, rows=rows)
 
-    def link(
-        self, texts: Sequence[str], *, rounds: int = ROUNDS, rows: int = 32, report: Report = silent
-    ) -> list[list[EntityLink]]:
-        """The links of each text in order. In each of the `rounds` the surest links of a text are replaced by the tokens of their
-        entities, before the others are decided. `rows` are read at once."""
-        links: list[list[EntityLink]] = [[] for _ in texts]
-        pieces = self.pieces(texts)
-        for low in range(0, len(pieces), _TEXTS):
-            for piece in self._linked(pieces[low : low + _TEXTS], rounds, rows):
-                links[piece.text] += [_without_space(texts[piece.text], link) for link in piece.links]
-            done = pieces[low : low + _TEXTS][-1].text if low + _TEXTS < len(pieces) else len(texts)
-            report(done)
-        return [sorted(several) for several in links]
+    def link(self, texts: Sequence[str], *, report: Report = silent) -> list[list[EntityLink]]:
+        """The links of each text in order. Every text is reported once it is decided."""
+        links: list[list[EntityLink]] = []
+        for low in range(0, len(texts), _TEXTS):
+            group = texts[low : low + _TEXTS]
+            of_group: list[list[EntityLink]] = [[] for _ in group]
+            for piece in self._linked(self.pieces(group)):
+                of_group[piece.text] += [_without_space(group[piece.text], link) for link in piece.links]
+            links += map(sorted, of_group)
+            report(len(group))
+        return links
+
+    def document_mentions(self, sentences: Sequence[str]) -> list[list[dict[str, str | int | float]]]:
+        """The mentions of each sentence of a document, which is read as a whole; none across sentences."""
+        ends = np.cumsum([len(sentence) + 1 for sentence in sentences])
+        mentions: list[list[dict[str, str | int | float]]] = [[] for _ in sentences]
+        for start, end, identifier, score in self.link([" ".join(sentences)])[0]:
+            number = int(np.searchsorted(ends, start, "right"))
+            shift = int(ends[number]) - len(sentences[number]) - 1
+            if end - shift <= len(sentences[number]):
+                mentions[number].append({"start": start - shift, "end": end - shift, "id": identifier, "score": round(score, 4)})
+        return mentions
+
+    def without_mentions(self, sentences: int) -> str:
+        """What may be the reason."""
+        return (
+            f"the network links nothing in {sentences:,} sentences. Nothing was written.\n"
+            f"  Its table has {len(self.ids):,} entities; names are found as its tokenizer spells them."
+        )
 
     def pieces(self, texts: Sequence[str]) -> list[TextPiece]:
         """The pieces of all texts that fit into a row with the template of a mention."""
@@ -172,16 +198,16 @@ class EntityLinker:
         parts = [replace(whole.part(start, stop), text=number) for number, (start, stop) in spans if stop > start]
         return [piece for part in parts for piece in halved(part, self.most, stop_id)]
 
-    def _linked(self, pieces: Sequence[TextPiece], rounds: int, rows: int) -> list[TextPiece]:
+    def _linked(self, pieces: Sequence[TextPiece]) -> list[TextPiece]:
         """The pieces with their links."""
         state, open_pieces = list(pieces), list(range(len(pieces)))
-        for number in range(rounds):
-            proposals = self.proposals([state[index] for index in open_pieces], rows=rows)
+        for number in range(self.rounds):
+            proposals = self.proposals([state[index] for index in open_pieces])
             left = []
             for index, proposed in zip(open_pieces, proposals, strict=True):
                 links = without_overlap(proposed)
                 if links:
-                    chosen = surest(links, len(state[index].links), number, rounds)
+                    chosen = surest(links, len(state[index].links), number, self.rounds)
                     state[index] = state[index].linked(chosen, self.ids)
                     left.append(index)
             open_pieces = left
@@ -190,7 +216,7 @@ class EntityLinker:
         return state
 
     @torch.inference_mode()
-    def proposals(self, pieces: Sequence[TextPiece], *, rows: int = 32) -> list[list[Proposal]]:
+    def proposals(self, pieces: Sequence[TextPiece]) -> list[list[Proposal]]:
         """What each mention of each piece may mean."""
         block = _block(pieces)
         named = self.match(block, Draw(np.zeros(len(pieces), np.uint64)))
@@ -201,15 +227,16 @@ class EntityLinker:
         probabilities = np.zeros((len(mentions.row), 1 + candidates.tokens.shape[1]))
         lengths = block["length"][mentions.row].tolist()
         with evaluating(self.reader.network), evaluating(self.candidates), evaluating(self.head):
-            for index in self.reader.batches(lengths, rows=rows) if lengths else ():
+            for index in self.reader.batches(lengths, rows=self.rows) if lengths else ():
                 probabilities[index] = self._probabilities(block, mentions.take(index), candidates.take(index))
         best = 1 + probabilities[:, 1:].argmax(1) if len(probabilities) else np.zeros(0, np.int64)
         for number, (row, start, stop, *_) in enumerate(zip(*mentions, strict=True)):
             token, score = candidates.tokens[number, best[number] - 1], probabilities[number, best[number]]
-            proposals[row].append(Proposal(int(start), int(stop), probabilities[number, 0], int(token), score))
+            none = float(probabilities[number, 0])
+            proposals[row].append(Proposal(int(start), int(stop), none, int(token), float(score)))
         return proposals
 
-    def _probabilities(self, block: Rows, mentions: Mentions, candidates: MentionCandidates) -> NDArray[np.float64]:
+    def _probabilities(self, block: Rows, mentions: AskedMentions, candidates: MentionCandidates) -> NDArray[np.float64]:
         """(N, 1 + R): no entity, then the candidates."""
         of_rows = mentions._replace(row=np.arange(len(mentions.row)))
         asked = self.ask.asked(block.take(mentions.row), of_rows, candidates)
@@ -251,7 +278,33 @@ def _without_space(text: str, link: EntityLink) -> EntityLink:
     return link._replace(start=link.end - len(inside.lstrip()), end=link.start + len(inside.rstrip()))
 
 
-Spans = Mapping[tuple[Any, ...], str]  # the entity of every mention by its place
+@dataclass(frozen=True)
+class GoldText:
+    """A text with the entity of each of its mentions, by the first character and the one after the last."""
+
+    text: str
+    spans: Mapping[tuple[int, int], str]
+
+
+def read_gold(path: Path | str) -> list[GoldText]:
+    """The texts of a file of mentions. Faults are a `CorpusError` with the file and lines."""
+    content = read_text(str(path), "mentions")
+    return [
+        GoldText(record.text, {(start, stop): name for start, stop, name in record.units})
+        for record in Mentions(file=str(path)).records(content)
+    ]
+
+
+def measure_links(linker: EntityLinker, gold: Sequence[GoldText], *, report: Report = silent) -> LinkingScores:
+    """How well the links of a linker agree with those of these texts."""
+    links = linker.link([text.text for text in gold], report=report)
+    return LinkingScores.of(
+        len(gold), {(number, *place): name for number, text in enumerate(gold) for place, name in text.spans.items()},
+        {(number, link.start, link.end): link.id for number, several in enumerate(links) for link in several},
+    )
+
+
+Spans = Mapping[tuple[int, ...], str]  # the entity of every mention by its text and place
 
 
 @dataclass(frozen=True)
