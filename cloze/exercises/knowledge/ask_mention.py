@@ -74,8 +74,8 @@ class AskMention(Edit):
 
     The `template` puts a mask and other tokens around `{mention}`. The candidates are those of the table `table` that have a
     token `[<prefix>ID]` in the vocabulary, which `cloze vocab entities` adds. A mention is eligible if it begins and ends where
-    words do, has a candidate, and means one of them or no entity; an entity without a token counts as none. Put the edit before
-    `frame`. A row without an eligible mention stays as it is and has no target.
+    words do, has a candidate, and means one of them or no entity; an entity without a token counts as none. A row without an
+    eligible mention stays as it is and has no target. Put `ask_mention` after the edits that move tokens.
 
     Gives `items/<give>` (B, R), the tokens of the candidates, 0 for none; `item_vectors/<give>` (B, R, 1), the logarithms of
     their priors; `item_length/<give>` (B,); `links/<give>`, which link all of them to the mask; and at the mask the target
