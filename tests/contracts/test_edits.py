@@ -71,7 +71,8 @@ GIVEN = {
         "entities": ENTITIES,
         "surfaces": SimpleNamespace(
             null=9, of_label=ENTITIES.of_label, ids=("0", "1", "2", "x"),
-            candidates=np.array([[0, 0], [1, 2], [3, 4], [2, 0], [4, 0], [1, 3]], np.int32), priors=np.full((6, 2), 0.5, np.float32),
+            candidates=np.array([[0, 0], [1, 2], [3, 4], [2, 0], [4, 0], [1, 3]], np.int32),
+            priors=np.full((6, 2), 0.5, np.float32),
         ),
         "senses": BoundSenses(np.ones((1000, 2), np.bool_), np.zeros(1000, np.int32), ("noun.act", "verb.motion")),
         "bert": OtherReading(SAME, SAME, "[CLS] {A} [SEP]", None, 1000),
