@@ -85,11 +85,13 @@ def sizes(words: str, most: int) -> list[int]:
 
 
 def test_long_texts_are_halved_behind_the_full_stop_next_to_the_middle_else_at_a_word() -> None:
-    assert sizes("a b . c d e", 6) == [6]
-    assert sizes("a b . c d e f g . h", 9) == [3, 7]  # the stop at 2 is as near to the middle, 5, as none other before it
-    assert sizes("a b c d e f . h", 7) == [7, 1]
-    assert sizes("a b ##c ##d ##e f", 5) == [1, 5] or sizes("a b ##c ##d ##e f", 5) == [5, 1]
-    assert sizes("a b . c d . e f . g h .", 5) == [3, 3, 3, 3]
+    word = ["w"] * 30
+    assert sizes(" ".join(word), 30) == [30] and sizes(" ".join(word), 20) == [15, 15]
+    for stop, cut in ((12, 13), (18, 19), (6, 7), (5, 15), (24, 25), (25, 15)):  # at most 9 from the middle, which is 15
+        assert sizes(" ".join([*word[:stop], ".", *word[stop + 1 :]]), 25) == [cut, 30 - cut]
+    both = " ".join(["." if number in (12, 18) else "w" for number in range(30)])
+    assert sizes(both, 25) == [13, 17] and sizes(both, 16) == [13, 8, 9]  # 12 is as near as 18, which is then too far away
+    assert sizes(" ".join(["w", *["##w"] * 18, "w"]), 19) == [19, 1]
 
 
 def test_scores_are_those_of_the_authors_scorer() -> None:

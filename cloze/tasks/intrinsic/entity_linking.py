@@ -32,6 +32,7 @@ Int64 = NDArray[np.int64]
 ROUNDS = 3
 _TEXTS = 64  # texts that are decided together
 _ALL = 1 << 30
+_NEAR = 5  # tokens from the end of a text at which it is not cut
 
 
 class EntityLink(NamedTuple):
@@ -110,17 +111,22 @@ class TextPiece:
 
 
 def halved(piece: TextPiece, most: int, stop_id: int | None) -> list[TextPiece]:
-    """The piece, or while one has more than `most` tokens its halves, cut behind the full stop nearest to the middle, else at the
-    word there (NPoe/ebert, code/run_aida.py, `read_aida_file`)."""
+    """The piece, or while one has more than `most` tokens its halves, cut behind the full stop nearest to the middle, unless that
+    is near an end, else at the word there (NPoe/ebert, code/run_aida.py, `read_aida_file`)."""
     size = len(piece.ids)
     if size <= most:
         return [piece]
     middle = size // 2
-    ends = np.flatnonzero(piece.ids[: size - 1] == stop_id) + 1
+    stops = np.flatnonzero(piece.ids == stop_id)
+    stops = stops[np.abs(stops - middle) < middle - _NEAR]
     words = np.flatnonzero(piece.word_start[1:]) + 1
-    places = ends if len(ends) else words if len(words) else np.array([middle])
-    cut = int(places[np.abs(places - middle - (1 if len(ends) else 0)).argmin()])
+    cut = int(_nearest(stops, middle)) + 1 if len(stops) else int(_nearest(words, middle)) if len(words) else middle
     return [*halved(piece.part(0, cut), most, stop_id), *halved(piece.part(cut, size), most, stop_id)]
+
+
+def _nearest(places: NDArray[np.integer], middle: int) -> Any:
+    """The place that is nearest to the middle, of two the first."""
+    return places[np.abs(places - middle).argmin()]
 
 
 class EntityLinker:
