@@ -70,10 +70,14 @@ class MeanOfItems(Change):
                 f"mean_of_items: {type(network).__name__} cannot read vectors in place of tokens. Use an encoder such as bert."
             )
         tables["tokens"].weight.requires_grad_(False)
-        network.put_outside(ItemMeans(self.set))
+        if not any(self._is_own(hook) for hook in network.outside):  # a run may go on from a run
+            network.put_outside(ItemMeans(self.set))
         network.takes = network.takes | {f"items/{self.set}", f"links/{self.set}"}
 
     def plain(self, network: Any) -> None:
         """The network without the means."""
-        network.outside = nn.ModuleList(hook for hook in network.outside if not isinstance(hook, ItemMeans))
+        network.outside = nn.ModuleList(hook for hook in network.outside if not self._is_own(hook))
         network.takes = network.takes - {f"items/{self.set}", f"links/{self.set}"}
+
+    def _is_own(self, hook: Any) -> bool:
+        return isinstance(hook, ItemMeans) and hook.set == self.set

@@ -53,6 +53,15 @@ def test_without_the_change_the_network_is_as_it_was() -> None:
     assert changed.takes == before and changed.state_dict().keys() == network().state_dict().keys() and not len(changed.outside)
 
 
+def test_applied_twice_it_is_applied_once_and_another_set_is_another_change() -> None:
+    changed = network()
+    for name in ("candidate", "candidate", "other"):
+        MeanOfItems(name).apply(changed)
+    assert [hook.set for hook in changed.outside] == ["candidate", "other"]
+    MeanOfItems("other").plain(changed)
+    assert [hook.set for hook in changed.outside] == ["candidate"]
+
+
 def test_a_network_that_reads_no_vectors_is_refused() -> None:
     lstm = network_of("lstm", layers=1, width=8, vocab_size=20, clock=Clock())
     with pytest.raises(CheckpointError, match=r"mean_of_items: \w+ cannot read vectors in place of tokens. Use an encoder"):
