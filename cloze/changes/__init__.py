@@ -29,6 +29,7 @@ from cloze.changes.knowledge_adapter import KnowledgeAdapter, TuneTrunk
 from cloze.changes.layerwise import Divide, Factors, Heads, Progressive
 from cloze.changes.lora import LoRA
 from cloze.changes.mean_layer import MeanLayer
+from cloze.changes.mean_of_items import MeanOfItems
 from cloze.changes.more_segments import MoreSegments
 from cloze.changes.prefix import Prefix
 from cloze.changes.prompt import SoftPrompt
@@ -42,8 +43,7 @@ from cloze.changes.vocabulary import Vocabulary, matched_rows, transfer_rows
 __all__ = [
     "Adapters", "AllBut", "Alone", "Arguments", "Chain", "Change", "Divide", "DropSegments", "Factors", "Features", "Fuse",
     "Gradual", "Heads", "InvertLinkers", "JoinVocabulary", "KeepLayers", "KnowledgeAdapter", "LayerDropout", "LoRA", "MeanLayer",
-    "MoreSegments", "PfeifferAdapters", "Prefix", "Progressive", "PruneHeads", "Quantise", "QuantiseActivations", "ReadVector",
-    "ReplaceLayers", "Sequential", "Shape", "SoftPrompt", "Sparsify", "TaskMarks", "TrainLinker", "Transition", "TuneTrunk",
-    "Vocabulary", "attentions", "encoder_only", "expand_vocabulary", "linear_map", "matched_rows", "round_weight", "stacks_of",
-    "transfer_rows",
+    "MeanOfItems", "MoreSegments", "PfeifferAdapters", "Prefix", "Progressive", "PruneHeads", "Quantise", "QuantiseActivations",
+    "ReadVector", "ReplaceLayers", "Sequential", "Shape", "SoftPrompt", "Sparsify", "TaskMarks", "TrainLinker", "Transition",
+    "TuneTrunk", "Vocabulary",
 ]

@@ -10,13 +10,17 @@ from typing import TYPE_CHECKING
 from cloze.checkpoint.borrowed import network_folder
 from cloze.document import Node
 from cloze.recipe.faults import Faults
+from cloze.recipe.origins import origins_in
 
 if TYPE_CHECKING:  # imports torch, which recipes without checkpoints do not need
     from cloze.interop import Imported
 
 
 class BoundCheckpoints(dict[str, Path]):
-    """The folder of each checkpoint by its name in the recipe (`from: NAME`); implements `recipe.CheckpointFolders`."""
+    """The folder of each checkpoint by its name in the recipe (`from: NAME`); implements `recipe.CheckpointFolders`.
+
+    `--bind` gives sources and tables, too, so that there may be other names.
+    """
 
     def described(self, name: str, label: str) -> Imported:
         """The network `label` of a checkpoint, else its exported one, without tensors.
@@ -29,12 +33,13 @@ class BoundCheckpoints(dict[str, Path]):
 
     def complete(self, root: Node, faults: Faults) -> None:
         """Complete `reading`, and other keys that the recipe omits, unless it states how text is read."""
-        if "reading" in root.value or not self:
+        folders = {name: folder for name, folder in self.items() if name in origins_in(root)}
+        if "reading" in root.value or not folders:
             return
         from cloze.checkpoint.build import load_checkpoint  # torch, for recipes that begin with a checkpoint
         from cloze.checkpoint.complete import Origin, put_onto
 
-        put_onto(root, {name: Origin.of(load_checkpoint(folder)) for name, folder in self.items()}, faults)
+        put_onto(root, {name: Origin.of(load_checkpoint(folder)) for name, folder in folders.items()}, faults)
 
 
 @lru_cache(maxsize=4)

@@ -47,7 +47,7 @@ from cloze.exercises.items import (
     speak,
     write_items,
 )
-from cloze.exercises.knowledge import ask_links, inject, link, match, replace_mentions
+from cloze.exercises.knowledge import ask_links, ask_mention, inject, link, match, replace_mentions
 from cloze.exercises.noise import (
     corrupt,
     delete,
@@ -77,6 +77,7 @@ from cloze.exercises.targets import (
 )
 
 __all__ = [
+<<<<<<< HEAD
     "Edit", "Exercise", "TokenFacts", "answer", "append", "arcs", "ask_items", "ask_links", "body_first", "boundaries",
     "bring", "chains", "close", "copy", "corrupt", "corrupt_items", "cut", "delete", "dialogue", "distance", "favour",
     "frame", "hide", "inject", "inverse_cloze", "label", "limit_items", "link", "link_items", "mask", "mask_items",
@@ -84,4 +85,13 @@ __all__ = [
     "paragraph", "permutation", "permute", "predict", "predict_items", "predict_labels", "predict_senses", "reference",
     "reorder", "replace_mentions", "resegment", "retokenize", "rotate", "separate", "show", "shuffle", "speak",
     "split_words", "spread", "subsample", "summarise", "unanswered", "value", "windows", "write_items",
+=======
+    "Edit", "Exercise", "TokenFacts", "answer", "append", "arcs", "ask_items", "ask_links", "ask_mention", "body_first",
+    "boundaries", "bring", "chains", "close", "copy", "corrupt", "corrupt_items", "cut", "delete", "dialogue",
+    "distance", "favour", "frame", "hide", "inject", "inverse_cloze", "label", "limit_items", "link", "link_items",
+    "mask", "mask_items", "match", "mismatch", "mismatch_items", "mix_vocabularies", "only", "order", "pair",
+    "pair_half", "paragraph", "permutation", "permute", "predict", "predict_items", "predict_labels", "predict_senses",
+    "reference", "reorder", "replace_mentions", "resegment", "retokenize", "rotate", "separate", "show", "shuffle",
+    "speak", "split_words", "spread", "subsample", "summarise", "unanswered", "value", "windows", "write_items",
+>>>>>>> h-ebert
 ]

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from cloze.errors import RecipeError, require_table
 from cloze.exercises.units.unit_request import slots
+from cloze.rows import rows_and_columns
 
 Int64 = NDArray[np.int64]
 
@@ -42,3 +43,14 @@ def links_of(row: Int64, column: Int64, item: Int64, rows: int) -> NDArray[np.in
     links = np.full((rows, max(int(counts.max(initial=0)), 1), 2), -1, np.int32)
     links[row, slots(counts)] = np.stack([column, item], axis=1)
     return links
+
+
+def ends_of_items(links: NDArray[Any], items: int, width: int) -> tuple[Int64, Int64]:
+    """The first and the last column of each item of rows of `width` columns, (B, `items`) each, from links (B, E, 2); of an item
+    without links `width` and -1."""
+    row, slot = rows_and_columns(links[:, :, 0] >= 0)
+    token, item = links[row, slot].T
+    first, last = np.full((len(links), items), width, np.int64), np.full((len(links), items), -1, np.int64)
+    np.minimum.at(first, (row, item), token)
+    np.maximum.at(last, (row, item), token)
+    return first, last

@@ -98,8 +98,9 @@ def export_folder(
             OWN_HEADS: _own_heads(full_model, choice), OWN_CHANGED: model.changed, OWN_ITEMS: rest,
             OWN_EMBEDDINGS: added_up(full_model) if isinstance(choice, ArchitectureChoice) else {},
         }
+        needed = {OWN_CHANGED} if model.changes and not model.no_plain_form else set()  # even of a change without tensors
         for name, tensors in tensor_files.items():
-            if tensors:
+            if tensors or name in needed:
                 write_tensors(stage / name, tensors)
         write_tokenizer(stage, tokenizer, reading, model, choice, length)
         pooled = gives_sentences(model, choice, reading)
@@ -109,7 +110,7 @@ def export_folder(
         label = card.folder or folder.name
         write_card(stage / "README.md", card, choice, model, vocab_size, remarks, folder=label, pooled=pooled)
     for name, tensors in tensor_files.items():
-        if not tensors:
+        if not tensors and name not in needed:
             (folder / name).unlink(missing_ok=True)  # files of an earlier model in the folder
     drop_sentences(folder, pooled, prompts=pooled and model.prompts.similarity is not None)
     return remarks

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from cloze.atomic import require_output, whole_file
 from cloze.bounds import Count, Share
@@ -31,6 +31,20 @@ class LinkingCounts(NamedTuple):
     sentences: int
     mentions: int
     entities: int
+
+
+#: A mention as `mentions` reads it: start, end, id, score.
+Span = dict[str, str | int | float]
+
+
+class Linker(Protocol):
+    """What finds the mentions of a text."""
+
+    def document_mentions(self, sentences: Sequence[str]) -> list[list[Span]]:
+        """The mentions of each sentence of a document."""
+
+    def without_mentions(self, sentences: int) -> str:
+        """Why so many sentences may have none."""
 
 
 class NameLinker:
@@ -65,16 +79,27 @@ class NameLinker:
         """The first character of every mention, the one after its last, and the entity."""
         return [(start, end, self.names[text[start:end]][0]) for start, end in self._words.spans(text)]
 
-    def mentions(self, text: str) -> list[dict[str, str | int | float]]:
+    def mentions(self, text: str) -> list[Span]:
         """The mentions of a text, as `mentions` reads them."""
-        mentions: list[dict[str, str | int | float]] = []
+        mentions: list[Span] = []
         for start, end in self._words.spans(text):
             identifier, score = self.names[text[start:end]]
             mentions.append({"start": start, "end": end, "id": identifier, "score": round(score, 4)})
         return mentions
 
+    def document_mentions(self, sentences: Sequence[str]) -> list[list[Span]]:
+        """Those of each sentence by itself."""
+        return [self.mentions(text) for text in sentences]
 
-def link_text(paths: Sequence[str | Path], linker: NameLinker, out: Path, *, format: str = "auto") -> LinkingCounts:
+    def without_mentions(self, sentences: int) -> str:
+        """How names are matched."""
+        return (
+            f"none of the {len(self.names):,} names occurs in {sentences:,} sentences. Nothing was written.\n"
+            "  Names are matched as they are spelled, with capitals."
+        )
+
+
+def link_text(paths: Sequence[str | Path], linker: Linker, out: Path, *, format: str = "auto") -> LinkingCounts:
     """Write the mentions of a corpus to `out`, a line for each sentence that has any, which appears when it is complete.
 
     `format` as in `build_store`. Raises `CorpusError` if the corpus cannot be read, or mentions no entity.
@@ -87,18 +112,15 @@ def link_text(paths: Sequence[str | Path], linker: NameLinker, out: Path, *, for
     entities: set[str] = set()
     with whole_file(out) as fresh:
         with fresh.open("w", encoding="utf-8") as stream:
-            for text in _sentences(paths, format):
-                sentences += 1
-                spans = linker.mentions(text)
-                if spans:
-                    stream.write(json.dumps({"text": text, "spans": spans}, ensure_ascii=False) + "\n")
-                    marked, mentions = marked + 1, mentions + len(spans)
-                    entities |= {str(span["id"]) for span in spans}
+            for document in _documents(paths, format):
+                sentences += len(document)
+                for text, spans in zip(document, linker.document_mentions(document), strict=True):
+                    if spans:
+                        stream.write(json.dumps({"text": text, "spans": spans}, ensure_ascii=False) + "\n")
+                        marked, mentions = marked + 1, mentions + len(spans)
+                        entities |= {str(span["id"]) for span in spans}
         if not mentions:
-            raise CorpusError(
-                f"none of the {len(linker.names):,} names occurs in {sentences:,} sentences. Nothing was written.\n"
-                "  Names are matched as they are spelled, with capitals."
-            )
+            raise CorpusError(linker.without_mentions(sentences))
     return LinkingCounts(sentences, marked, mentions, len(entities))
 
 
@@ -109,7 +131,8 @@ def _holds_mentions(path: Path) -> bool:
     return not first or (first.startswith(b'{"text": ') and b'"spans": [' in first)
 
 
-def _sentences(paths: Sequence[str | Path], format: str) -> Iterator[str]:
+def _documents(paths: Sequence[str | Path], format: str) -> Iterator[list[str]]:
+    """The sentences of each document; a document that is read in several blocks is given in several parts."""
     account = CorpusReport()
     file = FileFaults("")
     for block in read_blocks(paths, format, account):
@@ -117,8 +140,9 @@ def _sentences(paths: Sequence[str | Path], format: str) -> Iterator[str]:
         file = add_faults(file, parsed.faults)
         if block.last:
             file.check()
-        texts: Iterable[str] = (sentence.strip() for document in parsed.documents for sentence in document)
-        yield from readable([text for text in texts if text])
+        for document in parsed.documents:
+            texts = (sentence.strip() for sentence in document)
+            yield readable([text for text in texts if text])
 
 
 def linker_of(files: Sequence[str], *, least: float = 0.0, shortest: int = 2) -> NameLinker:

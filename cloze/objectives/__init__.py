@@ -58,6 +58,7 @@ from cloze.objectives.static.hierarchical_softmax import HierarchicalSoftmax
 from cloze.objectives.static.linear_classification import LinearClassification
 from cloze.objectives.static.negative_sampling import NegativeSampling
 from cloze.objectives.tokens.adaptive import adaptive_prediction
+from cloze.objectives.tokens.candidate_prediction import CandidatePrediction
 from cloze.objectives.tokens.entity_prediction import EntityPrediction
 from cloze.objectives.tokens.joined_prediction import JoinedPrediction, joined_prediction
 from cloze.objectives.tokens.label_prediction import label_prediction
@@ -70,9 +71,9 @@ from cloze.objectives.tokens.token_labelling import token_labelling
 from cloze.objectives.tokens.token_prediction import token_prediction
 
 __all__ = [
-    "ActivationPenalty", "AnswerExtraction", "ArcPrediction", "Choose", "Classify", "ClassifyOutside", "ClassifySpan",
-    "Contrast", "ContrastItems", "ContrastPairs", "CooccurrenceRegression", "Coreference", "CrfLabelling", "Embedding",
-    "EntityPrediction", "Factorisation", "HeadFromCheckpoint", "HierarchicalSoftmax", "JoinedPrediction",
+    "ActivationPenalty", "AnswerExtraction", "ArcPrediction", "CandidatePrediction", "Choose", "Classify", "ClassifyOutside",
+    "ClassifySpan", "Contrast", "ContrastItems", "ContrastPairs", "CooccurrenceRegression", "Coreference", "CrfLabelling",
+    "Embedding", "EntityPrediction", "Factorisation", "HeadFromCheckpoint", "HierarchicalSoftmax", "JoinedPrediction",
     "JointClassification", "LanguageModel", "LayerClassification", "LayerLabelling", "LinearClassification", "LatentAnswer",
     "LinkChoice", "Linking", "Loss", "Margin", "MatchAttention", "MatchHidden", "MatchParameters", "MatchScores", "MilNce",
     "MixedClassification", "NegativeSampling", "Objective", "PairedAttention", "PooledClassification", "Pull", "Regress",

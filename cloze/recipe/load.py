@@ -48,9 +48,15 @@ def sentence_recipe_names() -> list[str]:
     return _named("sentences")
 
 
+def linking_recipe_names() -> list[str]:
+    """The names of the recipes that make an entity linker of a bound checkpoint, from text with links."""
+    return _named("linking")
+
+
 def pretraining_recipe_names() -> list[str]:
-    """The names of all recipes for pre-training: from text alone, with a teacher, and of sentences. In alphabetical order."""
-    return sorted([*recipe_names(), *distillation_recipe_names(), *sentence_recipe_names()])
+    """The names of all recipes for pre-training: from text alone, with a teacher, of sentences, and of links. In alphabetical
+    order."""
+    return sorted([*recipe_names(), *distillation_recipe_names(), *sentence_recipe_names(), *linking_recipe_names()])
 
 
 def task_recipe_names() -> list[str]:
@@ -76,7 +82,7 @@ def scratch_task_recipe_names() -> list[str]:
 @cache
 def named_recipes() -> dict[str, tuple[str, ...]]:
     """Every recipe that comes with cloze, with the folder that it is in."""
-    folders = [(), ("distillation",), ("sentences",), ("tasks",), ("taught_tasks",), ("own_tasks",)]
+    folders = [(), ("distillation",), ("sentences",), ("linking",), ("tasks",), ("taught_tasks",), ("own_tasks",)]
     return {name: folder for folder in folders for name in _named(*folder)}
 
 

@@ -53,7 +53,11 @@ CHANGES: dict[str, Mapping[str, Any]] = {
     "lora": {"rank": 2},
     "marks": {"tokens": {"[START]": "_start_"}},
     "mean_layer": {},
+<<<<<<< HEAD
     "more_segments": {"to": 5, "like": 1},
+=======
+    "mean_of_items": {},
+>>>>>>> h-ebert
     "pfeiffer_adapters": {"width": 2},
     "read_vector": {},  # a pass gives the vector; tests/tasks/test_sentences.py has both networks
     "replace_layers": {"group": 2},
@@ -87,6 +91,10 @@ REFUSED = (
         r"mean_layer: \w+ is not a plain Transformer encoder",
     ),
     ("mean_layer", "smollm2-135m", "its norms stand before attention"),
+    (
+        "mean_of_items", "transformer-xl xlnet-base lstm skip-thought nnlm elmo context2vec cove word2vec-cbow",
+        r"mean_of_items: \w+ cannot read vectors in place of tokens",
+    ),
     (
         "knowledge_adapter",
         "t5-small transformer-xl xlnet-base lstm mamba skip-thought nnlm elmo context2vec cove word2vec-cbow ib-bert",
@@ -153,6 +161,8 @@ ROUGH = {"quantise_activations": 0.01}
 UNREAD = {
     "features": "t5-small xlnet-base skip-thought nnlm elmo context2vec cove word2vec-cbow cbt",
     "knowledge_adapter": "cbt",
+    # no batch links items; tests/changes/test_mean_of_items.py does
+    "mean_of_items": "bert t5-small zen ernie-thu knowbert ib-bert uniter vilbert lxmert cbt speechbert mamba smollm2-135m",
     "read_vector": "bert smollm2-135m",  # no pass of it takes a vector
     "replace_layers": "bert smollm2-135m zen ernie-thu knowbert uniter vilbert lxmert cbt speechbert",  # outside of training
 }
@@ -327,7 +337,7 @@ def assert_survives(change: str, name: str, system: Callable[..., Any], start: C
     ("change", "name"),
     [("arguments", "bert"), ("keep_layers", "t5-small"), ("keep_layers", "elmo"), ("adapters", "t5-small"),
      ("pfeiffer_adapters", "elmo"), ("lora", "bert"), ("lora", "lstm"), ("mean_layer", "bert"),
-     ("features", "bert"), ("features", "lstm"), ("prompt", "t5-small"), ("prefix", "bert"),
+     ("mean_of_items", "bert"), ("features", "bert"), ("features", "lstm"), ("prompt", "t5-small"), ("prefix", "bert"),
      ("sparsify", "xlnet-base"), ("vocabulary", "bert"),
      ("prune_heads", "t5-small"), ("quantise", "lstm"), ("quantise_activations", "t5-small"),
      ("replace_layers", "bert"), ("more_segments", "bert"), ("more_segments", "zen"),

@@ -51,7 +51,7 @@ OF_EDIT = {
 }
 MORE: dict[str, dict[str, Any]] = {
     "show": {"layer": "entity"}, "favour": {"senses": "senses"}, "ask_links": {"of": "entity"}, "ask_items": {"items": "frames"},
-    "resegment": {"dropout": 0.5},
+    "resegment": {"dropout": 0.5}, "ask_mention": {"table": "surfaces", "of": "entity", "prefix": "frames/"},
 }
 ENTITIES = BoundEntities(
     [f"Q{number}" for number in range(5)], names=["a", "b", "c", "d", "e"], types=[("x",)] * 5,
@@ -69,7 +69,11 @@ GIVEN = {
         ),
         "ngrams": BoundLexicon(np.array([[-1, -1], [5, -1], [6, 7], [300, 301]], np.int32)),
         "entities": ENTITIES,
-        "surfaces": SimpleNamespace(null=9, of_label=ENTITIES.of_label),
+        "surfaces": SimpleNamespace(
+            null=9, of_label=ENTITIES.of_label, ids=("0", "1", "2", "x"),
+            candidates=np.array([[0, 0], [1, 2], [3, 4], [2, 0], [4, 0], [1, 3]], np.int32),
+            priors=np.full((6, 2), 0.5, np.float32),
+        ),
         "senses": BoundSenses(np.ones((1000, 2), np.bool_), np.zeros(1000, np.int32), ("noun.act", "verb.motion")),
         "bert": OtherReading(SAME, SAME, "[CLS] {A} [SEP]", None, 1000),
         "teacher": OtherReading(DIGITS, DIGITS, "[CLS] {A} [SEP]", None, 2000, 1000),

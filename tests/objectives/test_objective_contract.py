@@ -74,6 +74,7 @@ MAKERS: dict[str, Callable[[], Classify]] = {
 #: All other objectives, with the file that tests what they compute.
 IN_OTHER_FILES = {
     "activation_penalty": "objectives/test_activation_penalty.py", "adaptive_prediction": "objectives/test_adaptive.py",
+    "candidate_prediction": "objectives/test_candidate_prediction.py",
     "arcs": "objectives/test_arcs.py", "choose": "tasks/test_multiple_choice.py",
     "classify_span": "tasks/test_span_classification.py", "contrast": "objectives/test_contrast.py",
     "contrast_items": "objectives/test_items.py", "contrast_pairs": "objectives/test_contrast_pairs.py",

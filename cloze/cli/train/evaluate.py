@@ -29,6 +29,7 @@ from cloze.cli.options import (
     WithFiles,
 )
 from cloze.cli.prompts import Demonstrations, Normalise, Shots, Template, Verbalise, prompt_of
+from cloze.cli.train.entity_linking import EntityLinkingMode
 from cloze.cli.train.facts import FactsMode
 from cloze.cli.train.links import LinksMode
 from cloze.cli.train.measures import show
@@ -259,8 +260,10 @@ class PromptedMode(LabelledMode):
         return prompted(loaded, self.prompt()[0], task), {}
 
 
-MODES: tuple[type[FactsMode | SensesMode | LinksMode | PicturesMode | WordVectorsMode | LabelledMode], ...] = (
-    FactsMode, SensesMode, LinksMode, PicturesMode, WordVectorsMode, PromptedMode, FinetunedMode,
+MODES: tuple[
+    type[FactsMode | SensesMode | LinksMode | EntityLinkingMode | PicturesMode | WordVectorsMode | LabelledMode], ...
+] = (
+    FactsMode, SensesMode, LinksMode, EntityLinkingMode, PicturesMode, WordVectorsMode, PromptedMode, FinetunedMode,
 )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from cloze.exercises.edit import Edit
 from cloze.exercises.layer_units import begins
-from cloze.exercises.tables import check_table, table_of
+from cloze.exercises.tables import check_table, ends_of_items, table_of
 from cloze.registry import Given, register
 from cloze.rng import Draw
 from cloze.rows import Rows, columns_before, rows_and_columns
@@ -52,11 +52,7 @@ class AskLinks(Edit):
         table = table_of("ask_links", self.table, self.tables)
         items, links, labels = rows[f"items/{self.of}"], rows[f"links/{self.of}"], rows[f"labels/{self.layer}"]
         length = labels.shape[1]
-        row, slot = rows_and_columns(links[:, :, 0] >= 0)
-        token, item = links[row, slot].T
-        first, last = np.full(items.shape, length, np.int64), np.full(items.shape, -1, np.int64)
-        np.minimum.at(first, (row, item), token)
-        np.maximum.at(last, (row, item), token)
+        first, last = ends_of_items(links, items.shape[1], length)
         opens = begins(rows, self.layer)
         inside = (rows[f"layers/{self.layer}"] > 0) & columns_before(rows["length"], length)
         follows = np.pad(inside & ~opens, ((0, 0), (0, 1)))[:, 1:]  # the next token belongs to the same mention
@@ -70,6 +66,8 @@ class AskLinks(Edit):
         entities = np.where(exact, entity[at_row, start], 0)
         targets[at_row, at] = np.where(entities > 0, entities, table.null)
         if "masked" in rows:
+            row, slot = rows_and_columns(links[:, :, 0] >= 0)
+            token, item = links[row, slot].T
             hit = rows["masked"][row, token]
             targets[row[hit], item[hit]] = 0
         return rows.having_all({f"items/{self.give}": targets})
