@@ -45,5 +45,6 @@ __all__ = [
     "Gradual", "Heads", "InvertLinkers", "JoinVocabulary", "KeepLayers", "KnowledgeAdapter", "LayerDropout", "LoRA", "MeanLayer",
     "MeanOfItems", "MoreSegments", "PfeifferAdapters", "Prefix", "Progressive", "PruneHeads", "Quantise", "QuantiseActivations",
     "ReadVector", "ReplaceLayers", "Sequential", "Shape", "SoftPrompt", "Sparsify", "TaskMarks", "TrainLinker", "Transition",
-    "TuneTrunk", "Vocabulary",
+    "TuneTrunk", "Vocabulary", "attentions", "encoder_only", "expand_vocabulary", "linear_map", "matched_rows", "round_weight",
+    "stacks_of", "transfer_rows",
 ]

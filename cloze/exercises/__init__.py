@@ -77,21 +77,12 @@ from cloze.exercises.targets import (
 )
 
 __all__ = [
-<<<<<<< HEAD
-    "Edit", "Exercise", "TokenFacts", "answer", "append", "arcs", "ask_items", "ask_links", "body_first", "boundaries",
-    "bring", "chains", "close", "copy", "corrupt", "corrupt_items", "cut", "delete", "dialogue", "distance", "favour",
-    "frame", "hide", "inject", "inverse_cloze", "label", "limit_items", "link", "link_items", "mask", "mask_items",
-    "match", "mismatch", "mismatch_items", "mix_vocabularies", "number_segments", "only", "order", "pair", "pair_half",
-    "paragraph", "permutation", "permute", "predict", "predict_items", "predict_labels", "predict_senses", "reference",
-    "reorder", "replace_mentions", "resegment", "retokenize", "rotate", "separate", "show", "shuffle", "speak",
-    "split_words", "spread", "subsample", "summarise", "unanswered", "value", "windows", "write_items",
-=======
-    "Edit", "Exercise", "TokenFacts", "answer", "append", "arcs", "ask_items", "ask_links", "ask_mention", "body_first",
-    "boundaries", "bring", "chains", "close", "copy", "corrupt", "corrupt_items", "cut", "delete", "dialogue",
-    "distance", "favour", "frame", "hide", "inject", "inverse_cloze", "label", "limit_items", "link", "link_items",
-    "mask", "mask_items", "match", "mismatch", "mismatch_items", "mix_vocabularies", "only", "order", "pair",
-    "pair_half", "paragraph", "permutation", "permute", "predict", "predict_items", "predict_labels", "predict_senses",
-    "reference", "reorder", "replace_mentions", "resegment", "retokenize", "rotate", "separate", "show", "shuffle",
-    "speak", "split_words", "spread", "subsample", "summarise", "unanswered", "value", "windows", "write_items",
->>>>>>> h-ebert
+    "Edit", "Exercise", "TokenFacts", "answer", "append", "arcs", "ask_items", "ask_links", "ask_mention",
+    "body_first", "boundaries", "bring", "chains", "close", "copy", "corrupt", "corrupt_items", "cut", "delete",
+    "dialogue", "distance", "favour", "frame", "hide", "inject", "inverse_cloze", "label", "limit_items", "link",
+    "link_items", "mask", "mask_items", "match", "mismatch", "mismatch_items", "mix_vocabularies", "number_segments",
+    "only", "order", "pair", "pair_half", "paragraph", "permutation", "permute", "predict", "predict_items",
+    "predict_labels", "predict_senses", "reference", "reorder", "replace_mentions", "resegment", "retokenize",
+    "rotate", "separate", "show", "shuffle", "speak", "split_words", "spread", "subsample", "summarise", "unanswered",
+    "value", "windows", "write_items",
 ]

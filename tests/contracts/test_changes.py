@@ -53,11 +53,8 @@ CHANGES: dict[str, Mapping[str, Any]] = {
     "lora": {"rank": 2},
     "marks": {"tokens": {"[START]": "_start_"}},
     "mean_layer": {},
-<<<<<<< HEAD
     "more_segments": {"to": 5, "like": 1},
-=======
     "mean_of_items": {},
->>>>>>> h-ebert
     "pfeiffer_adapters": {"width": 2},
     "read_vector": {},  # a pass gives the vector; tests/tasks/test_sentences.py has both networks
     "replace_layers": {"group": 2},
