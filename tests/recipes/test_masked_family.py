@@ -49,8 +49,9 @@ PUBLISHED: dict[str, dict[str, Any]] = {
     "spanbert-base": {  # an author in issue 6 of facebookresearch/SpanBERT
         "training.batch": 8 * 256, "training.steps": 2_400_000 // 8, "training.rate.linear.peak": 5e-4,
     },
-    "ib-bert": {  # google-research/google-research mobilebert/modeling.py, gelu; README.md, the command
+    "ib-bert": {  # google-research/google-research mobilebert/modeling.py, gelu; README.md, the command; optimization.py:27
         "networks.main.mobile_transformer.feed_forward.plain.activation": "gelu_tanh", "exercise.2.mask.most": 20,
+        "training.rate.linear.floor": 1.5e-7,  # end_lr_rate is 0.0001
     },
     "unilm": {  # microsoft/unilm unilm-v1/src/pytorch_pretrained_bert/modeling.py:226, 379, 419, 647, 534
         "networks.main.transformer.norm.post.epsilon": 1e-5,
@@ -79,8 +80,6 @@ PUBLISHED: dict[str, dict[str, Any]] = {
     "ernie-2.0": {  # PaddlePaddle/ERNIE release/r2.0 optimization.py:79 (Paddle's Adam), 91-92, pretrain_args.py:39
         "training.optimizer.adamw.epsilon": 1e-8, "training.optimizer.adamw.weight_decay": 0.01, "training.clip": 1.0,
     },
-    # google-research/google-research mobilebert/optimization.py:27, end_lr_rate=0.0001
-    "ib-bert": {"training.rate.linear.floor": 1.5e-7},
     "flaubert": {"texts.main.tokenizer.bpe.size": 68_729},  # the vocabulary released with getalp/Flaubert
     "robbert": {"training.optimizer.adamw.weight_decay": 0.1},  # model card of iPieter/RobBERT
     # sinovation/ZEN create_pre_train_data.py; examples/run_pre_train.py:393 with --fp16, apex's FusedAdam (eps=1e-8)
