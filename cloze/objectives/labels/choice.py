@@ -59,7 +59,7 @@ class Choose(Objective):
         return batch["owner"].shape[0]
 
 
-class Judge(Choose):
+class JudgedRows(Choose):
     """Sum over the rows of the cross-entropy of right and wrong, each row by itself; the row of a record with the highest score
     of "right" is chosen.
 
@@ -141,7 +141,7 @@ def judge(
     dropout: BelowOne = 0.0,
     width: Given[int],
     clock: Given[Clock],
-) -> Judge:
+) -> JudgedRows:
     """Choose the right row of a record by a yes or no for each row: one output with binary cross-entropy (jackroos/VL-BERT,
     `CLASSIFIER_SIGMOID`), or two with a softmax (ChenRocks/UNITER, `model/vcr.py`).
 
@@ -151,7 +151,7 @@ def judge(
         classes=outputs, width=width, clock=clock, dropout=dropout, pool=pool, transform=transform,
         output_bias=output_bias, reading=reading,
     )
-    return Judge(head, set=set, reading=reading)
+    return JudgedRows(head, set=set, reading=reading)
 
 
 judge.likelihood = False  # type: ignore[attr-defined]  # as of `choose`
