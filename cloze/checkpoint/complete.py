@@ -245,7 +245,10 @@ def _complete_inputs(root: Node, entries: list[Node], origin: Origin, faults: Fa
 def _chooses_absent(edit: Node, sets: frozenset[str]) -> bool:
     """Whether an edit chooses items of a set that the source does not have, as where a task is learned from texts alone."""
     name = _part_name(edit)
-    return bool(name) and class_of("edit", name).selects and str(edit.value[name].value["set"].value) not in sets
+    if not name or not class_of("edit", name).selects:
+        return False
+    chosen_set = edit.value[name].value.get("set")
+    return chosen_set is not None and str(chosen_set.value) not in sets
 
 
 def _annotate(root: Node, origin: Origin, faults: Faults) -> dict[str, set[str]]:

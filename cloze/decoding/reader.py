@@ -265,7 +265,7 @@ class Reader:
         arrays.update(self._computed_inputs(tokens, lengths, padded_marks(rows, tokens, self.tokenizer.roles.get("[MASK]", -1))))
         arrays.update(self._tree_inputs(rows, width))
         if self.pictures is not None:
-            first, second = (np.array([getattr(row, name) for row in rows]) for name in ("picture", "picture_b"))
+            first, second = np.array([(row.picture, row.picture_b) for row in rows]).T
             arrays.update(self._items(first, second, lengths))
         batch = Batch({name: torch.from_numpy(array) for name, array in arrays.items()}).to(self.device)
         for view, other in self.others.items():

@@ -131,7 +131,7 @@ def _check_entry(
         where = Where(recipe.name) if part is None else part.where
         present = _present(pass_, network, available, where, faults)
         _check_taken(recipe, pass_, network, present, faults)
-        _check_segments(entry, pass_, network, faults)
+        _check_segments(recipe, entry, pass_, faults)
         present |= _taken(pass_, states, inputs, present, faults)
         sound = "?" not in available
         for name in sorted(network.needs - present if sound else ()):
@@ -202,13 +202,13 @@ def _check_taken(recipe: Recipe, pass_: PassSpec, network: Any, present: set[str
                        f'{without}does not take "{name}", which an edit gives.', "\n  ".join(ways))
 
 
-def _check_segments(entry: EntrySpec, pass_: PassSpec, network: Any, faults: Faults) -> None:
+def _check_segments(recipe: Recipe, entry: EntrySpec, pass_: PassSpec, faults: Faults) -> None:
     """The segments that edits number must be rows of the network's table."""
-    table = getattr(getattr(network, "embeddings", None), "segments", None)
-    count = getattr(table, "num_embeddings", None)
+    part = recipe.networks[pass_.network].part
+    count = part.arguments.get("segments") if part is not None else None
     for spec in entry.exercise:
         numbers = spec.part.arguments.get("segments")
-        if count is not None and spec.view == pass_.view and numbers and max(numbers) >= count:
+        if count and spec.view == pass_.view and numbers and max(numbers) >= count:
             message = f'network "{pass_.network}" has {count} segments, counted from 0, and no segment {max(numbers)}.'
             faults.add(spec.part.where, f"{spec.part.path}.segments", message,
                        f"Write numbers below {count}, or give the network more segments.")
