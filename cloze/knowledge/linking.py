@@ -142,7 +142,7 @@ def _documents(paths: Sequence[str | Path], format: str) -> Iterator[list[str]]:
             file.check()
         for document in parsed.documents:
             texts = (sentence.strip() for sentence in document)
-            yield readable([text for text in texts if text])
+            yield list(readable([text for text in texts if text]))
 
 
 def linker_of(files: Sequence[str], *, least: float = 0.0, shortest: int = 2) -> NameLinker:

@@ -99,14 +99,16 @@ class TextPiece:
 
     def linked(self, links: Sequence[Proposal], names: Mapping[int, str]) -> TextPiece:
         """The piece with the tokens of these entities in place of their mentions; `names` are the ids of their tokens."""
-        ids, starts, begin, end = self.ids, self.word_start, self.begin, self.end
+        columns: list[NDArray[Any]] = [self.ids, self.word_start, self.begin, self.end]
         new_links = list(self.links)
         for start, stop, _, token, score in sorted(links, reverse=True):
-            new_links.append(EntityLink(int(begin[start]), int(end[stop - 1]), names[token], score))
-            ids, starts, begin, end = (
-                np.concatenate([column[:start], [value], column[stop:]]).astype(column.dtype)
-                for column, value in ((ids, token), (starts, True), (begin, begin[start]), (end, end[stop - 1]))
-            )
+            first, last = int(columns[2][start]), int(columns[3][stop - 1])
+            new_links.append(EntityLink(first, last, names[token], score))
+            columns = [
+                np.concatenate([column[:start], np.array([value], column.dtype), column[stop:]])
+                for column, value in zip(columns, (token, True, first, last), strict=True)
+            ]
+        ids, starts, begin, end = columns
         return replace(self, ids=ids, word_start=starts, begin=begin, end=end, links=tuple(new_links))
 
 
