@@ -16,8 +16,7 @@ from cloze.batching.collate import flat_links
 from cloze.decoding.reader import Checkpoint, Reader, evaluating
 from cloze.errors import CheckpointError
 from cloze.exercises.facts import TokenFacts
-from cloze.exercises.knowledge.ask_mention import AskMention, MentionCandidates
-from cloze.exercises.knowledge.ask_mention import Mentions as AskedMentions
+from cloze.exercises.knowledge.ask_mention import AskMention, MatchedNames, MentionCandidates
 from cloze.exercises.knowledge.match import Match
 from cloze.objectives.tokens.candidate_prediction import CandidatePrediction
 from cloze.registry import parameters, recorded_parts
@@ -244,7 +243,7 @@ class EntityLinker:
             proposals[row].append(Proposal(int(start), int(stop), none, int(token), float(score)))
         return proposals
 
-    def _probabilities(self, block: Rows, mentions: AskedMentions, candidates: MentionCandidates) -> NDArray[np.float64]:
+    def _probabilities(self, block: Rows, mentions: MatchedNames, candidates: MentionCandidates) -> NDArray[np.float64]:
         """(N, 1 + R): no entity, then the candidates."""
         of_rows = mentions._replace(row=np.arange(len(mentions.row)))
         asked = self.ask.asked(block.take(mentions.row), of_rows, candidates)
