@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from cloze.changes.change import Change
 from cloze.errors import CheckpointError
 from cloze.networks.blocks.hooks import NetworkHook
+from cloze.networks.network import Network
 from cloze.registry import register
 
 
@@ -64,7 +65,7 @@ class MeanOfItems(Change):
 
     def apply(self, network: Any) -> None:
         """Put the means around the network, and freeze its token table."""
-        tables: Any = getattr(network, "token_tables", {})
+        tables: Mapping[str, Any] = network.token_tables if isinstance(network, Network) else {}
         if "vectors" not in network.takes or not isinstance(tables.get("tokens"), nn.Embedding):
             raise CheckpointError(
                 f"mean_of_items: {type(network).__name__} cannot read vectors in place of tokens. Use an encoder such as bert."

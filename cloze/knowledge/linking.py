@@ -37,7 +37,7 @@ class LinkingCounts(NamedTuple):
 Span = dict[str, str | int | float]
 
 
-class Linker(Protocol):
+class MentionFinder(Protocol):
     """What finds the mentions of a text."""
 
     def document_mentions(self, sentences: Sequence[str]) -> list[list[Span]]:
@@ -99,7 +99,7 @@ class NameLinker:
         )
 
 
-def link_text(paths: Sequence[str | Path], linker: Linker, out: Path, *, format: str = "auto") -> LinkingCounts:
+def link_text(paths: Sequence[str | Path], linker: MentionFinder, out: Path, *, format: str = "auto") -> LinkingCounts:
     """Write the mentions of a corpus to `out`, a line for each sentence that has any, which appears when it is complete.
 
     `format` as in `build_store`. Raises `CorpusError` if the corpus cannot be read, or mentions no entity.
@@ -142,7 +142,7 @@ def _documents(paths: Sequence[str | Path], format: str) -> Iterator[list[str]]:
             file.check()
         for document in parsed.documents:
             texts = (sentence.strip() for sentence in document)
-            yield readable([text for text in texts if text])
+            yield list(readable([text for text in texts if text]))
 
 
 def linker_of(files: Sequence[str], *, least: float = 0.0, shortest: int = 2) -> NameLinker:

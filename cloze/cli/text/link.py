@@ -16,7 +16,7 @@ from cloze.cli.options import Device
 from cloze.errors import UserError
 
 if TYPE_CHECKING:
-    from cloze.knowledge.linking import Linker
+    from cloze.knowledge.linking import MentionFinder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +24,7 @@ class LinkMode(Mode):
     """A way to link names: a linker, and what there is to say about it."""
 
     @abstractmethod
-    def linker(self) -> Linker:
+    def linker(self) -> MentionFinder:
         """What finds the mentions."""
 
     def remark(self, linker: Any) -> str:
@@ -49,7 +49,7 @@ class NetworkMode(LinkMode):
         """Whether a network is given."""
         return options["model"] is not None
 
-    def linker(self) -> Linker:
+    def linker(self) -> MentionFinder:
         """That of the network."""
         from cloze.checkpoint.build import load_checkpoint
         from cloze.tasks.intrinsic.entity_linking import EntityLinker
@@ -72,7 +72,7 @@ class TableMode(LinkMode):
     )] = 0.0
     shortest: Annotated[int, typer.Option(min=1, help="Skip names of fewer characters.")] = 2
 
-    def linker(self) -> Linker:
+    def linker(self) -> MentionFinder:
         """That of the table."""
         from cloze.knowledge.linking import linker_of
 

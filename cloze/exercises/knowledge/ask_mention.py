@@ -38,7 +38,7 @@ class MentionFrame(NamedTuple):
         return len(self.before) + len(self.behind)
 
 
-class Mentions(NamedTuple):
+class MatchedNames(NamedTuple):
     """Surface forms in a block of rows, (N,) each, row by row: the row, the first column, the column behind the last one, the
     number of the form, and what it means: the number of an entity, 0 if nobody says it."""
 
@@ -48,9 +48,9 @@ class Mentions(NamedTuple):
     form: Int64
     right: Int64
 
-    def take(self, index: Any) -> Mentions:
+    def take(self, index: Any) -> MatchedNames:
         """Some of them."""
-        return Mentions(*(column[index] for column in self))
+        return MatchedNames(*(column[index] for column in self))
 
 
 class MentionCandidates(NamedTuple):
@@ -137,18 +137,19 @@ class AskMention(Edit):
             )
         return tokens
 
-    def mentions(self, rows: Rows) -> Mentions:
+    def mentions(self, rows: Rows) -> MatchedNames:
         """The surface forms of a block of rows that begin and end where words do."""
         items, width = rows[f"items/{self.of}"], rows["tokens"].shape[1]
         first, last = ends_of_items(rows[f"links/{self.of}"], items.shape[1], width)
         row, slot = rows_and_columns((items > 0) & (last >= 0))
         rights = rows[f"items/{self.right}"][row, slot] if f"items/{self.right}" in rows else np.zeros(len(row), np.int64)
-        forms = Mentions(row, first[row, slot], last[row, slot] + 1, items[row, slot].astype(np.int64), rights.astype(np.int64))
+        numbers = items[row, slot].astype(np.int64)
+        forms = MatchedNames(row, first[row, slot], last[row, slot] + 1, numbers, rights.astype(np.int64))
         begins = np.ones((rows.count, width + 1), np.bool_)  # the end of a row ends a word
         begins[:, :width] = rows["word_start"] | ~columns_before(rows["length"], width)
         return forms.take(begins[forms.row, forms.start] & begins[forms.row, forms.stop])
 
-    def candidates(self, mentions: Mentions) -> MentionCandidates:
+    def candidates(self, mentions: MatchedNames) -> MentionCandidates:
         """The candidates of mentions, the most probable first."""
         table = table_of("ask_mention", self.table, self.tables)
         tokens = self.entity_tokens[table.candidates[mentions.form]]
@@ -173,7 +174,7 @@ class AskMention(Edit):
         chosen = (np.cumsum(counts) - counts + drawn)[counts > 0]
         return self.asked(rows, mentions.take(chosen), candidates.take(chosen))
 
-    def asked(self, rows: Rows, mentions: Mentions, candidates: MentionCandidates) -> Rows:
+    def asked(self, rows: Rows, mentions: MatchedNames, candidates: MentionCandidates) -> Rows:
         """The rows, each with the template around its mention; rows without one stay as they are."""
         needed(self.tokenizer, "ask_mention")
         assert self._frame is not None  # there is a tokenizer
@@ -209,7 +210,7 @@ def _frame_of(pieces: list[tuple[str, str]], facts: TokenFacts) -> MentionFrame:
     return MentionFrame(sides[0], sides[1], int(np.concatenate(sides).tolist().index(facts.role(MASK))))
 
 
-def _spliced(rows: Rows, mentions: Mentions, frame: MentionFrame) -> Rows:
+def _spliced(rows: Rows, mentions: MatchedNames, frame: MentionFrame) -> Rows:
     """The rows with the ids of the frame around their mentions."""
     before, behind, count = len(frame.before), len(frame.behind), rows.count
     width = rows["tokens"].shape[1] + (frame.size if len(mentions.row) else 0)

@@ -62,7 +62,8 @@ class CandidatePrediction(TargetsAtPositions):
         self.optional = self.optional | SEQUENCES
         self.at = (self.positions_field,)
         tokens = (vector_tables or {}).get("tokens")
-        self.head = NoCandidate(width if tokens is None else tokens.embedding_dim, bound)
+        self.width: int = width if tokens is None else tokens.embedding_dim
+        self.head = NoCandidate(self.width, bound)
 
     def scores(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """(M, 1 + R): no candidate, then those of the row of each target; -inf where there is none."""
@@ -93,4 +94,4 @@ class CandidatePrediction(TargetsAtPositions):
         """The vector of no candidate, and the rows of the others."""
         mentions = len(batch[self.positions_field])
         counted.add(mentions, self.head)
-        counted.add_frozen_products(mentions * batch[self.items].shape[1] * self.head.vector.shape[1])
+        counted.add_frozen_products(mentions * batch[self.items].shape[1] * self.width)

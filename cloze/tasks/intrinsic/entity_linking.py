@@ -16,8 +16,7 @@ from cloze.batching.collate import flat_links
 from cloze.decoding.reader import Checkpoint, Reader, evaluating
 from cloze.errors import CheckpointError
 from cloze.exercises.facts import TokenFacts
-from cloze.exercises.knowledge.ask_mention import AskMention, MentionCandidates
-from cloze.exercises.knowledge.ask_mention import Mentions as AskedMentions
+from cloze.exercises.knowledge.ask_mention import AskMention, MatchedNames, MentionCandidates
 from cloze.exercises.knowledge.match import Match
 from cloze.objectives.tokens.candidate_prediction import CandidatePrediction
 from cloze.registry import parameters, recorded_parts
@@ -99,14 +98,16 @@ class TextPiece:
 
     def linked(self, links: Sequence[Proposal], names: Mapping[int, str]) -> TextPiece:
         """The piece with the tokens of these entities in place of their mentions; `names` are the ids of their tokens."""
-        ids, starts, begin, end = self.ids, self.word_start, self.begin, self.end
+        columns: list[NDArray[Any]] = [self.ids, self.word_start, self.begin, self.end]
         new_links = list(self.links)
         for start, stop, _, token, score in sorted(links, reverse=True):
-            new_links.append(EntityLink(int(begin[start]), int(end[stop - 1]), names[token], score))
-            ids, starts, begin, end = (
-                np.concatenate([column[:start], [value], column[stop:]]).astype(column.dtype)
-                for column, value in ((ids, token), (starts, True), (begin, begin[start]), (end, end[stop - 1]))
-            )
+            first, last = int(columns[2][start]), int(columns[3][stop - 1])
+            new_links.append(EntityLink(first, last, names[token], score))
+            columns = [
+                np.concatenate([column[:start], np.array([value], column.dtype), column[stop:]])
+                for column, value in zip(columns, (token, True, first, last), strict=True)
+            ]
+        ids, starts, begin, end = columns
         return replace(self, ids=ids, word_start=starts, begin=begin, end=end, links=tuple(new_links))
 
 
@@ -242,7 +243,7 @@ class EntityLinker:
             proposals[row].append(Proposal(int(start), int(stop), none, int(token), float(score)))
         return proposals
 
-    def _probabilities(self, block: Rows, mentions: AskedMentions, candidates: MentionCandidates) -> NDArray[np.float64]:
+    def _probabilities(self, block: Rows, mentions: MatchedNames, candidates: MentionCandidates) -> NDArray[np.float64]:
         """(N, 1 + R): no entity, then the candidates."""
         of_rows = mentions._replace(row=np.arange(len(mentions.row)))
         asked = self.ask.asked(block.take(mentions.row), of_rows, candidates)
