@@ -7,9 +7,9 @@ predictions (`lens`) and neighbours by layer, `attribution.py` integrated gradie
 what they compute. Probes of layers read the vectors of words (`words.py`): `geometry.py`, `layers.py` with `linear.py`,
 `description.py`, `distance.py`, `attachments.py`, `static.py`; `edges.py` reads spans of tokens. `training.py` trains probes
 until a development set says stop. `attention.py` measures what heads attend to, `relations.py` which find heads of words.
-`heads.py` closes heads by their gates (`gates.py`) and needs a loss for every example (`losses.py`). To add a probe: a file in
-`kinds` with a dataclass that extends `Probe`, decorated `@register("probe", name)`, its import below, a test and a section of
-docs/inside.md. The command and its help follow from it.
+`heads.py` closes heads by their gates (`gates.py`); like `curvature.py` and `surface.py`, it needs a loss for every example
+(`losses.py`). To add a probe: a file in `kinds` with a dataclass that extends `Probe`, decorated `@register("probe", name)`, its
+import below, a test and a section of docs/inside.md. The command and its help follow from it.
 Contract: tests/probes, and tests/contracts/test_look.py and test_probes.py on every kind of network.
 """
 
@@ -21,6 +21,7 @@ from cloze.probes.kinds import (  # noqa: F401  the imports register the probes
     head_importance,
     layer_similarity,
     loss_curvature,
+    loss_surface,
     static_vectors,
     tree_distance,
     word_heads,

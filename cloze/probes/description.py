@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from cloze.decoding.reader import Checkpoint, Reader
-from cloze.errors import UserError
+from cloze.errors import UserError, counted
 from cloze.probes.layers import Probed, remarks_on_lost, vectors_of
 from cloze.probes.linear import Control, HiddenLayers, LinearMap, Numbers, fit_layers, random_labels
 
@@ -88,8 +88,8 @@ def describe(
     order, ends = parts(np.array([text for text, _, _, _ in examples]), seed)
     if len(ends) < 2 or len(names) < 2:
         raise UserError(
-            f"an online code needs labels of two kinds and two sentences, and there are {len(names):,} kinds in the "
-            f"{len({text for text, _, _, _ in examples}):,} sentences that were read.\n  Give more text, or another column."
+            f"an online code needs labels of two kinds and two sentences; read: {counted(len(names), 'kind')} in "
+            f"{counted(len({text for text, _, _, _ in examples}), 'sentence')}.\n  Give more text, or another column."
         )
     truth = np.array([number[label] for _, _, label, _ in examples], np.int64)
     expected = np.array([number.get(label, -1) for _, _, label, _ in others], np.int64)

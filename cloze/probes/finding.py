@@ -43,6 +43,19 @@ class Plot:
 
 
 @dataclass(frozen=True)
+class HeatMap:
+    """`values` at the places `columns` by `rows` of a plane, whose axes are called `x` and `y`, and points on it by name."""
+
+    title: str
+    x: str
+    y: str
+    columns: Sequence[float]
+    rows: Sequence[float]
+    values: Sequence[Sequence[float]]
+    points: Mapping[str, tuple[float, float]]
+
+
+@dataclass(frozen=True)
 class Finding:
     """What a probe found.
 
@@ -54,7 +67,7 @@ class Finding:
     kind: str
     title: str
     tables: Sequence[Table]
-    plots: Sequence[Plot]
+    plots: Sequence[Plot | HeatMap]
     data: Mapping[str, Any]
     remarks: Sequence[str] = ()
 

@@ -48,10 +48,14 @@ class LossExamples(ABC):
         """The loss of some examples (B,), the mean over the answers of each, in one call of the network."""
 
     @torch.inference_mode()
-    def value(self, *, size: int) -> float:
-        """The measure over all examples: their mean loss, unless a subclass has another."""
+    def mean_loss(self, *, size: int) -> float:
+        """The mean loss of all examples."""
         totals = [self.losses(index).double().sum().item() for index in self.batches(size)]
         return float(sum(totals) / len(self.lengths))
+
+    def value(self, *, size: int) -> float:
+        """The measure over all examples: their mean loss, unless a subclass has another."""
+        return self.mean_loss(size=size)
 
     def batches(self, size: int) -> Any:
         """Numbers of examples of like length."""
@@ -76,6 +80,11 @@ class TextExamples(LossExamples):
     def __init__(self, loaded: Checkpoint, texts: Sequence[str], *, seed: int = 0, length: int | None = None) -> None:
         self.reader, self.network = Reader.of(loaded), loaded.network
         self.head = _head(loaded)
+        if self.reader.order != "left_to_right" and "[MASK]" not in self.reader.tokenizer.roles:
+            raise UserError(
+                f"{loaded.folder}: its vocabulary has no [MASK] and it does not read from left to right: plain text has no loss "
+                "here.\n  Give a network that predicts tokens of its texts or, for a fine-tuned folder, --task FILE."
+            )
         self.rows = [
             self._with_targets(row, number, seed) for number, row in enumerate(self.reader.encode(texts, max_length=length))
         ]

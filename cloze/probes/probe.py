@@ -14,7 +14,7 @@ import typer
 
 from cloze import registry
 from cloze.errors import UserError
-from cloze.probes.finding import Finding, Plot, Subject, Table
+from cloze.probes.finding import Finding, HeatMap, Plot, Subject, Table
 
 if TYPE_CHECKING:
     from cloze.decoding.reader import Checkpoint
@@ -59,8 +59,8 @@ class Probe(ABC, Generic[Material, Figures]):
         """The tables about the checkpoint of this name."""
 
     @abstractmethod
-    def plots(self, subjects: Sequence[Subject], results: Mapping[str, Figures]) -> list[Plot]:
-        """The lines to draw, from the figures of all checkpoints by name."""
+    def plots(self, subjects: Sequence[Subject], results: Mapping[str, Figures]) -> Sequence[Plot | HeatMap]:
+        """What to draw, from the figures of all checkpoints by name."""
 
     def data(self, figures: Figures) -> Mapping[str, Any]:
         """The figures as JSON has them, arrays included: by default, their attributes."""

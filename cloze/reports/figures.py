@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -186,6 +186,45 @@ def chart(
     parts += [_curve(line, across, up) for line in lines]
     parts.append(f'<line class="cursor" y1="{top}" y2="{height - bottom}" visibility="hidden"/></svg>')
     return Drawing.of(parts, width, height, (line for line in lines if not line.faint and not line.labelled))
+
+
+def heat_map(
+    columns: Sequence[float], rows: Sequence[float], values: Sequence[Sequence[float]], points: Mapping[str, Point], *,
+    title: str, x: str, y: str, width: int = 520, height: int = 380,
+) -> Drawing:
+    """A map of squares at equally distant `columns` and `rows`, the darker the higher the rank of their value; what is not finite
+    is darkest. A square shows its value when it is pointed at. `points` are marked with their names."""
+    left, right, top, bottom = 52, 14, 12, 40
+    ranks = {value: rank for rank, value in enumerate(sorted({value for row in values for value in row if math.isfinite(value)}))}
+    axes = []
+    for places, start, stop in ((columns, left, width - right), (rows, height - bottom, top)):
+        half = (places[-1] - places[0]) / max(2 * (len(places) - 1), 1)
+        axes.append(Scale(places[0] - half, places[-1] + half, start, stop))
+    across, up = axes
+    wide, high = (width - right - left) / len(columns), (height - bottom - top) / len(rows)
+    parts = [f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(title)}">']
+    for row, row_values in zip(rows, values, strict=True):
+        for column, value in zip(columns, row_values, strict=True):
+            dark = 0.04 + 0.86 * ranks.get(value, len(ranks)) / max(len(ranks) - 1, 1)
+            parts.append(
+                f'<rect x="{across(column) - wide / 2:.1f}" y="{up(row) - high / 2:.1f}" width="{wide:.1f}" height="{high:.1f}" '
+                f'style="fill:var(--series-0);fill-opacity:{min(dark, 1.0):.2f}"><title>{plain(value)}</title></rect>'
+            )
+    for value in ticks(columns[0], columns[-1], 4):
+        label = f'x="{across(value):.1f}" y="{height - bottom + 17}" text-anchor="middle"'
+        parts.append(f'<text class="tick" {label}>{plain(value)}</text>')
+    for value in ticks(rows[0], rows[-1]):
+        parts.append(f'<text class="tick" x="{left - 8}" y="{up(value) + 3.5:.1f}" text-anchor="end">{plain(value)}</text>')
+    for name, (a, b) in points.items():
+        style = 'style="--c:var(--series-1)"'
+        parts.append(f'<circle class="mark" {style} cx="{across(a):.1f}" cy="{up(b):.1f}" r="4"/>')
+        parts.append(f'<text class="name" x="{across(a):.1f}" y="{up(b) - 9:.1f}" text-anchor="middle">{escape(name)}</text>')
+    parts.append(
+        f'<text class="label" x="{(left + width - right) / 2}" y="{height - 6}" text-anchor="middle">{escape(x)}</text>'
+        f'<text class="label" x="12" y="{(height - bottom) / 2}" transform="rotate(-90 12 {(height - bottom) / 2})" '
+        f'text-anchor="middle">{escape(y)}</text></svg>'
+    )
+    return Drawing.of(parts, width, height)
 
 
 def _curve(line: PlotLine, across: Scale, up: Scale) -> str:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from cloze.atomic import require_output, whole_file
 from cloze.errors import UserError
-from cloze.probes.finding import Finding, Plot, Table, cell_text, plain
-from cloze.reports.figures import COLOURS, PlotLine, chart
+from cloze.probes.finding import Finding, HeatMap, Plot, Table, cell_text, plain
+from cloze.reports.figures import COLOURS, PlotLine, chart, heat_map
 from cloze.reports.page import fill_page, is_page
 from cloze.reports.sections import Figure
 
@@ -23,8 +23,11 @@ def render(finding: Finding, *, command: str = "", timestamp: datetime | None = 
     )
 
 
-def figure(plot: Plot) -> Figure:
-    """A line chart of a plot."""
+def figure(plot: Plot | HeatMap) -> Figure:
+    """A line chart of a plot, or a map of squares."""
+    if isinstance(plot, HeatMap):
+        map_of_squares = heat_map(plot.columns, plot.rows, plot.values, plot.points, title=plot.title, x=plot.x, y=plot.y)
+        return Figure(plot.title, map_of_squares)
     lines = [
         PlotLine(name, list(points), number % COLOURS, marks=len(points) < 40, dashed=name in plot.dashed)
         for number, (name, points) in enumerate(plot.lines.items())
@@ -42,9 +45,9 @@ def _cells(table: Table) -> list[list[tuple[str, float]]]:
     ]
 
 
-def legend(plot: Plot) -> list[tuple[str, int]]:
+def legend(plot: Plot | HeatMap) -> list[tuple[str, int]]:
     """The names of the lines and their colours."""
-    return [(name, number % COLOURS) for number, name in enumerate(plot.lines)]
+    return [] if isinstance(plot, HeatMap) else [(name, number % COLOURS) for number, name in enumerate(plot.lines)]
 
 
 def require_place(out: Path) -> None:

@@ -39,7 +39,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "layers": {"task": "upos=t.conllu,t.conllu"}, "edges": {"task": "t.conllu,t.conllu"},
     "attachments": {"task": "t.conllu,t.conllu", "width": 8}, "attention": {"task": "t.conllu,t.conllu", "rare": 1},
     "description": {"task": "upos=t.conllu,t.conllu"}, "distance": {"task": "t.conllu,t.conllu"},
-    "static": {"similarity": ["pairs.txt"]},
+    "static": {"similarity": ["pairs.txt"]}, "surface": {"points": 3, "grid": 2},
 }  # fmt: skip
 #: What a probe says of the networks that it cannot measure.
 REFUSED = {
@@ -47,6 +47,7 @@ REFUSED = {
     ("heads", "word2vec-cbow"): "has no attention, and therefore no heads",
     **{("attention", name): "has no attention, and therefore no heads" for name in ("lstm", "word2vec-cbow")},
     ("curvature", "word2vec-cbow"): "is not built of Transformer layers",
+    ("surface", "word2vec-cbow"): r"has no \[MASK\] and it does not read from left to right: plain text has no loss here",
 }  # fmt: skip
 TREES = """1\tthe\t_\tDET\t_\t_\t2\tdet\t_\t_\n2\tcat\t_\tNOUN\t_\t_\t3\tnsubj\t_\t_\n3\tsaw\t_\tVERB\t_\t_\t0\troot\t_\t_
 4\tthe\t_\tDET\t_\t_\t5\tdet\t_\t_\n5\triver\t_\tNOUN\t_\t_\t3\tobj\t_\t_\n\n"""

@@ -23,8 +23,10 @@ def test_the_page_on_looking_inside_runs(
     }  # fmt: skip
     run_page(PAGE, capsys, monkeypatch, smaller)
     assert "What a prediction rests on" in Path("look.html").read_text(encoding="utf-8")
-    for kind in ("geometry", "heads", "layers", "static", "curvature"):
+    for kind in ("geometry", "heads", "attention", "layers", "description", "static", "curvature"):
         found = json.loads(Path(kind, "probe.json").read_text(encoding="utf-8"))
         assert found["probe"] == kind and "my-bert" in found["checkpoints"] and Path(kind, "probe.html").is_file()
+    surface = json.loads(Path("surface/probe.json").read_text(encoding="utf-8"))["checkpoints"]
+    assert set(surface) == {"my-bert", "plane"} and len(surface["my-bert"]["losses"]) == 5
     layers = json.loads(Path("layers/probe.json").read_text(encoding="utf-8"))["checkpoints"]["my-gpt2"]
     assert len(layers["control"]) == len(layers["accuracy"]) == 3 and layers["test"] == 25

@@ -121,8 +121,8 @@ def test_the_control_describes_a_random_label_of_every_word(
 def test_what_has_no_code_is_said_in_words(checkpoint: Callable[..., Any]) -> None:
     part = spoken(4, lambda word, n: "AB"[n % 2])
     same, one = spoken(4, lambda word, n: "A"), spoken(1, lambda word, n: word)
-    for train in (same, one):
-        with pytest.raises(UserError, match=r"needs labels of two kinds and two sentences, and there are \d kinds in the \d"):
+    for train, read in ((same, "1 kind in 4 sentences"), (one, "3 kinds in 1 sentence")):
+        with pytest.raises(UserError, match=rf"needs labels of two kinds and two sentences; read: {read}\.\n  Give more text"):
             describe(checkpoint("bert"), train, part, LinearMap())
     with pytest.raises(UserError, match=r"the second file has no label of the first\. Give two files with the same labels\."):
         describe(checkpoint("bert"), part, spoken(4, lambda word, n: "C"), LinearMap())

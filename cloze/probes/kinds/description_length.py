@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -50,7 +50,9 @@ class DescriptionProbe(WordLabelProbe["Description"]):
     def tables(self, name: str, figures: Description) -> list[Table]:
         words, code, control = figures.ends[-1], figures.labels, figures.control
         each = figures.uniform / words
-        columns = {"bits per label": code.lengths / words, "compression": figures.compression(code), "accuracy": code.accuracy}
+        columns: dict[str, Iterable[float]] = {
+            "bits per label": code.lengths / words, "compression": figures.compression(code), "accuracy": code.accuracy,
+        }  # fmt: skip
         if control is not None:
             columns |= {
                 "control: bits": control.lengths / words, "its compression": figures.compression(control),
