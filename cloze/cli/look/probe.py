@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import shlex
 from collections.abc import Iterable, Mapping
@@ -99,10 +100,20 @@ def _probes() -> dict[str, type[Probe[Any, Any]]]:
 
 
 def _merged_options(probes: Mapping[str, type[Probe[Any, Any]]]) -> tuple[list[inspect.Parameter], list[inspect.Parameter]]:
-    """The options that some probes have, and those that all have."""
-    options = {option: parameter for probe in probes.values() for option, parameter in options_of(probe).items()}
+    """The options that some probes have, whose help names these probes, and those that all have."""
+    options: dict[str, inspect.Parameter] = {}
+    users: dict[str, dict[str, list[str]]] = {}  # by option and help
+    for name, probe in probes.items():
+        for option, parameter in options_of(probe).items():
+            options.setdefault(option, parameter)
+            users.setdefault(option, {}).setdefault(_help(parameter), []).append(name)
     common = options_of(Probe)
-    return [parameter for option, parameter in options.items() if option not in common], list(common.values())
+    common["most"] = _with_help(common["most"], f"{_help_of_most(probes.values())}.")
+    special = [
+        _with_help(options[option], "; ".join(f"{', '.join(names)}: {text}" for text, names in by_help.items()) + ".")
+        for option, by_help in users.items() if option not in common
+    ]
+    return special, list(common.values())
 
 
 def _help_of_most(probes: Iterable[type[Probe[Any, Any]]]) -> str:
@@ -114,6 +125,13 @@ def _help_of_most(probes: Iterable[type[Probe[Any, Any]]]) -> str:
 
 def _help(parameter: inspect.Parameter) -> str:
     return str(get_args(parameter.annotation)[1].help)
+
+
+def _with_help(parameter: inspect.Parameter, text: str) -> inspect.Parameter:
+    kind, option = get_args(parameter.annotation)
+    option = copy.copy(option)
+    option.help = text
+    return parameter.replace(annotation=Annotated[kind, option])
 
 
 def probe(
