@@ -202,7 +202,7 @@ def heat_map(
         axes.append(Scale(places[0] - half, places[-1] + half, start, stop))
     across, up = axes
     wide, high = (width - right - left) / len(columns), (height - bottom - top) / len(rows)
-    parts = [f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(title)}">']
+    parts = [f'<svg class="map" viewBox="0 0 {width} {height}" role="img" aria-label="{escape(title)}">']
     for row, row_values in zip(rows, values, strict=True):
         for column, value in zip(columns, row_values, strict=True):
             dark = 0.04 + 0.86 * ranks.get(value, len(ranks)) / max(len(ranks) - 1, 1)

@@ -72,11 +72,11 @@ def test_help_imports_neither_torch_nor_numpy() -> None:
 def test_a_probe_of_a_users_file_has_its_help_and_its_options(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["probe", "--with", "spread.py", "--help"]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "spread how far parameters spread" in said and "default: 200 to 70,000." in said and "--power" not in said
+    assert "spread how far parameters spread" in said and "default: 100 to 70,000." in said and "--power" not in said
     assert main(["probe", "spread", "--with", "spread.py", "--help"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "--power <float> exponent of the distances." in said and "--least" not in said
-    assert "--text <str> a file with a sentence per line." in said
+    assert "--text <str> a file with a sentence per line." in said and "of each file; default: 70,000." in said
     assert main(["probe", "geometry", ".", "--power", "3", "--with=spread.py"]) == 2
     assert "geometry does not use --power. Omit it. geometry uses --text, --least, " in capsys.readouterr().err
 
@@ -95,4 +95,4 @@ def test_a_probe_that_lacks_a_method_says_so(files: Path, capsys: pytest.Capture
     Path("spread.py").write_text(PROBE.format(plots="lines"))
     assert main(["probe", "spread", ".", "--text", "t.txt", "--with", "spread.py"]) == 2
     said = capsys.readouterr().err
-    assert "probe 'spread': Spread lacks what every probe defines:\n  plots: The lines to draw" in said
+    assert "probe 'spread': Spread lacks what every probe defines:\n  plots: What to draw" in said

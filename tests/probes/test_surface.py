@@ -22,6 +22,7 @@ from cloze.probes.losses import LossExamples, text_examples
 from cloze.probes.surface import LossLine, LossPlane, MeasuredPlaces, Surface, loss_surface, parameters_of, random_direction
 from cloze.reports.figures import heat_map
 from cloze.reports.probe import render
+from tests.pages import Outline
 
 
 class Bowl(nn.Module):
@@ -184,6 +185,7 @@ def test_a_finding_has_lines_a_map_and_tables() -> None:
     assert lines.lines == {"a": [(-1.0, 3.0), (0.0, 1.0), (1.0, 2.0)], "b": [(-1.0, 5.0), (0.0, 4.0), (1.0, 4.5)]}  # type: ignore[union-attr]
     assert isinstance(heat, HeatMap) and (heat.x, heat.y) == ("towards b", "random direction")
     page = render(finding)
+    assert Outline(page).headings[0] == "How does the loss change with the weights?" and page.count('<svg class="map"') == 1
     assert page.count("<rect") == 4 and "<title>4</title>" in page and ">b</text>" in page
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import wraps
 from itertools import pairwise
 from pathlib import Path
@@ -67,14 +67,15 @@ class ProbeCommand(EarlyCommand):
     def _show_options_of(self, kind: str | None) -> None:
         """Leave out of the help what the probe `kind` does not use, or without one what not all probes use. What a shared option
         means is said in the words of that probe."""
-        used = options_of(Probe if kind is None else class_of("probe", kind))
-        common = options_of(Probe)
+        used, common = options_of(Probe if kind is None else class_of("probe", kind)), options_of(Probe)
+        helps = {name: _help(parameter) for name, parameter in used.items() if name not in common}
+        helps["most"] = _help_of_most(_probes().values() if kind is None else [class_of("probe", kind)])
         every = {name for probe in _probes().values() for name in annotations_of(probe)}
         for parameter in self.params:
             if isinstance(parameter, TyperOption):
                 parameter.hidden = parameter.name in every and parameter.name not in used
-                if parameter.name in used and parameter.name not in common:
-                    parameter.help = f"{_help(used[parameter.name])}."
+                if parameter.name in helps:
+                    parameter.help = f"{helps[parameter.name]}."
 
 
 def with_probes(function: Command) -> Command:
@@ -99,12 +100,27 @@ def _probes() -> dict[str, type[Probe[Any, Any]]]:
 
 
 def _merged_options(probes: Mapping[str, type[Probe[Any, Any]]]) -> tuple[list[inspect.Parameter], list[inspect.Parameter]]:
-    """The options that some probes have, and those that all have."""
-    options = {option: parameter for probe in probes.values() for option, parameter in options_of(probe).items()}
+    """The options that some probes have, whose help names these probes, and those that all have."""
+    options: dict[str, inspect.Parameter] = {}
+    users: dict[str, dict[str, list[str]]] = {}  # by option and help
+    for name, probe in probes.items():
+        for option, parameter in options_of(probe).items():
+            options.setdefault(option, parameter)
+            users.setdefault(option, {}).setdefault(_help(parameter), []).append(name)
     common = options_of(Probe)
-    limits = sorted(probe.sentences for probe in probes.values())
-    common["most"] = _with_help(common["most"], f"{_help(common['most'])}; default: {limits[0]:,} to {limits[-1]:,}.")
-    return [parameter for option, parameter in options.items() if option not in common], list(common.values())
+    common["most"] = _with_help(common["most"], f"{_help_of_most(probes.values())}.")
+    special = [
+        _with_help(options[option], "; ".join(f"{', '.join(names)}: {text}" for text, names in by_help.items()) + ".")
+        for option, by_help in users.items() if option not in common
+    ]
+    return special, list(common.values())
+
+
+def _help_of_most(probes: Iterable[type[Probe[Any, Any]]]) -> str:
+    """What --most means, with the numbers of sentences that these probes read without it."""
+    limits = sorted(probe.sentences for probe in probes)
+    ends = dict.fromkeys((f"{limits[0]:,}", f"{limits[-1]:,}"))
+    return f"{_help(options_of(Probe)['most'])}; default: {' to '.join(ends)}"
 
 
 def _help(parameter: inspect.Parameter) -> str:
