@@ -12,6 +12,7 @@ from cloze.changes import MeanOfItems
 from cloze.errors import CheckpointError
 from cloze.networks.clock import Clock
 from tests.making import network_of
+from tests.simulated_gpu import SimulatedGpu
 
 
 def network() -> Any:
@@ -35,6 +36,17 @@ def test_a_linked_token_has_the_mean_of_its_items_and_the_others_their_own_rows(
     read = changed(want=want, tokens=TOKENS, items=items, links=links)["hidden"]
     torch.testing.assert_close(read, network()(want=want, tokens=TOKENS, vectors=vectors)["hidden"])
     assert torch.equal(changed(want=want, tokens=TOKENS)["hidden"], network()(want=want, tokens=TOKENS)["hidden"])
+
+
+def test_a_gpu_waits_for_nothing() -> None:
+    items, links = torch.tensor([[10, 11, 12], [13, 0, 0]]), torch.tensor([[1, 0], [1, 1], [1, 2], [6, 3]])
+    with SimulatedGpu() as gpu:
+        changed = network().to("cuda")
+        MeanOfItems().apply(changed)
+        tokens, moved_items, moved_links = (tensor.to("cuda") for tensor in (TOKENS, items, links))
+        gpu.waits.clear()
+        changed(want=frozenset({"hidden"}), tokens=tokens, items={"candidate": moved_items}, links={"candidate": moved_links})
+        assert not gpu.waits
 
 
 def test_the_token_table_is_frozen_and_the_rest_learns() -> None:

@@ -17,7 +17,7 @@ from cloze.cli.commands import load_command
 from cloze.cli.main import main
 from cloze.cli.modes import Mode
 from cloze.cli.options import with_options
-from cloze.cli.text import corpus
+from cloze.cli.text import corpus, link
 from cloze.cli.train import evaluate
 from cloze.corpus.stores.store import HEADER
 from cloze.errors import UserError
@@ -29,7 +29,9 @@ VERBS: dict[str, tuple[list[str], tuple[type[Mode], ...], dict[str, str]]] = {
         "FactsMode": "--facts F", "SensesMode": "--senses F", "LinksMode": "--task link_prediction",
         "WordVectorsMode": "--analogies F",
         "PromptedMode": "--template '{text} {answer}'", "PicturesMode": "--task retrieval STORE",
+        "EntityLinkingMode": "--task entity_linking",
     }),
+    "link": (["F", "--out", "OUT"], link.MODES, {"NetworkMode": "--model DIR"}),
     "corpus build": (["F", "--out", "OUT"], corpus.BUILDS, {
         "BuildGraph": "--format triples", "BuildItems": "--items r=F", "BuildLabelled": "--task regression",
     }),

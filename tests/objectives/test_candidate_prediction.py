@@ -13,6 +13,7 @@ from cloze.batch import Batch
 from cloze.errors import RecipeError
 from cloze.objectives import CandidatePrediction
 from cloze.objectives.product import Product
+from tests.simulated_gpu import SimulatedGpu
 
 WIDTH, VOCABULARY = 6, 20
 
@@ -74,6 +75,19 @@ def test_gradients_reach_the_states_and_the_parameters_and_of_the_biases_they_ar
     total = made({"scores": leaves}, batch).total
     rows, bias, vector, none = torch.autograd.grad(total, [leaves.rows, leaves.bias, made.head.vector, made.head.bias])
     assert rows.any() and vector.any() and none.any() and not bias.any()
+
+
+def test_a_gpu_has_the_same_loss_and_waits_for_nothing() -> None:
+    product, batch = example()
+    with SimulatedGpu() as gpu:
+        made, moved = objective().to("cuda"), Batch(dict(batch)).to("cuda", non_blocking=True)
+        far = Product(*(tensor.to("cuda") for tensor in product if tensor is not None))
+        gpu.waits.clear()
+        total = made({"scores": far}, moved).total
+        total.backward()
+        assert not gpu.waits
+        found = total.item()
+    assert found == pytest.approx(objective()({"scores": product}, batch).total.item())
 
 
 def test_a_step_without_mentions_has_a_loss_of_zero() -> None:

@@ -36,6 +36,7 @@ from cloze.tasks.intrinsic.entity_linking import (
     surest,
     without_overlap,
 )
+from tests.simulated_gpu import SimulatedGpu
 
 
 def proposal(start: int, stop: int, none: float, score: float, token: int = 1) -> Proposal:
@@ -190,6 +191,14 @@ def test_a_text_is_read_in_use_as_in_training(folder: Path) -> None:
     expected = scores.softmax(1)[0].numpy()
     assert (found.start, found.stop, linker.ids[found.token]) == (1, 2, "Q2")
     np.testing.assert_allclose([found.none, found.score], expected, rtol=1e-5)
+
+
+def test_a_gpu_links_as_a_cpu_does(folder: Path) -> None:
+    near = EntityLinker.of(load_checkpoint(folder / "run")).link([TEXT])[0]
+    with SimulatedGpu():
+        far = EntityLinker.of(load_checkpoint(folder / "run", "cuda")).link([TEXT])[0]
+    assert [link[:3] for link in far] == [link[:3] for link in near]
+    assert [link.score for link in far] == pytest.approx([link.score for link in near], rel=1e-3)
 
 
 def test_links_of_known_texts_are_right_and_candidates_without_a_token_are_never_chosen(folder: Path) -> None:

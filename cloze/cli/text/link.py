@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -88,7 +88,7 @@ class TableMode(LinkMode):
         return f"; {linker.ambiguous:,} of the names mean several entities"
 
 
-MODES: Sequence[type[NetworkMode | TableMode]] = (NetworkMode, TableMode)
+MODES: tuple[type[NetworkMode | TableMode], ...] = (NetworkMode, TableMode)
 
 
 @takes_options_of(*MODES)
