@@ -51,6 +51,11 @@ LSTMS = "lstm siatl lstm-char"
 TRANSFORMERS = "bert quick modern electra-small character-bert gpt2 gpt-bert unilm zen ernie-thu knowbert speechbert uniter"
 OF_ITEMS = "vilbert lxmert cbt"
 SEGMENTED = f"bert electra-small character-bert ib-bert unilm zen ernie-thu knowbert speechbert uniter {OF_ITEMS}"
+#: Texts alone, or recordings, whose features have another width.
+ONLY_TEXTS = (
+    r"this network reads texts without items, so it sees no pictures\.\n  Train one that does|"
+    r"regions.npz: its items 'sounds' have 12 numbers each, and the network reads 60\.\n  Make features as"
+)
 POOLLESS = r'reads "pooled", but network "main" .*\n  Networks that give "pooled": '
 
 #: What is refused: tasks, systems, what is said, and a value that is a way out, where there is one.
@@ -72,13 +77,16 @@ REFUSED: tuple[tuple[str, str, str, str | None], ...] = (
     ),
     (
         "picture_pair_classification lxmert_picture_pair_classification uniter_picture_pair_classification",
-        " ".join(sorted(set(SYSTEMS) - {"uniter", "vilbert", "lxmert"})),
-        r"this network reads texts without items, so it sees no pictures\.\n  Train one that does", None,
+        " ".join(sorted(set(SYSTEMS) - {"uniter", "vilbert", "lxmert", "cbt"})), ONLY_TEXTS, None,
+    ),
+    (
+        "uniter_picture_pair_classification", "cbt",
+        r'paired_attention takes "item_length/regions", which no edit gives\.\n  Sets of targets: label', None,
     ),
     ("lxmert_picture_pair_classification", "uniter", POOLLESS, None),
     (
         "visualbert_picture_pair_classification", " ".join(sorted(set(SYSTEMS) - {"uniter", "vilbert", "lxmert", "cbt"})),
-        r"this network reads texts without items, so it sees no pictures\.\n  Train one that does|its items 'sounds' have", None,
+        ONLY_TEXTS, None,
     ),
     (
         "vl-bert_visual_question_answering visualbert_visual_question_answering",
@@ -339,6 +347,7 @@ def assert_refused(recipe: str, system: str, start: Start, file: File, out: Path
     with pytest.raises(UserError, match=f"(?s){found[0]}") as caught:
         tune(recipe, start(system), file, out)
     places = (f"{start(system)}: ", *(f"{recipe}: {part}" for part in ("networks.main", "objectives[0]", "exercise[0]")))
+    places += (str(Path(file("facts")).with_name(ITEMS[recipe][0])),) if recipe in ITEMS else ()
     assert str(caught.value).startswith(places) and not out.exists()
 
 
