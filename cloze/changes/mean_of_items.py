@@ -40,11 +40,11 @@ class ItemMeans(nn.Module, NetworkHook):
         """The vectors of tokens (B, L), with these links (N, 2) to items (B, R): (B, L, E)."""
         table = network.token_tables["tokens"].weight
         x = F.embedding(tokens, table) if vectors is None else vectors
-        place, item = links.long().unbind(1)
+        position, item = links.long().unbind(1)
         rows = F.embedding(items.flatten()[item].long(), table)
         flat = x.flatten(0, 1)
-        sums = flat.new_zeros(flat.shape).index_add(0, place, rows.to(flat.dtype))
-        counts = flat.new_zeros(len(flat)).index_add(0, place, flat.new_ones(len(place)))[:, None]
+        sums = flat.new_zeros(flat.shape).index_add(0, position, rows.to(flat.dtype))
+        counts = flat.new_zeros(len(flat)).index_add(0, position, flat.new_ones(len(position)))[:, None]
         return (sums / counts.clamp(min=1)).where(counts > 0, flat).view_as(x)
 
 

@@ -233,7 +233,7 @@ def _complete_inputs(root: Node, entries: list[Node], origin: Origin, faults: Fa
                 if str(arguments.get("set")) in _items(root, entry):
                     edit = from_data({name: dict(arguments)}, root.where)
                     expand_part("edit", edit, "exercise", faults)
-                    last = max((place for place, item in enumerate(edits) if _frame(item) is not None), default=-1)
+                    last = max((index for index, item in enumerate(edits) if _frame(item) is not None), default=-1)
                     edits.insert(last + 1, edit)
                 continue
             for view in ("main",) if layers else views or ("main",):

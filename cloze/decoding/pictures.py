@@ -67,9 +67,9 @@ class Pictures:
         for name in network.item_sets:
             kinds = self.sets[name].kinds
             read = [array for array, kind in kinds.items() if kind.field(name, array) in network.takes | also]
-            shown = self.sets[name].read(first, read)
+            of_first = self.sets[name].read(first, read)
             has_two = second.max(initial=-1) >= 0
-            fields |= of_two_pictures(shown, self.sets[name].read(second, read), name) if has_two else shown
+            fields |= of_two_pictures(of_first, self.sets[name].read(second, read), name) if has_two else of_first
         return {name: value.astype(np.int64 if value.dtype.kind == "i" else np.float32) for name, value in fields.items()}
 
 

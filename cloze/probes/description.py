@@ -82,7 +82,8 @@ def describe(
         UserError: There is one sentence, or all labels are alike.
     """
     reader = Reader.of(loaded)
-    (x, examples), (z, others) = (vectors_of(reader, part, length=length, size=size) for part in (train, development))
+    x, examples = vectors_of(reader, train, length=length, size=size)
+    z, development_examples = vectors_of(reader, development, length=length, size=size)
     names = sorted({label for _, _, label, _ in examples})
     number = {name: n for n, name in enumerate(names)}
     order, ends = parts(np.array([text for text, _, _, _ in examples]), seed)
@@ -92,16 +93,16 @@ def describe(
             f"{counted(len({text for text, _, _, _ in examples}), 'sentence')}.\n  Give more text, or another column."
         )
     truth = np.array([number[label] for _, _, label, _ in examples], np.int64)
-    expected = np.array([number.get(label, -1) for _, _, label, _ in others], np.int64)
+    expected = np.array([number.get(label, -1) for _, _, label, _ in development_examples], np.int64)
 
     def code(labels: Numbers, held_out: Numbers) -> OnlineCode:
-        known, bits, accuracies = held_out >= 0, [], []
-        if not known.any():
+        in_train, bits, accuracies = held_out >= 0, [], []
+        if not in_train.any():
             raise UserError("the second file has no label of the first. Give two files with the same labels.")
         for vectors, other in zip(x, z, strict=True):
             mean, deviation = vectors.mean(0), np.maximum(vectors.std(0), 1e-6)
             a, b = torch.from_numpy((vectors[order] - mean) / deviation), torch.from_numpy((other - mean) / deviation)
-            judged = b[known], held_out[known]
+            judged = b[in_train], held_out[in_train]
 
             def train_on(count: int, a: Tensor = a, judged: tuple[Tensor, Numbers] = judged) -> Callable[[Tensor], Tensor]:
                 return fit_layers(a[:count], labels[order][:count], len(names), layers, seed, judged)
@@ -112,11 +113,11 @@ def describe(
 
     random = None
     if control is not None:
-        kinds = [kind for _, _, _, kind in (*examples, *others)]
+        kinds = [kind for _, _, _, kind in (*examples, *development_examples)]
         drawn = random_labels(kinds, [label for _, _, label, _ in examples], seed, control)
         random = code(drawn[: len(truth)], drawn[len(truth) :])
-    remarks = remarks_on_lost([train, development], [examples, others])
-    return Description(code(truth, expected), random, ends, len(names), len(others), remarks)
+    remarks = remarks_on_lost([train, development], [examples, development_examples])
+    return Description(code(truth, expected), random, ends, len(names), len(development_examples), remarks)
 
 
 def parts(sentences: NDArray[np.int64], seed: int) -> tuple[Numbers, list[int]]:
@@ -127,10 +128,10 @@ def parts(sentences: NDArray[np.int64], seed: int) -> tuple[Numbers, list[int]]:
     [1, 4, 7]
     """
     numbers = np.unique(sentences, return_inverse=True)[1]
-    place = np.random.default_rng(seed).permutation(int(numbers.max()) + 1)
-    order = np.argsort(place[numbers], kind="stable")
-    counts = sorted({int(share * len(place)) for share in SHARES} - {0})
-    return order, np.searchsorted(place[numbers][order], counts).tolist()
+    ranks = np.random.default_rng(seed).permutation(int(numbers.max()) + 1)
+    order = np.argsort(ranks[numbers], kind="stable")
+    counts = sorted({int(share * len(ranks)) for share in SHARES} - {0})
+    return order, np.searchsorted(ranks[numbers][order], counts).tolist()
 
 
 def online_bits(

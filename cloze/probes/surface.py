@@ -135,13 +135,13 @@ def loss_surface(
 
 def parameters_of(loaded: Checkpoint) -> dict[str, Any]:
     """The parameters of a checkpoint's network and of its heads by name, each once."""
-    named, known = {}, set()
+    parameters, ids = {}, set()
     for prefix, module in (("network", loaded.network), *loaded.heads.items()):
         for name, parameter in module.named_parameters():
-            if id(parameter) not in known:
-                known.add(id(parameter))
-                named[f"{prefix}.{name}"] = parameter
-    return named
+            if id(parameter) not in ids:
+                ids.add(id(parameter))
+                parameters[f"{prefix}.{name}"] = parameter
+    return parameters
 
 
 def matched(weights: Weights, host: Weights, *, names: tuple[str, str]) -> tuple[dict[str, Tensor], list[str]]:
@@ -160,12 +160,12 @@ def matched(weights: Weights, host: Weights, *, names: tuple[str, str]) -> tuple
             f"{key.partition('.')[2]} ({shapes[0]} and {shapes[1]}).\n  Give checkpoints of one shape, such as a network before "
             "and after it was fine-tuned."
         )
-    whole = {
+    full = {
         key: weights[key].detach().to(part) if key in weights and weights[key].shape == part.shape else part
         for key, part in host.items()
     }
-    absent = {key.partition(".")[0] for key, part in host.items() if whole[key] is part and not key.startswith("network.")}
-    return {key: part.clone() for key, part in whole.items()}, sorted(absent)
+    absent = {key.partition(".")[0] for key, part in host.items() if full[key] is part and not key.startswith("network.")}
+    return {key: part.clone() for key, part in full.items()}, sorted(absent)
 
 
 def random_direction(weights: Weights, generator: torch.Generator) -> dict[str, Tensor]:

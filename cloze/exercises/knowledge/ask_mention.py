@@ -157,10 +157,9 @@ class AskMention(Edit):
         order = np.argsort(tokens == 0, axis=1, kind="stable")[:, : max(int(counts.max(initial=0)), 1)]
         priors = np.take_along_axis(table.priors[mentions.form], order, axis=1)
         logarithms = np.log(np.maximum(priors, _LEAST)).astype(np.float32)
-        kept = np.arange(order.shape[1]) < counts[:, None]
-        return MentionCandidates(
-            np.where(kept, np.take_along_axis(tokens, order, axis=1), 0), np.where(kept, logarithms, 0), counts.astype(np.int64)
-        )
+        is_candidate = np.arange(order.shape[1]) < counts[:, None]
+        tokens = np.where(is_candidate, np.take_along_axis(tokens, order, axis=1), 0)
+        return MentionCandidates(tokens, np.where(is_candidate, logarithms, 0), counts.astype(np.int64))
 
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
         mentions = self.mentions(rows)

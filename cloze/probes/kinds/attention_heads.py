@@ -113,15 +113,16 @@ class AttentionProbe(TextProbe[AttentionData, AttentionFigures]):
         habits = {name: figures.habits for name, figures in results.items()}
         plots: list[Plot] = []
         for key, words in _ON.items():
-            shares = {name: each.shares[key] for name, each in habits.items() if (each.shares[key] >= 0).any()}
+            shares = {name: measures.shares[key] for name, measures in habits.items() if (measures.shares[key] >= 0).any()}
             means = {name: _from_layer_one(matrix.mean(1)) for name, matrix in shares.items()}
             most = {f"{name}, the most of a head": _from_layer_one(matrix.max(1)) for name, matrix in shares.items()}
-            shown = [subject for subject in subjects if subject.name in shares]
-            plots += by_layer_and_step(f"attention to {words}", means, shown, dashed=most) if shares else []
-        entropy = {name: _from_layer_one(each.entropy.mean(1)) for name, each in habits.items()}
-        others = {f"{name}, first token": _from_layer_one(each.first_entropy.mean(1)) for name, each in habits.items()}
-        others |= {f"{name}, alike": _from_layer_one([each.uniform] * len(each.entropy)) for name, each in habits.items()}
-        return plots + by_layer_and_step("entropy of attention", entropy, subjects, dashed=others)
+            measured = [subject for subject in subjects if subject.name in shares]
+            plots += by_layer_and_step(f"attention to {words}", means, measured, dashed=most) if shares else []
+        entropy = {name: _from_layer_one(measures.entropy.mean(1)) for name, measures in habits.items()}
+        dashed = {f"{name}, first token": _from_layer_one(measures.first_entropy.mean(1)) for name, measures in habits.items()}
+        for name, measures in habits.items():
+            dashed[f"{name}, alike"] = _from_layer_one([measures.uniform] * len(measures.entropy))
+        return plots + by_layer_and_step("entropy of attention", entropy, subjects, dashed=dashed)
 
     def data(self, figures: AttentionFigures) -> dict[str, Any]:
         habits, relations = figures

@@ -57,12 +57,12 @@ class Proposal(NamedTuple):
 def without_overlap(proposals: Sequence[Proposal]) -> list[Proposal]:
     """The proposals that link: of those that overlap, the one whose probability of no entity is lowest decides (NPoe/ebert,
     code/run_aida.py, `_predict_sentence`)."""
-    taken: set[int] = set()
+    linked_positions: set[int] = set()
     links = []
     for proposal in sorted(proposals, key=lambda proposal: proposal.none):
         covered = range(proposal.start, proposal.stop)
-        if taken.isdisjoint(covered):
-            taken.update(covered)
+        if linked_positions.isdisjoint(covered):
+            linked_positions.update(covered)
             if proposal.score > proposal.none:
                 links.append(proposal)
     return links
@@ -154,14 +154,14 @@ class EntityLinker:
         """That of a checkpoint. Raises a `CheckpointError` for one that was not trained to choose the candidates of mentions."""
         name = next((name for name, head in loaded.heads.items() if isinstance(head, CandidatePrediction)), None)
         recorded: Any = loaded
-        asked = [] if name is None else list(recorded_parts(recorded.recipe, "edit", AskMention))
-        if name is None or not asked:
+        edits = [] if name is None else list(recorded_parts(recorded.recipe, "edit", AskMention))
+        if name is None or not edits:
             raise CheckpointError(
                 f"{loaded.folder}: this network was not trained to choose the candidates of mentions.\n"
                 "  Train one with the recipe e-bert-mlm, or link names by a table: cloze link TEXT --entities FILE --out FILE"
             )
         tables = recorded.tables
-        arguments = {key: value for key, value in asked[0].items() if key in parameters(AskMention)}
+        arguments = {key: value for key, value in edits[0].items() if key in parameters(AskMention)}
         ask = AskMention(**arguments, tables=tables, tokenizer=TokenFacts.of(loaded.tokenizer))
         match = Match(table=ask.table, most=_ALL, give=ask.of, tables=tables)
         candidates: Any = loaded.heads[name]
@@ -200,9 +200,9 @@ class EntityLinker:
     def pieces(self, texts: Sequence[str]) -> list[TextPiece]:
         """The pieces of all texts that fit into a row with the template of a mention."""
         spelled, stop_id = self.reader.tokenizer.encode_spelled(list(texts)), self.reader.tokenizer.id(".")
-        whole = TextPiece(0, spelled.ids, spelled.word_start, spelled.begin, spelled.end)
+        text = TextPiece(0, spelled.ids, spelled.word_start, spelled.begin, spelled.end)
         spans = enumerate(zip(spelled.offsets[:-1].tolist(), spelled.offsets[1:].tolist(), strict=True))
-        parts = [replace(whole.part(start, stop), text=number) for number, (start, stop) in spans if stop > start]
+        parts = [replace(text.part(start, stop), text=number) for number, (start, stop) in spans if stop > start]
         return [piece for part in parts for piece in halved(part, self.most, stop_id)]
 
     def _linked(self, pieces: Sequence[TextPiece]) -> list[TextPiece]:
@@ -226,8 +226,8 @@ class EntityLinker:
     def proposals(self, pieces: Sequence[TextPiece]) -> list[list[Proposal]]:
         """What each mention of each piece may mean."""
         block = _block(pieces)
-        named = self.match(block, Draw(np.zeros(len(pieces), np.uint64)))
-        mentions = self.ask.mentions(named)
+        names = self.match(block, Draw(np.zeros(len(pieces), np.uint64)))
+        mentions = self.ask.mentions(names)
         candidates = self.ask.candidates(mentions)
         mentions, candidates = mentions.take(candidates.counts > 0), candidates.take(candidates.counts > 0)
         proposals: list[list[Proposal]] = [[] for _ in pieces]
@@ -246,19 +246,19 @@ class EntityLinker:
     def _probabilities(self, block: Rows, mentions: MatchedNames, candidates: MentionCandidates) -> NDArray[np.float64]:
         """(N, 1 + R): no entity, then the candidates."""
         of_rows = mentions._replace(row=np.arange(len(mentions.row)))
-        asked = self.ask.asked(block.take(mentions.row), of_rows, candidates)
+        asking = self.ask.asked(block.take(mentions.row), of_rows, candidates)
         framed = [
             self.reader.single([tokens[:length]])
-            for tokens, length in zip(asked["tokens"], asked["length"].tolist(), strict=True)
+            for tokens, length in zip(asking["tokens"], asking["length"].tolist(), strict=True)
         ]
         batch, shift = self.reader.batch(framed), len(self.reader.single.opening)
         width, most = batch["tokens"].shape[1], candidates.tokens.shape[1]
         base = np.arange(len(framed), dtype=np.int64) * width + shift
         name, set_ = self.ask.give, self.ask.set
         fields = {
-            **{field: asked[field] for field in (f"items/{name}", f"item_vectors/{name}", f"item_length/{name}")},
-            f"links/{name}": flat_links(asked[f"links/{name}"], base, most),
-            f"positions/{set_}": base + asked[f"positions/{set_}"][:, 0],
+            **{field: asking[field] for field in (f"items/{name}", f"item_vectors/{name}", f"item_length/{name}")},
+            f"links/{name}": flat_links(asking[f"links/{name}"], base, most),
+            f"positions/{set_}": base + asking[f"positions/{set_}"][:, 0],
         }
         tensors = {field: torch.from_numpy(value).to(self.reader.device) for field, value in fields.items()}
         batch = Batch({**batch, **tensors}, checked=True)
@@ -306,7 +306,7 @@ def measure_links(linker: EntityLinker, gold: Sequence[GoldText], *, report: Rep
     """How well the links of a linker agree with those of these texts."""
     links = linker.link([text.text for text in gold], report=report)
     return LinkingScores.of(
-        len(gold), {(number, *place): name for number, text in enumerate(gold) for place, name in text.spans.items()},
+        len(gold), {(number, *span): name for number, text in enumerate(gold) for span, name in text.spans.items()},
         {(number, link.start, link.end): link.id for number, several in enumerate(links) for link in several},
     )
 
@@ -342,8 +342,8 @@ class LinkingScores:
         micro = _precision_and_recall(gold, links)
         by_entity = [
             _precision_and_recall(
-                {place: name for place, name in gold.items() if name == entity},
-                {place: name for place, name in links.items() if name == entity},
+                {span: name for span, name in gold.items() if name == entity},
+                {span: name for span, name in links.items() if name == entity},
             )
             for entity in {*gold.values(), *links.values()}
         ]
@@ -359,7 +359,7 @@ class LinkingScores:
 
 
 def _precision_and_recall(gold: Spans, links: Spans) -> tuple[float, float]:
-    right = sum(gold.get(place) == entity for place, entity in links.items())
+    right = sum(gold.get(span) == entity for span, entity in links.items())
     return right / len(links) if links else 1.0, right / len(gold) if gold else 1.0
 
 
