@@ -29,7 +29,7 @@ OVER_ROWS = ["elmo", "xlnet-base"]
 #: The changes that stay in a network, with their arguments.
 CHANGES: dict[str, dict[str, Any]] = {
     "adapters": {"width": 6}, "pfeiffer_adapters": {"width": 6}, "lora": {"rank": 2}, "sparsify": {"share": 0.5},
-    "features": {}, "prompt": {"tokens": 3},
+    "features": {}, "mean_of_items": {}, "prompt": {"tokens": 3},
     "knowledge_adapter": {"width": 8, "heads": 2, "layers": 1, "at": (0, 1)},
     "prefix": {"tokens": 3}, "quantise": {"bits": 8}, "quantise_activations": {"bits": 8},
     "prune_heads": {"heads": ((0, 0),)}, "replace_layers": {},
@@ -39,6 +39,7 @@ ELSEWHERE = {"fuse", "read_vector"}
 #: The networks that a change is for, where it is not for all of them.
 FOR: dict[str, Callable[[Any], bool]] = {
     "knowledge_adapter": lambda network: isinstance(network, Transformer),
+    "mean_of_items": lambda network: "vectors" in network.takes and type(network.token_tables["tokens"]) is torch.nn.Embedding,
     "prompt": lambda network: type(network) in (Transformer, EncoderDecoder),
     "prefix": lambda network: type(network) is Transformer and not any(layer.lends for layer in network.layers),
     "prune_heads": lambda network: "attention" in network.gives and not any(
