@@ -78,7 +78,7 @@ class TableMode(LinkMode):
 
         if not self.entities:
             raise UserError(
-                "cloze link: expected a table of entities, or a network that links.\n"
+                "expected a table of entities, or a network that links.\n"
                 "  cloze link TEXT --entities entities.tsv --out mentions.jsonl, or with a run of e-bert-mlm: --model RUN"
             )
         return linker_of(self.entities, least=self.least, shortest=self.shortest)
