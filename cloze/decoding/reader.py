@@ -349,9 +349,11 @@ class Reader:
         return np.asarray((row.part == 0) & (np.arange(len(row)) >= shift))
 
     def _summaries(self, tokens: NDArray[np.int64], lengths: Ids) -> Any:
-        known = get_args(SummaryToken)
-        if self.reading.summary not in known:
-            raise CheckpointError(f"this checkpoint's summary is {self.reading.summary!r}; known: {', '.join(map(repr, known))}.")
+        summary_tokens = get_args(SummaryToken)
+        if self.reading.summary not in summary_tokens:
+            raise CheckpointError(
+                f"this checkpoint's summary is {self.reading.summary!r}; known: {', '.join(map(repr, summary_tokens))}."
+            )
         column = summary_columns(self.reading.summary, tokens, lengths, self.tokenizer.roles.get("[MASK]", -1))
         return np.arange(len(lengths), dtype=np.int64) * tokens.shape[1] + column
 

@@ -92,8 +92,8 @@ def _measured(attention: Shares, inserted: NDArray[np.bool_], marks: NDArray[np.
     size = attention.shape[-1]
     shares = attention.astype(np.float64)
     received = shares.mean(-2)  # (N, H, L)
-    others = inserted.copy()
-    others[0] = False
+    separators = inserted.copy()
+    separators[0] = False
     smooth = (1 - _SMOOTHED) * shares + _SMOOTHED / size
     entropies = -(smooth * np.log(smooth)).sum(-1)  # (N, H, L)
     visible = (attention > 0).any((0, 1)).sum(-1)
@@ -106,8 +106,8 @@ def _measured(attention: Shares, inserted: NDArray[np.bool_], marks: NDArray[np.
     every = np.ones(size, bool)
     return {
         "previous": np.trace(shares, -1, -2, -1) / size, "same": np.trace(shares, 0, -2, -1) / size,
-        "next": np.trace(shares, 1, -2, -1) / size, "first": received[..., 0], "special": on(others, every),
-        "special, from special": on(others, others), "special, from others": on(others, ~others),
+        "next": np.trace(shares, 1, -2, -1) / size, "first": received[..., 0], "special": on(separators, every),
+        "special, from special": on(separators, separators), "special, from others": on(separators, ~separators),
         "punctuation": on(marks, every) if marks.any() else np.zeros_like(none),
         "entropy": entropies.mean(-1), "first entropy": entropies[..., 0], "uniform": np.log(visible).mean(),
     }  # fmt: skip

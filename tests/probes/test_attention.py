@@ -258,7 +258,7 @@ def test_a_finding_names_heads_by_layer_and_number(checkpoint: Callable[..., Any
     figures = AttentionFigures(
         attention_habits(checkpoint("bert"), TEXTS), relation_heads(checkpoint("bert"), train, train, rare=1)
     )  # fmt: skip
-    probe = AttentionProbe(each=True)
+    probe = AttentionProbe(all_heads=True)
     finding = probe.finding([Subject("net", Path())], {"net": figures})
     said = as_text(finding)
     assert "net: the head that attends most" in said and "net: heads that find the heads of words" in said
@@ -277,7 +277,10 @@ def test_a_finding_names_heads_by_layer_and_number(checkpoint: Callable[..., Any
     (["--task", "t.conllu"], "attention: expected --task TRAIN,TEST, got 't.conllu'."),
     (["--task", "t.conllu,none.conllu"], "none.conllu"),
     (["--task", "t.conllu,t.conllu"], "t.conllu: no sentence of two words or more: a relation needs two."),
-    (["--text", "t", "--metric", "x"], "attention does not use --metric. Omit it. attention uses --text, --task, --rare, --each"),
+    (
+        ["--text", "t", "--metric", "x"],
+        "attention does not use --metric. Omit it. attention uses --text, --task, --rare, --all-heads",
+    ),
 ])  # fmt: skip
 def test_what_is_missing_is_said_before_a_checkpoint_is_opened(
     arguments: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

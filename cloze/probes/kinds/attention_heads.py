@@ -51,7 +51,7 @@ class AttentionProbe(TextProbe[AttentionData, AttentionFigures]):
 
     task: Annotated[str | None, typer.Option(help="TRAIN,TEST, CoNLL-U: heads are chosen on TRAIN and measured on TEST")] = None
     rare: Annotated[int, typer.Option(min=1, help="leave out relations with fewer words in TEST")] = 100
-    each: Annotated[bool, typer.Option("--each", help="also show every head")] = False
+    all_heads: Annotated[bool, typer.Option("--all-heads", help="also show every head")] = False
 
     def read(self) -> AttentionData:
         from cloze.corpus.readers.text_files import require_files
@@ -98,7 +98,7 @@ class AttentionProbe(TextProbe[AttentionData, AttentionFigures]):
         ]
         if figures.relations is not None:
             tables.append(_of_relations(name, figures.relations))
-        if self.each:
+        if self.all_heads:
             columns = ["layer", *(str(h + 1) for h in range(habits.entropy.shape[1]))]
             tables += [
                 Table(

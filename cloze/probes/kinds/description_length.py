@@ -49,7 +49,7 @@ class DescriptionProbe(WordLabelProbe["Description"]):
 
     def tables(self, name: str, figures: Description) -> list[Table]:
         words, code, control = figures.ends[-1], figures.labels, figures.control
-        each = figures.uniform / words
+        uniform_bits = figures.uniform / words
         columns: dict[str, Iterable[float]] = {
             "bits per label": code.lengths / words, "compression": figures.compression(code), "accuracy": code.accuracy,
         }  # fmt: skip
@@ -60,9 +60,9 @@ class DescriptionProbe(WordLabelProbe["Description"]):
             }  # fmt: skip
         return [layer_table(
             f"{name}: online code of {self.labels} at each layer", columns,
-            f"{words:,} labels of {figures.classes} classes in {len(figures.ends)} parts; {each:.3f} bits each if all classes "
-            f"were equally likely. Compression: how many times shorter the code is. Accuracy on {figures.held_out:,} words, "
-            "which also said when to stop training.",
+            f"{words:,} labels of {figures.classes} classes in {len(figures.ends)} parts; {uniform_bits:.3f} bits each if all "
+            f"classes were equally likely. Compression: how many times shorter the code is. Accuracy on {figures.held_out:,} "
+            "words, which also said when to stop training.",
         )]  # fmt: skip
 
     def plots(self, subjects: Sequence[Subject], results: Mapping[str, Description]) -> list[Plot]:

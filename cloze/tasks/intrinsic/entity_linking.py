@@ -340,14 +340,12 @@ class LinkingScores:
         Differs: in the code all gold entities that the network does not know count as one in the macro averages.
         """
         micro = _precision_and_recall(gold, links)
-        by_entity = [
-            _precision_and_recall(
-                {span: name for span, name in gold.items() if name == entity},
-                {span: name for span, name in links.items() if name == entity},
-            )
-            for entity in {*gold.values(), *links.values()}
-        ]
-        macro = (sum(precision for precision, _ in by_entity), sum(recall for _, recall in by_entity))
+        by_entity: dict[str, tuple[dict[Any, str], dict[Any, str]]] = {}
+        for side, spans in enumerate((gold, links)):
+            for span, name in spans.items():
+                by_entity.setdefault(name, ({}, {}))[side][span] = name
+        entity_scores = [_precision_and_recall(*sides) for sides in by_entity.values()]
+        macro = (sum(precision for precision, _ in entity_scores), sum(recall for _, recall in entity_scores))
         macro_precision, macro_recall = (total / max(len(by_entity), 1) for total in macro)
         return cls(
             texts, len(gold), len(links), *micro, _f1(*micro), macro_precision, macro_recall, _f1(macro_precision, macro_recall)
