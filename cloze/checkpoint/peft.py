@@ -194,8 +194,8 @@ def _require_numbers(config: Mapping[str, Any], path: Path) -> None:
 def _require_heads(path: Path, imported: Imported, names: set[str]) -> None:
     """A `CheckpointError` if peft saved a tensor of the network itself, not only updates and a head (`modules_to_save`)."""
     architecture = ARCHITECTURES[str(imported.architecture)]
-    facts = architecture.facts(imported.model.flat, imported.vocab_size, base="", pad=imported.tokenizer.roles.get("[PAD]"))
-    network = {name for entry in entries(architecture.rows(imported.model.flat), facts) for name in entry.theirs}
+    sizes = architecture.table_sizes(imported.model.flat, imported.vocab_size, base="", pad=imported.tokenizer.roles.get("[PAD]"))
+    network = {name for entry in entries(architecture.lines(imported.model.flat), sizes) for name in entry.theirs}
     trained = sorted(name for name in names if {name, name.removeprefix(architecture.base_in([name]))} & network)
     if trained:
         raise CheckpointError(
@@ -222,7 +222,8 @@ def _places(
     """The linear maps of transformers' model that have one of ours."""
     architecture = choice.architecture
     lead = architecture.base_of(choice.cls) if base is None else base
-    for entry in entries(architecture.rows(model.flat), architecture.facts(model.flat, imported.vocab_size, base=lead, pad=pad)):
+    sizes = architecture.table_sizes(model.flat, imported.vocab_size, base=lead, pad=pad)
+    for entry in entries(architecture.lines(model.flat), sizes):
         if entry.ours.endswith(".weight") and len(entry.shape) == 2 and entry.move in (SAME, STACKED, TURNED):
             height = entry.shape[0] // len(entry.theirs)
             for number, name in enumerate(entry.theirs):
@@ -263,11 +264,11 @@ def _updates(
 def _heads(choice: ArchitectureChoice, model: PortableModel, imported: Imported, pad: int | None) -> dict[str, Tensor]:
     """The tensors of the heads that transformers' class has, under its names."""
     architecture = choice.architecture
-    facts = architecture.facts(model.flat, imported.vocab_size, base=architecture.base_of(choice.cls), pad=pad)
+    sizes = architecture.table_sizes(model.flat, imported.vocab_size, base=architecture.base_of(choice.cls), pad=pad)
     tensors: dict[str, Tensor] = {}
     for name, table in choice.placed.items():
         head = model.heads[name]
-        tensors |= to_theirs(table.rows(is_tied(head)), head.state, facts.sized(C=int(head.argument("classes") or 0)))
+        tensors |= to_theirs(table.all_lines(is_tied(head)), head.state, sizes.with_letters(C=int(head.argument("classes") or 0)))
     return tensors
 
 

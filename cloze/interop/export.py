@@ -154,24 +154,24 @@ def tensors_there(model: PortableModel, choice: ArchitectureChoice, *, vocab_siz
     """All tensors of model.safetensors under transformers' names."""
     architecture = choice.architecture
     base = architecture.base_of(choice.cls)
-    facts = architecture.facts(model.flat, vocab_size, base=base, pad=pad)
-    result = to_theirs(architecture.rows(model.flat), model.network, facts)
+    sizes = architecture.table_sizes(model.flat, vocab_size, base=base, pad=pad)
+    result = to_theirs(architecture.lines(model.flat), model.network, sizes)
     for name, copies in architecture.repeated(model.flat).items():
         tensor = result.pop(base + name)
         result.update({base + copy: tensor.clone() for copy in copies})
     result.update({base + name: tensor for name, tensor in architecture.buffers(model.flat).items()})
     if architecture.segments is not None and not model.arguments.get("segments"):
-        table = model.network["embeddings.tokens.weight"]
-        result[_there(architecture.segments, base)] = table.new_zeros(1, table.shape[1])  # a segment without effect
-    for name, table_ in choice.placed.items():
+        tokens = model.network["embeddings.tokens.weight"]
+        result[_there(architecture.segments, base)] = tokens.new_zeros(1, tokens.shape[1])  # a segment without effect
+    for name, table in choice.placed.items():
         head = model.heads[name]
-        sized = facts.sized(C=int(head.argument("classes") or 0))
-        result.update(to_theirs(table_.rows(is_tied(head)), head.state, sized))
+        with_classes = sizes.with_letters(C=int(head.argument("classes") or 0))
+        result.update(to_theirs(table.all_lines(is_tied(head)), head.state, with_classes))
         if not is_tied(head):
-            result.update({copy: result[source] for copy, source in table_.copies.items()})
+            result.update({copy: result[source] for copy, source in table.copies.items()})
     for name, tensor in model.spare.items():
         result.setdefault(base + name if not _outside(name, architecture) else name, tensor)
-    for entry in entries(architecture.unused, facts) if choice.cls.roles else ():
+    for entry in entries(architecture.unused, sizes) if choice.cls.roles else ():
         for name in entry.theirs:
             result.setdefault(name, torch.zeros(entry.shape))
     return result
@@ -205,7 +205,7 @@ def config_of(
             config["id2label"] = {str(i): word for i, word in enumerate(words)}
             config["label2id"] = {word: i for i, word in enumerate(words)}
             config["classifier_dropout"] = model.heads[name].argument("dropout")
-        config.update({**table.keys, **table.says(model.heads[name])})
+        config.update({**table.required, **table.to_config(model.heads[name])})
     return config
 
 
@@ -227,7 +227,7 @@ def remarks_of(model: PortableModel, choice: ArchitectureChoice | list[str], rea
     for setting in choice.architecture.settings:
         if isinstance(model.flat.get(setting.ours), Mapping) and setting.is_number:
             remarks.append(f"{setting.ours} follows a schedule; config.json says 0.0.")
-    remarks += choice.architecture.beware(model.flat)
+    remarks += choice.architecture.remarks(model.flat)
     title = choice.architecture.title
     orders = [order for order in reading.orders if order not in choice.architecture.orders]
     if orders:
@@ -237,7 +237,7 @@ def remarks_of(model: PortableModel, choice: ArchitectureChoice | list[str], rea
             f"a masked token is asked {reading.shift} place to the left of where it stands; "
             f"transformers' pipelines ask at the mask itself."
         )
-    if choice.architecture.pooled and not choice.cls.roles and "pooler.dense.weight" not in model.spare:
+    if choice.architecture.has_pooler and not choice.cls.roles and "pooler.dense.weight" not in model.spare:
         remarks.append(
             f"{choice.cls.name} also has a pooling layer (pooler_output), which was not trained here: transformers initialises "
             "it at random and warns. Use last_hidden_state, or open the folder with add_pooling_layer=False."
@@ -282,7 +282,7 @@ def _outside(name: str, architecture: Architecture) -> bool:
     """Whether a tensor that cloze does not use belonged to a head there, outside the body."""
     names = [line.theirs for line in architecture.body if isinstance(line.theirs, str)]
     inside = {re.split(r"[.{]", name.removeprefix("{base}"))[0] for name in names if name.startswith("{base}")}
-    return name.partition(".")[0] not in inside | set(architecture.unread)
+    return name.partition(".")[0] not in inside | set(architecture.carried)
 
 
 def _ids(architecture: Architecture, roles: Mapping[str, int], reading: Reading | None = None) -> dict[str, int | None]:

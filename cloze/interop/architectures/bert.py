@@ -85,5 +85,5 @@ BERT = add(Architecture(
     recipe=lambda model: "bert",
     resemblance=lambda model, kind: 1,
     ignored=encoder.IGNORED,
-    pooled=True,
+    has_pooler=True,
 ))
