@@ -102,7 +102,7 @@ def write_peft(stage: Path, imported: Imported, base: Path, *, folder: str) -> l
         problem=problem_of(imported.model, choice), changes=" and ".join(names),
     )
     opens = f"peft opens it on {choice.cls.name} ({choice.cls.auto}) from {base}."
-    return [opens, *(f"{name}: this head is for cloze alone; peft's files do not hold it." for name in [*left, *choice.left])]
+    return [opens, *(f"{name}: this head is for cloze alone; peft's files do not hold it." for name in [*left, *choice.left_out])]
 
 
 def _write_card(

@@ -31,6 +31,7 @@ OWN_NETWORK = "cloze/network.safetensors"
 OWN_TABLES = "cloze/tables"
 OWN_ANNOTATORS = "cloze/annotators"
 OWN_CHANGED = "cloze/changed.safetensors"
+_OWN_TENSORS = (OWN_HEADS, OWN_CHANGED, OWN_ITEMS, OWN_EMBEDDINGS)
 _UNLIMITED = int(1e30)  # how transformers writes that a tokenizer cuts no text
 
 
@@ -60,7 +61,7 @@ def export_folder(
     """
     folder = Path(folder)
     full_model = _completed(model)
-    model = _with_classifiers(plain_embeddings(full_model))
+    model = _with_classifiers(plain_embeddings(full_model))  # from here on as transformers would have it
     vocab_size = int(model.network["embeddings.tokens.weight"].shape[0]) if _has_table(model) else tokenizer.size
     if tokenizer.size > vocab_size:
         raise CheckpointError(
@@ -68,9 +69,9 @@ def export_folder(
             "  Save the network with the tokenizer it was trained with."
         )
     pad = tokenizer.roles.get("[PAD]")
-    model, choice, rest = _fitting(model, tokenizer.kind, pad, architecture, reading.summary)
+    model, choice, outside = _choose(model, tokenizer.kind, pad, architecture, reading.summary)
     remarks = remarks_of(model, choice, reading)
-    if rest:
+    if outside:
         remarks.insert(0, only_text(full_model.part))
     if isinstance(choice, ArchitectureChoice):
         expected = architecture or likely_architecture(model, tokenizer_kind=tokenizer.kind, pad=pad)
@@ -94,35 +95,27 @@ def export_folder(
                 path = stage / annotator_file(name, annotating.file)
                 path.parent.mkdir(exist_ok=True)
                 shutil.copyfile(annotating.file, path)
-        tensor_files = {
-            OWN_HEADS: _own_heads(full_model, choice), OWN_CHANGED: model.changed, OWN_ITEMS: rest,
-            OWN_EMBEDDINGS: added_up(full_model) if isinstance(choice, ArchitectureChoice) else {},
-        }
-        needed = {OWN_CHANGED} if model.changes and not model.no_plain_form else set()  # even of a change without tensors
-        for name, tensors in tensor_files.items():
-            if tensors or name in needed:
-                write_tensors(stage / name, tensors)
+        own_tensors = _own_tensors(full_model, model, choice, outside)
+        for name, tensors in own_tensors.items():
+            write_tensors(stage / name, tensors)
         write_tokenizer(stage, tokenizer, reading, model, choice, length)
-        pooled = gives_sentences(model, choice, reading)
-        if pooled:
+        sentences = gives_sentences(model, choice, reading)
+        if sentences:
             write_sentences(stage, model, reading)
         write_json(stage / DESCRIPTION, _description(full_model, choice, reading, card, labels, remarks))
         label = card.folder or folder.name
-        write_card(stage / "README.md", card, choice, model, vocab_size, remarks, folder=label, pooled=pooled)
-    for name, tensors in tensor_files.items():
-        if not tensors and name not in needed:
-            (folder / name).unlink(missing_ok=True)  # files of an earlier model in the folder
-    drop_sentences(folder, pooled, prompts=pooled and model.prompts.similarity is not None)
+        write_card(stage / "README.md", card, choice, model, vocab_size, remarks, folder=label, sentences=sentences)
+    for name in set(_OWN_TENSORS) - own_tensors.keys():
+        (folder / name).unlink(missing_ok=True)  # files of an earlier model in the folder
+    drop_sentences(folder, sentences, prompts=sentences and model.prompts.similarity is not None)
     return remarks
 
 
-def _fitting(
+def _choose(
     model: PortableModel, tokenizer_kind: str, pad: int | None, hint: str | None, summary: SummaryToken
 ) -> tuple[PortableModel, ArchitectureChoice | list[str], dict[str, Tensor]]:
-    """What transformers can open: the model, or the tower of its text if only that fits, with what is then left over.
-
-    In place of a choice the reasons why nothing fits.
-    """
+    """The model, or its text tower if only that fits an architecture; the choice for it, or the reasons why nothing fits; and the
+    parameters outside the tower."""
     if model.no_plain_form:
         return model, [model.no_plain_form], {}
     choice = choose(model, tokenizer_kind=tokenizer_kind, pad=pad, hint=hint, summary=summary)
@@ -222,7 +215,7 @@ def remarks_of(model: PortableModel, choice: ArchitectureChoice | list[str], rea
         f"{name}: {reason}. "
         + (f"Its parameters are in {OWN_HEADS}; " if model.heads[name].state else "")
         + "transformers opens the folder without this head."
-        for name, reason in choice.left.items() if model.heads[name] is not pooling_head
+        for name, reason in choice.left_out.items() if model.heads[name] is not pooling_head
     ]
     for setting in choice.architecture.settings:
         if isinstance(model.flat.get(setting.ours), Mapping) and setting.is_number:
@@ -306,8 +299,20 @@ def _generation(architecture: Architecture, roles: Mapping[str, int], reading: R
     }
 
 
+def _own_tensors(
+    full_model: PortableModel, model: PortableModel, choice: ArchitectureChoice | list[str], outside: Mapping[str, Tensor]
+) -> dict[str, Mapping[str, Tensor]]:
+    """What transformers' files cannot hold, by the file in the folder that holds it: those of `_OWN_TENSORS` that are needed."""
+    files: dict[str, Mapping[str, Tensor]] = {
+        OWN_HEADS: _own_heads(full_model, choice), OWN_CHANGED: model.changed, OWN_ITEMS: outside,
+        OWN_EMBEDDINGS: added_up(full_model) if isinstance(choice, ArchitectureChoice) else {},
+    }
+    has_plain_form = bool(model.changes) and not model.no_plain_form  # even a change without tensors then has its file
+    return {name: tensors for name, tensors in files.items() if tensors or (name == OWN_CHANGED and has_plain_form)}
+
+
 def _own_heads(model: PortableModel, choice: ArchitectureChoice | list[str]) -> dict[str, Tensor]:
-    names = choice.left if isinstance(choice, ArchitectureChoice) else model.heads
+    names = choice.left_out if isinstance(choice, ArchitectureChoice) else model.heads
     return {f"{name}/{key}": tensor for name in names for key, tensor in model.heads[name].state.items()}
 
 
