@@ -56,7 +56,7 @@ def write_card(
     path: Path, card: Card, choice: ArchitectureChoice | list[str], model: PortableModel, vocab_size: int,
     remarks: list[str], *, folder: str, sentences: bool
 ) -> None:
-    """Write README.md. `folder` is the name of the model in the commands; `sentences` says whether sentence-transformers opens it.
+    """Write README.md. `folder` is the name of the model in the commands; `sentences`: sentence-transformers opens it, too.
     Only the owner of text and weights can choose a licence."""
     folder = re.sub(r"\s+", " ", folder)
     title = card.name if card.task is None else folder
