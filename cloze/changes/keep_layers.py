@@ -14,7 +14,6 @@ from cloze.changes.change import Change, Shape, Tensors, Transition
 from cloze.errors import CheckpointError
 from cloze.interop.arguments import complete, flat
 from cloze.networks.blocks.computed import is_added
-from cloze.networks.blocks.layer_inputs import LayerInputs
 from cloze.networks.choices import Band, Rotary
 from cloze.registry import lookup, parameters, register
 
@@ -191,15 +190,14 @@ def band_of(full: Mapping[str, Any]) -> Mapping[str, Any] | None:
 def is_banded(full: Mapping[str, Any], layer: int) -> bool:
     """Whether a layer of a network with these complete arguments sees a band and not all tokens."""
     band = band_of(full)
-    return band is not None and LayerInputs(layer + 1, 2, None, Band(**band)).banded(layer)
+    return band is not None and Band(**band).limits(layer)
 
 
 def is_rotated(full: Mapping[str, Any], layer: int) -> bool:
     """Whether a layer of a network with these complete arguments has rotary positions, if other layers have."""
     positions = full.get("positions")
     rotary = positions.get("rotary") if isinstance(positions, Mapping) else None
-    skip_every = None if rotary is None else rotary.get("skip_every")
-    return LayerInputs(layer + 1, 2, Rotary(skip_every=skip_every), None).rotated(layer)
+    return rotary is None or Rotary(skip_every=rotary.get("skip_every")).rotates_in(layer)
 
 
 def _tensors(group: nn.Module) -> dict[str, Tensor]:
