@@ -41,6 +41,7 @@ from cloze.interop.model import as_classifier
 from cloze.interop.read import import_heads
 from cloze.networks.blocks.projections import STACKED as PARTS
 from cloze.recipe.builders import build
+from cloze.recipe.changes import ChangeDescription
 
 CONFIG, TENSORS, _LEAD = ADAPTER_CONFIG, ADAPTER_WEIGHTS, ADAPTER_LEAD
 #: Settings of peft with the only values that cloze computes.
@@ -53,9 +54,6 @@ _CLASSES: Mapping[str | None, str] = {
     "SEQ_CLS": "AutoPeftModelForSequenceClassification", "TOKEN_CLS": "AutoPeftModelForTokenClassification",
     "QUESTION_ANS": "AutoPeftModelForQuestionAnswering",
 }  # fmt: skip
-
-
-Described = tuple[str, Mapping[str, Any]]  # a change and its arguments
 
 
 class PeftTarget(NamedTuple):
@@ -274,7 +272,7 @@ def _heads(choice: ArchitectureChoice, model: PortableModel, imported: Imported,
 
 def _read_updates(
     path: Path, imported: Imported, tensors: dict[str, Tensor], config: Mapping[str, Any]
-) -> tuple[Described, dict[str, Tensor]]:
+) -> tuple[ChangeDescription, dict[str, Tensor]]:
     """The change, and its tensors under our names; what is used is taken out of `tensors`."""
     assert imported.architecture is not None  # as the caller has checked
     architecture = ARCHITECTURES[imported.architecture]

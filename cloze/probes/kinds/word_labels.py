@@ -15,12 +15,12 @@ from cloze.registry import register
 
 if TYPE_CHECKING:
     from cloze.decoding.reader import Checkpoint
-    from cloze.probes.layers import LayerScores, Probed
+    from cloze.probes.layers import LabelledWords, LayerScores
     from cloze.probes.linear import Control
 
 
 @dataclass(frozen=True, kw_only=True)
-class WordLabelProbe(TrainTestProbe["Probed", Figures]):
+class WordLabelProbe(TrainTestProbe["LabelledWords", Figures]):
     """A probe of the labels or senses of words; `files` says how --task names the two files, after the column of the labels."""
 
     sentences = 1500
@@ -46,7 +46,7 @@ class WordLabelProbe(TrainTestProbe["Probed", Figures]):
             return None
         return "shuffled" if self.senses else "kinds"
 
-    def read_file(self, path: str) -> Probed:
+    def read_file(self, path: str) -> LabelledWords:
         from cloze.probes.layers import marked_spans, sense_words, tagged_words
 
         if self.senses:
@@ -86,13 +86,13 @@ class LayerProbe(WordLabelProbe["LayerScores"]):
         """What the second probe is called."""
         return f"MLP-{self.hidden}" if self.hidden else f"rank {self.width}"
 
-    def read_file(self, path: str) -> Probed:
+    def read_file(self, path: str) -> LabelledWords:
         from cloze.corpus.readers.sense_xml import first_senses
 
         probed = super().read_file(path)
-        return probed if self.wordnet is None else replace(probed, usual=first_senses(self.wordnet))
+        return probed if self.wordnet is None else replace(probed, fallback=first_senses(self.wordnet))
 
-    def measure(self, loaded: Checkpoint, material: tuple[Probed, Probed]) -> LayerScores:
+    def measure(self, loaded: Checkpoint, material: tuple[LabelledWords, LabelledWords]) -> LayerScores:
         from cloze.probes.layers import LayerScores, nearest_senses, split_of
         from cloze.probes.linear import HiddenLayers, probe_linear
 
