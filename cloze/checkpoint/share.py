@@ -146,7 +146,7 @@ def card_of(
         name, paper, notes = recipe.name, recipe.paper, recipe.notes or ""
     return Card(
         name=name, step=imported.step, paper=paper, notes=notes, data=_data(source, data), results=_results(source, task),
-        task=_described(source, task), base=_hub_base(source),
+        task=_task_contents(source, task), base=_hub_base(source),
         languages=tuple(languages), licence=licence, folder=folder,
         settings=f"cloze/{next((name for name in _KEPT if (source / 'cloze' / name).is_file()), _KEPT[0])}",
     )  # fmt: skip
@@ -161,7 +161,7 @@ def _hub_base(source: Path) -> str | None:
     return next((name for name in names if name is not None), None)
 
 
-def _described(source: Path, task: str | None) -> dict[str, Any] | None:
+def _task_contents(source: Path, task: str | None) -> dict[str, Any] | None:
     """The contents of task.json, of one task or of all; None without the file."""
     if not (source / TASK_FILE).is_file():
         return None
@@ -189,7 +189,7 @@ def _has_sizes(facts: Any) -> bool:
 def _results(source: Path, task: str | None) -> str:
     """The last held-out losses of a run, else its last training loss; for a fine-tuned folder, the dev metrics of `task` or of
     all tasks."""
-    described = _described(source, task)
+    described = _task_contents(source, task)
     if described is not None:
         task_names = [f"{name} ({facts['task']})" for name, facts in described.get("tasks", {}).items()]
         return (

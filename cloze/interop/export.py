@@ -14,11 +14,11 @@ from torch import Tensor
 
 from cloze.errors import CheckpointError
 from cloze.interop.architecture import NAMED_ROLES, Architecture, HeadTable
-from cloze.interop.architectures.tower import OWN_ITEMS, has_tower, only_text, outside_tower, text_tower
+from cloze.interop.architectures.tower import OWN_ITEMS, has_tower, outside_tower, text_tower, tower_remark
 from cloze.interop.arguments import complete
 from cloze.interop.card import Card, write_card
 from cloze.interop.choice import ArchitectureChoice, against_hint, choose, likely_architecture
-from cloze.interop.embeddings import OWN_EMBEDDINGS, added_up, plain_embeddings
+from cloze.interop.embeddings import OWN_EMBEDDINGS, plain_embeddings, summed_tables
 from cloze.interop.files import DESCRIPTION, WEIGHTS, read_json, staged, write_json, write_tensors
 from cloze.interop.mapping import MappingLine, entries, to_theirs
 from cloze.interop.model import PROBLEMS, Annotating, PortableHead, PortableModel, as_classifier, is_of_texts
@@ -72,7 +72,7 @@ def export_folder(
     model, choice, outside = _choose(model, tokenizer.kind, pad, architecture, reading.summary)
     remarks = remarks_of(model, choice, reading)
     if outside:
-        remarks.insert(0, only_text(full_model.part))
+        remarks.insert(0, tower_remark(full_model.part))
     if isinstance(choice, ArchitectureChoice):
         expected = architecture or likely_architecture(model, tokenizer_kind=tokenizer.kind, pad=pad)
         remarks = [*against_hint(model, choice, pad=pad, hint=expected), *remarks]
@@ -305,7 +305,7 @@ def _own_tensors(
     """What transformers' files cannot hold, by the file in the folder that holds it: those of `_OWN_TENSORS` that are needed."""
     files: dict[str, Mapping[str, Tensor]] = {
         OWN_HEADS: _own_heads(full_model, choice), OWN_CHANGED: model.changed, OWN_ITEMS: outside,
-        OWN_EMBEDDINGS: added_up(full_model) if isinstance(choice, ArchitectureChoice) else {},
+        OWN_EMBEDDINGS: summed_tables(full_model) if isinstance(choice, ArchitectureChoice) else {},
     }
     has_plain_form = bool(model.changes) and not model.no_plain_form  # even a change without tensors then has its file
     return {name: tensors for name, tensors in files.items() if tensors or (name == OWN_CHANGED and has_plain_form)}

@@ -25,7 +25,7 @@ from cloze.interop.architecture import NAMED_ROLES, Architecture, HeadTable, Rea
 from cloze.interop.architectures.tower import has_tower, tower_arguments, whole_of
 from cloze.interop.arguments import derived, flat, nested
 from cloze.interop.config import architecture_of, classes_of, config_file, read_config
-from cloze.interop.embeddings import own_embeddings
+from cloze.interop.embeddings import with_own_embeddings
 from cloze.interop.export import OWN_NETWORK
 from cloze.interop.files import DESCRIPTION, WEIGHTS, read_json, read_stored, read_tensors, read_weights, weights_file
 from cloze.interop.heads import default_names, named_heads, read_heads
@@ -178,7 +178,7 @@ def _model(
     roles = default_names(heads_by_role, config) if description is None else {
         name: entry["role"] for name, entry in description["heads"].items()
     }  # fmt: skip
-    return own_embeddings(model, folder), _labels(folder, config, heads, roles), remarks
+    return with_own_embeddings(model, folder), _labels(folder, config, heads, roles), remarks
 
 
 def _translate(

@@ -177,7 +177,7 @@ class Network(nn.Module, ABC):
         return {}
 
     def rotate_by(self, positions: Any) -> None:
-        """Turn by other bases of rotary positions (`choices.Rotary`) from now on; by default there are none to turn."""
+        """Rotate by other positions, a `choices.Rotary`, from now on; nothing happens where positions are not rotary."""
 
     def __call__(self, **inputs: Any) -> Any:
         """`forward`, through the `NetworkHook`s that changes have added; the last one is outermost. What it remembers is not

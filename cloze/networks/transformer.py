@@ -272,7 +272,7 @@ class Transformer(Network):
             self.count_layer(counted, number, size)
 
     def rotate_by(self, positions: Any) -> None:
-        """Turn queries and keys by other bases from now on, where positions are rotary."""
+        """Rotate queries and keys by other positions from now on, where positions are rotary."""
         if isinstance(self.layer_inputs.positions, choices.Rotary):
             self.layer_inputs = replace(self.layer_inputs, positions=positions)
 

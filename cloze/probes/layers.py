@@ -167,10 +167,10 @@ def _centres(x: Floats, indices: Sequence[int], labels: Sequence[str]) -> tuple[
 
 @dataclass(frozen=True)
 class LayerScores:
-    """What linear probes read from the layers of one network, and probes with `hidden` layers; with senses, also their nearest
-    neighbours."""
+    """What linear probes read from the layers of one network, and `second` probes, if there are any; with senses, also their
+    nearest neighbours."""
 
     scores: Accuracies
     senses: Senses | None = None
-    hidden: Accuracies | None = None
+    second: Accuracies | None = None
     remarks: Sequence[str] = ()
