@@ -72,6 +72,7 @@ def write_copy(
     called with the complete folder before it appears as `out`; if it raises, `out` does not appear.
     """
     out.parent.mkdir(parents=True, exist_ok=True)
+    copies = copies_in(source)
     with whole_folder(out, new=True) as stage:
         remarks = export_folder(
             stage, model=imported.model, tokenizer=imported.tokenizer, reading=imported.reading, card=card,
@@ -82,7 +83,7 @@ def write_copy(
         copy_task(source, stage)
         if description is not None:
             write_json(stage / "cloze" / "task.json", description)
-        for copy in (copies := copies_in(source)):
+        for copy in copies:
             (stage / FOLDER).mkdir(exist_ok=True)
             shutil.copyfile(copy, stage / FOLDER / copy.name)
         finish(stage)

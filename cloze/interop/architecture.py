@@ -61,6 +61,7 @@ class HeadTable:
 
     Attributes:
         role: Its name among the architecture's classes.
+        part: The registered objective that it is in cloze.
         sign: The tensors whose presence shows that a file contains it.
         lines: The lines of its table that apply whether it is tied or not.
         tied: Further lines if its output rows are the token table.

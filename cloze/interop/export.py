@@ -190,7 +190,7 @@ def config_of(
         **architecture.keys(model.flat, model.order),
     }
     if architecture.paddings:
-        config["max_position_embeddings"] += (roles["[PAD]"]) + 1
+        config["max_position_embeddings"] += roles["[PAD]"] + 1
     for name, table in choice.placed.items():
         if table.role in NAMED_ROLES:
             label_names = labels or model.heads[name].arguments.get("relations")
@@ -239,7 +239,7 @@ def remarks_of(model: PortableModel, choice: ArchitectureChoice | list[str], rea
 
 
 def is_tied(head: PortableHead) -> bool:
-    """Whether the head projects by the token table."""
+    """Whether the head projects by the token table; also true of heads that predict no tokens, which have no `tie`."""
     tie = head.argument("tie")
     return tie is None or bool(tie)
 

@@ -117,7 +117,7 @@ class EdgeBatch(NamedTuple):
 @dataclass(frozen=True)
 class EdgeSentences:
     """Sentences as one network reads them: states (N + 1, L, D), spans of tokens (M, S, 2), the labels of each target and its
-    kind, which the control depends on: the words of the first span."""
+    kind, which the control depends on: the words of the first span. `lost` targets were left out."""
 
     states: Sequence[Tensor]
     spans: Sequence[NDArray[np.int64]]
