@@ -53,6 +53,7 @@ from cloze.exercises.noise import (
     delete,
     favour,
     hide,
+    join_words,
     mask,
     permute,
     resegment,
@@ -79,8 +80,8 @@ from cloze.exercises.targets import (
 __all__ = [
     "Edit", "Exercise", "TokenFacts", "answer", "append", "arcs", "ask_items", "ask_links", "ask_mention",
     "body_first", "boundaries", "bring", "chains", "close", "copy", "corrupt", "corrupt_items", "cut", "delete",
-    "dialogue", "distance", "favour", "frame", "hide", "inject", "inverse_cloze", "label", "limit_items", "link",
-    "link_items", "mask", "mask_items", "match", "mismatch", "mismatch_items", "mix_vocabularies", "number_segments",
+    "dialogue", "distance", "favour", "frame", "hide", "inject", "inverse_cloze", "join_words", "label", "limit_items",
+    "link", "link_items", "mask", "mask_items", "match", "mismatch", "mismatch_items", "mix_vocabularies", "number_segments",
     "only", "order", "pair", "pair_half", "paragraph", "permutation", "permute", "predict", "predict_items",
     "predict_labels", "predict_senses", "reference", "reorder", "replace_mentions", "resegment", "retokenize",
     "rotate", "separate", "show", "shuffle", "speak", "split_words", "spread", "subsample", "summarise", "unanswered",
