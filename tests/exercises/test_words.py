@@ -107,7 +107,7 @@ def test_the_spellings_of_a_tokenizer_reach_the_edit(draw):
 
 
 def test_words_start_only_behind_spaces(draw, facts):
-    """`startswith(" ")` of fairseq's gpt2_bpe.py: marks, endings and line ends belong to the word before; special tokens start."""
+    """`startswith(" ")` of fairseq's gpt2_bpe.py: marks, endings, line ends belong to the word before; special tokens start."""
     pieces = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", "The", "Ġcat", "'s", ",", "Ċ", "Ġ,", "ly"]
     rows = Rows({
         "tokens": np.array([[5, 6, 7, 8, 10, 11, 9, 5, 2]], np.int32), "length": np.array([9], np.int32),
