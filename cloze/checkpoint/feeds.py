@@ -113,7 +113,7 @@ def step_feeds(
     recipe: Recipe, feeds: Mapping[str, Feed], odds: Mapping[str, float], *, seed: int
 ) -> Mapping[str, Feed | MixedFeed]:
     """The feed of each of `recipe.step_entries`; entries that share batches become one `MixedFeed`."""
-    if recipe.step_entries is recipe.entries or not feeds:
+    if not recipe.mixes_rows or not feeds:
         return feeds
     return {name: MixedFeed(feeds, odds, seed=seed) for name in recipe.step_entries}
 
