@@ -58,7 +58,7 @@ class Edit(Schedulable, ABC):
     #: with the same `set` then solves the task, and receives facts about the answers, such as the number of classes.
     targets_of_answer: ClassVar[bool] = False
     #: The view that it always makes: a second sequence whose rows have lengths of their own. Other edits that make a view have an
-    #: argument `to`.
+    #: argument `to`; with an argument `companion`, too, it consists of the fields of that companion.
     second: ClassVar[str | None] = None
 
     @property
