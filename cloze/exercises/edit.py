@@ -27,6 +27,9 @@ class Edit(Schedulable, ABC):
     edit and read `takes` and `gives` before there is a tokenizer or a table, so that only `__call__` may use it. The numbers of a
     dataclass may follow schedules, except those in `described`: `PlacedEdit` gives each step its own edit. All other members have
     defaults, which fit most edits.
+
+    Some arguments are read by their names when a recipe is checked: `to` is a view that the edit makes, with a `companion` the
+    view of that companion's fields; `segments` lists the numbers of the segments that it gives to tokens.
     """
 
     #: Whether it makes several rows of one record (see `widths`), cuts them to length, and gives `owner`, the record of each row.
@@ -58,7 +61,7 @@ class Edit(Schedulable, ABC):
     #: with the same `set` then solves the task, and receives facts about the answers, such as the number of classes.
     targets_of_answer: ClassVar[bool] = False
     #: The view that it always makes: a second sequence whose rows have lengths of their own. Other edits that make a view have an
-    #: argument `to`; with an argument `companion`, too, it consists of the fields of that companion.
+    #: argument `to`.
     second: ClassVar[str | None] = None
 
     @property

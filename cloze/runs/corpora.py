@@ -72,8 +72,8 @@ def open_corpus(
         "languages": languages, "smooth": smooth, "seed": seed,
         "tokenizer": None if given_tokenizer is None else given_tokenizer.hash,
     }
-    files = Text(folder, tuple(map(str, paths)), text_format, languages, json.loads(json.dumps(how)))
-    if files.wait_until_built(run):
+    corpus_text = Text(folder, tuple(map(str, paths)), text_format, languages, json.loads(json.dumps(how)))
+    if corpus_text.wait_until_built(run):
         return open_store(folder / "store")
     annotations.require_files()
     if given_tokenizer is None and any(text.tokenizer.name == "words" for text in recipe.texts.values()):
@@ -87,7 +87,7 @@ def open_corpus(
         list(paths), chosen, folder / "store", format=text_format, languages=languages, annotations=annotations, report=report,
         progress=progress,
     )
-    files.record(store)
+    corpus_text.record(store)
     advise_on_unknown(store, chosen, report)
     return store, chosen
 
