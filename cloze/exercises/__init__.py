@@ -1,6 +1,7 @@
 """Edits: pure functions that turn passages into examples. They mask and corrupt tokens, set the order, and set the targets.
 May import: text, corpus and the foundation (fields, rows, rng, registry, errors); never torch, never networks.
-To add an edit: a file with one frozen dataclass that inherits from `Edit`, `@register("edit", name)`; its import line below.
+To add an edit: a file in the folder whose docstring fits, with one frozen dataclass that inherits from `Edit`,
+`@register("edit", name)`; its import line below.
 Contract: tests/contracts/test_edits.py walks the registry.
 """
 
