@@ -1,6 +1,7 @@
 """Batches of examples: padding, packing, distribution over ranks and micro-batches, cursors.
 May import: exercises, corpus, text and the foundation; never networks or objectives.
-To add something: a way to lay examples into rows is a function in `collate.py`; a way to distribute them is in `Data.spans`.
+To add something: a way to lay examples into rows is a function in `collate.py`; a way to distribute them is in
+`Data.micro_batch_ranges`.
 Contract: tests/batching and tests/contracts.
 """
 

@@ -73,6 +73,7 @@ class Data:
         self.rank, self.ranks = rank, ranks
         self.workers = workers
         self.growth = growth
+        # By entry and cursor: the steps that are made already, and the blocks that workers are making.
         self._made: dict[tuple[str, Cursor], tuple[list[MicroArrays], Cursor]] = {}
         self._requested: dict[tuple[str, Cursor], Future[list[StepArrays]]] = {}
         self._pool: ProcessPoolExecutor | None = None
@@ -234,7 +235,7 @@ class Data:
     ) -> list[StepArrays]:
         if self._pool is None:
             self._pool = ProcessPoolExecutor(
-                self.workers, mp_context=get_context("spawn"), initializer=_receive, initargs=(self.feeds,)
+                self.workers, mp_context=get_context("spawn"), initializer=_begin_worker, initargs=(self.feeds,)
             )
         feed, begin = self.feeds[entry], cursor
         futures: dict[tuple[str, Cursor], Future[list[StepArrays]]] = {}
@@ -243,7 +244,7 @@ class Data:
             if key in self._requested:
                 futures[key] = self._requested.pop(key)
             else:
-                futures[key] = self._pool.submit(_make_there, entry, begin, self._rows, ranges, ahead)
+                futures[key] = self._pool.submit(_make_in_worker, entry, begin, self._rows, ranges, ahead)
             _, begin = feed.advance(begin, self._rows * ahead)
         now = futures.pop((entry, cursor))
         # Blocks ordered for other entries stay ordered: the entries of a mixture alternate.
@@ -298,10 +299,11 @@ def to_batch(micro: MicroArrays) -> Batch:
     return Batch(tensors)
 
 
-_feeds: dict[str, Feed | MixedFeed] = {}
+_feeds: dict[str, Feed | MixedFeed] = {}  # of a worker
 
 
-def _receive(feeds: dict[str, Feed | MixedFeed]) -> None:
+def _begin_worker(feeds: dict[str, Feed | MixedFeed]) -> None:
+    """Keep the feeds in this worker, which ignores Ctrl-C and ends with the run."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the run handles Ctrl-C and then stops its workers
     threading.Thread(target=_leave_with, args=(os.getppid(),), daemon=True).start()
     _feeds.update(feeds)
@@ -314,7 +316,8 @@ def _leave_with(parent: int) -> None:
     os._exit(0)
 
 
-def _make_there(
+def _make_in_worker(
     entry: str, cursor: Cursor, batch: int, ranges: list[tuple[int, int]], ahead: int
 ) -> list[StepArrays]:
+    """`make_steps` in a worker."""
     return make_steps(_feeds[entry], cursor, batch, ranges, ahead)

@@ -61,6 +61,13 @@ class Feed:
     A row of the batch holds one example, or, with `packing`, several. Which examples make up a row is a pure function of (seed,
     entry, epoch), or of the shard that they are in; `row_count(epoch)` says how many there are. Rows are made in blocks of many
     examples, which spreads numpy's fixed cost per call (measured: three times the rows per second).
+
+    Args:
+        takes: the token-aligned fields that a batch gets.
+        padding: the id of padding.
+        fixed: every row but that of a second sequence has `length` tokens, as compiled networks require; else as many as the
+            longest row of its micro-batch.
+        targets_multiple: every set of targets is padded to a multiple of this number.
     """
 
     def __init__(
@@ -211,8 +218,8 @@ class Feed:
 
 
 def _merged(stretches: Sequence[tuple[int, NDArray[np.int64]]]) -> list[tuple[int, NDArray[np.int64]]]:
-    """Neighbouring runs of the same epoch as one, so that each epoch's rows are made in one block."""
+    """Neighbouring stretches of the same epoch as one, so that each epoch's rows are made in one block."""
     return [
         (epoch, np.concatenate([rows for _, rows in group]))
-        for epoch, group in groupby(stretches, key=lambda run: run[0])
+        for epoch, group in groupby(stretches, key=lambda stretch: stretch[0])
     ]

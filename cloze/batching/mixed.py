@@ -80,7 +80,7 @@ class MixedFeed:
         return sum(feed.row_count(0) for feed in self.feeds.values())
 
     def advance(self, cursor: Cursor, count: int) -> tuple[list[tuple[int, Ints]], Cursor]:
-        """The next `count` rows as one run, and the next cursor."""
+        """The next `count` rows as one stretch, and the next cursor."""
         return [(cursor.epoch, np.arange(cursor.row, cursor.row + count))], Cursor(cursor.epoch, cursor.row + count)
 
     def widths(self, stretches: Sequence[tuple[int, Ints]]) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.budget.facts import ChangedValue
-from cloze.checkpoint.checks.checked import made_of
+from cloze.checkpoint.checks.checked import build_or_report
 from cloze.corpus import RecordStore
 from cloze.corpus.records.answer import Answer, Record
 from cloze.recipe.faults import Faults
@@ -167,7 +167,7 @@ def _max_tokens(entry: EntrySpec, length: int) -> tuple[int, int | None, int | N
     that shares the row (None: none does, or it is as long as the recipe allows)."""
     row, text, target, max_tokens = None, None, None, length
     for spec in reversed(entry.exercise):
-        edit = made_of(spec.part, {}, Faults())
+        edit = build_or_report(spec.part, {}, Faults())
         if edit is None or spec.view != "main":
             continue
         row = max_tokens if edit.spreads else row

@@ -106,6 +106,7 @@ class Adapters(Change):
     Two in each Transformer layer, on the outputs of attention and of the feed-forward, after the dropout and before the sum and
     the norm, as in the authors' code (google-research/adapter-bert, `modeling.py`). An LSTM or GRU has one on the output of each
     layer. Trained are the adapters, the norms and the heads; all else is frozen.
+    Differs: BERT's pooler belongs to the head and is trained; in the authors' code it stays as pre-trained.
 
     `std` draws both maps from a normal distribution cut at two standard deviations; the authors' code has 0.001. Without it `up`
     starts at zero, so that training starts from the checkpoint's outputs. The learning rate is about ten times that of full

@@ -209,11 +209,11 @@ def _pass(
             take[name] = Rewrite(key, bound(source.read, rewriters[key]))
         else:
             take[name] = _state(entry, pass_, source)
-    pass_objective = []
+    pass_objectives = []
     for spec in pass_.objectives:
         key = recipe.objective_key(pass_, spec)
-        pass_objective.append(PassObjective(spec.name, key, live(spec.weight), bound(spec.read, objectives[key], spec.set)))
-    return Pass(pass_.name, pass_.network, pass_.view, take, tuple(pass_objective), constant_order(entry), pass_.grad)
+        pass_objectives.append(PassObjective(spec.name, key, live(spec.weight), bound(spec.read, objectives[key], spec.set)))
+    return Pass(pass_.name, pass_.network, pass_.view, take, tuple(pass_objectives), constant_order(entry), pass_.grad)
 
 
 def _state(entry: EntrySpec, pass_: PassSpec, path: str, set: str | None = None) -> str:

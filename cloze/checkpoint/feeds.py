@@ -62,6 +62,7 @@ def build_feed(
         names = map(fields.split, frozenset().union(*(reader.takes for reader in readers)))
         takes |= {fields.join("main", field, chosen) for _, field, chosen in names}
     edits = edits_of(recipe, entry, facts, store=store, tables=tables or {}, training=training and subset == "train")
+    # Row i of a step continues lane i of a stream; `training.lanes` are others, in which the shards of a store are read.
     options = source_options(source, edits, lanes=first_batch(recipe), batch=first_batch(recipe))
     arguments: dict[str, Any] = {"seed": seed, "entry": entry.name, "held_out": held_out_share, "subset": subset}
     return Feed(
@@ -96,8 +97,8 @@ def edits_of(
 
 
 def source_options(source: Source, edits: Sequence[PlacedEdit], *, lanes: int, batch: int | None = None) -> dict[str, Any]:
-    """The arguments of `source.bind` for these edits: the rows of a step, where the source plans with them, and the share of the
-    passages whose second part the edits replace, where the source can put that part back."""
+    """The arguments of `source.bind` for these edits: the rows of a step, as `lanes` of a stream or as a `batch` of rows of one
+    length, and the share of the passages whose second part the edits replace, where the source can put that part back."""
     options: dict[str, Any] = {}
     if source.lanes:
         options["lanes"] = lanes
@@ -113,7 +114,7 @@ def step_feeds(
     recipe: Recipe, feeds: Mapping[str, Feed], odds: Mapping[str, float], *, seed: int
 ) -> Mapping[str, Feed | MixedFeed]:
     """The feed of each of `recipe.step_entries`; entries that share batches become one `MixedFeed`."""
-    if recipe.step_entries is recipe.entries or not feeds:
+    if not recipe.mixes_rows or not feeds:
         return feeds
     return {name: MixedFeed(feeds, odds, seed=seed) for name in recipe.step_entries}
 

@@ -39,12 +39,14 @@ def start_head(head: Any, loaded: Loaded, *, pooler: bool = True) -> bool:
 
 
 def copy_transform(head: Any, loaded: Loaded) -> bool:
-    """Copy the dense map and norm of the head that predicts tokens, where both have the same form: as transformers does for
-    ModernBERT, and the authors for the answers of VL-BERT (jackroos/VL-BERT, `cfgs/vqa/base_4x16G_fp32.yaml`)."""
+    """Copy the dense map and norm of a head of the same form, first of one that predicts tokens: as transformers does for
+    ModernBERT, and the authors for the answers of VL-BERT (jackroos/VL-BERT, `cfgs/vqa/base_4x16G_fp32.yaml`) and LXMERT
+    (airsplay/lxmert, `src/pretrain/qa_answer_table.py`)."""
     new = head.head
     if not isinstance(new, ClassHead) or new.dense is None or new.norm is None:
         return False
-    heads = [other.module for other in loaded.heads.values() if isinstance(other.module, VocabularyHead)]
+    modules = [other.module for other in loaded.heads.values() if isinstance(other.module, (VocabularyHead, ClassHead))]
+    heads = sorted(modules, key=lambda module: isinstance(module, ClassHead))
     other = next((other for other in [*heads, plain_head(loaded)] if other is not None and _form(other) == _form(new)), None)
     if other is None:
         return False

@@ -103,7 +103,7 @@ class Publisher:
         model = self.model(name, state)
         return export_folder(
             folder, model=model, tokenizer=self.tokenizer, reading=self.recipe.reading, card=card,
-            architecture=self.recipe.networks[name].architecture or self._shared(name, model, state),
+            architecture=self.recipe.networks[name].architecture or self._architecture_of_export(name, model, state),
             labels=self.labels if name == self.recipe.export else None,
             length=None if self.task is None else row_length(self.task),
         )
@@ -126,7 +126,7 @@ class Publisher:
                     if not parameters and class_of("objective", spec.part.name).training_only:
                         continue
                     readings = {reading: path for reading, path in spec.read.items() if "." not in path}
-                    table_names += [spec.part.arguments[name] for name in class_of("objective", spec.part.name).looks_up]
+                    table_names += [spec.part.arguments[argument] for argument in class_of("objective", spec.part.name).looks_up]
                     heads[spec.state] = PortableHead(spec.part.name, plain_arguments(spec.part.arguments), parameters, readings)
         edits = input_edits(self.recipe)
         table_names += [value for spec in edits for value in spec.arguments.values()]
@@ -141,7 +141,7 @@ class Publisher:
             network=with_sums(part_state(state, f"networks.{name}"), name, state, self.recipe.tie_detached),
             heads=heads, part=part.name,
             input_edits=tuple((spec.name, plain_arguments(spec.arguments)) for spec in edits),
-            tables={name: self._table(name) for name in sorted(looked_up)},
+            tables={table: self._table(table) for table in sorted(looked_up)},
             annotators=kept_annotators(self.recipe, read_layers(edits), self.label_names),
             changes=tuple((c.name, plain_arguments(c.arguments)) for c in self.recipe.networks[name].change if lasts(c.name)),
         )
@@ -158,7 +158,7 @@ class Publisher:
         arrays = {key: torch.from_numpy(array) for key, array in self.tables[name].arrays.items()}
         return PortableTable(self.recipe.tables[name].name, arrays)
 
-    def _shared(self, name: str, model: PortableModel, state: Mapping[str, Tensor]) -> str | None:
+    def _architecture_of_export(self, name: str, model: PortableModel, state: Mapping[str, Tensor]) -> str | None:
         """The architecture of the exported network, if another one fits it, too: ELECTRA's generator is an ELECTRA model."""
         if name == self.recipe.export:
             return None

@@ -1,6 +1,7 @@
 """Edits: pure functions that turn passages into examples. They mask and corrupt tokens, set the order, and set the targets.
 May import: text, corpus and the foundation (fields, rows, rng, registry, errors); never torch, never networks.
-To add an edit: a file with one frozen dataclass that inherits from `Edit`, `@register("edit", name)`; its import line below.
+To add an edit: a file in the folder whose docstring fits, with one frozen dataclass that inherits from `Edit`,
+`@register("edit", name)`; its import line below.
 Contract: tests/contracts/test_edits.py walks the registry.
 """
 
@@ -53,6 +54,7 @@ from cloze.exercises.noise import (
     delete,
     favour,
     hide,
+    join_words,
     mask,
     permute,
     resegment,
@@ -79,8 +81,8 @@ from cloze.exercises.targets import (
 __all__ = [
     "Edit", "Exercise", "TokenFacts", "answer", "append", "arcs", "ask_items", "ask_links", "ask_mention",
     "body_first", "boundaries", "bring", "chains", "close", "copy", "corrupt", "corrupt_items", "cut", "delete",
-    "dialogue", "distance", "favour", "frame", "hide", "inject", "inverse_cloze", "label", "limit_items", "link",
-    "link_items", "mask", "mask_items", "match", "mismatch", "mismatch_items", "mix_vocabularies", "number_segments",
+    "dialogue", "distance", "favour", "frame", "hide", "inject", "inverse_cloze", "join_words", "label", "limit_items",
+    "link", "link_items", "mask", "mask_items", "match", "mismatch", "mismatch_items", "mix_vocabularies", "number_segments",
     "only", "order", "pair", "pair_half", "paragraph", "permutation", "permute", "predict", "predict_items",
     "predict_labels", "predict_senses", "reference", "reorder", "replace_mentions", "resegment", "retokenize",
     "rotate", "separate", "show", "shuffle", "speak", "split_words", "spread", "subsample", "summarise", "unanswered",

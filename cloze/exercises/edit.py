@@ -27,6 +27,9 @@ class Edit(Schedulable, ABC):
     edit and read `takes` and `gives` before there is a tokenizer or a table, so that only `__call__` may use it. The numbers of a
     dataclass may follow schedules, except those in `described`: `PlacedEdit` gives each step its own edit. All other members have
     defaults, which fit most edits.
+
+    Some arguments are read by their names when a recipe is checked: `to` is a view that the edit makes, with a `companion` the
+    view of that companion's fields; `segments` lists the numbers of the segments that it gives to tokens.
     """
 
     #: Whether it makes several rows of one record (see `widths`), cuts them to length, and gives `owner`, the record of each row.

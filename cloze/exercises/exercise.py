@@ -69,8 +69,8 @@ class PlacedEdit:
         return replace(self, edit=edit)
 
     @property
-    def made(self) -> str:
-        """The view that it makes; its own if it makes none."""
+    def output_view(self) -> str:
+        """The full name of the view that it makes; its own if it makes none."""
         return self.view if self.edit.makes == "main" else self.full(self.edit.makes)
 
     def full(self, name: str) -> str:
@@ -86,6 +86,22 @@ class PlacedEdit:
 def _fields(edit: Edit) -> tuple[Any, ...]:
     """What an edit reads and makes, which must not change while its numbers do."""
     return edit.takes, edit.gives, edit.optional, edit.makes, edit.copies, edit.joins, edit.shortens, edit.exercise
+
+
+def _require_packable(edits: Sequence[PlacedEdit]) -> None:
+    """Raise a `RecipeError` if examples of these edits cannot share a row."""
+    if any(p.edit.second is not None for p in edits):
+        raise RecipeError(
+            "packing puts several examples into a row, but this exercise gives every row a second sequence (answer).\n"
+            "  Write training: {packing: false}."
+        )
+    if any(p.edit.adds or any(fields.find(name).per == "pair" for name in p.edit.gives) for p in edits):
+        raise RecipeError(
+            "packing puts several examples into a row, but this exercise adds facts to each, which some of its tokens see "
+            "(inject).\n  Write training: {packing: false}."
+        )
+    if any(p.edit.spreads for p in edits):
+        raise RecipeError("packing puts several examples into a row, spread makes several rows of one: write packing: false.")
 
 
 _UNLIMITED = 1 << 30  # tokens of text for an edit that cuts its rows itself
@@ -116,19 +132,9 @@ class Exercise:
         self.length = length
         self._keep = keep
         self.second = frozenset(p.full(p.edit.second) for p in edits if p.edit.second is not None)
-        if packed and self.second:
-            raise RecipeError(
-                "packing puts several examples into a row, but this exercise gives every row a second sequence (answer).\n"
-                "  Write training: {packing: false}."
-            )
-        if packed and any(p.edit.adds or any(fields.find(name).per == "pair" for name in p.edit.gives) for p in edits):
-            raise RecipeError(
-                "packing puts several examples into a row, but this exercise adds facts to each, which some of its tokens see "
-                "(inject).\n  Write training: {packing: false}."
-            )
+        if packed:
+            _require_packable(edits)
         self.spread: Edit | None = next((p.edit for p in edits if p.edit.spreads), None)
-        if packed and self.spread is not None:
-            raise RecipeError("packing puts several examples into a row, spread makes several rows of one: write packing: false.")
         placed: list[PlacedEdit] = []
         row_max_tokens: int | None = None
         self.text_max_tokens: int | None = None
@@ -150,7 +156,7 @@ class Exercise:
         self.edits = tuple(reversed(placed))
         self.max_tokens = max_tokens["main"]
         self.row_max_tokens = self.max_tokens if row_max_tokens is None else row_max_tokens
-        self._views = {"main"} | {name for p in edits for name in (p.view, p.made)}
+        self._views = {"main"} | {name for p in edits for name in (p.view, p.output_view)}
         self.wants = self._wants()
         self._companions = {fields.split(name).view for name in self.wants} - self._views
         self._dropped_after: list[frozenset[str]] = []

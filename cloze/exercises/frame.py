@@ -30,28 +30,28 @@ class TemplatePieces(NamedTuple):
     disappears with its part, and `size` 1 for a part.
     """
 
-    group: NDArray[np.int64]            # (I,) the part that a piece belongs to
+    part_of: NDArray[np.int64]          # (I,) the part that each piece belongs to
     most: NDArray[np.int64]             # (I,)
     size: NDArray[np.int64]             # (I,)
-    parts: list[int]                    # the piece of each part
-    first: list[int]                    # the first piece that belongs to each part
-    inserted: NDArray[np.int64]         # (S,) the piece of every id inserted
+    piece_of_part: list[int]            # the piece that is the part itself, for each part
+    first_of_part: list[int]            # the first piece that belongs to each part
+    piece_of_id: NDArray[np.int64]      # (S,) the piece of every inserted id
     offset: NDArray[np.int64]           # (S,) its position in the piece
-    ids: NDArray[np.int32]              # (S,)
+    ids: NDArray[np.int32]              # (S,) the inserted ids
 
     @classmethod
     def of(cls, pieces: list[tuple[int, tuple[int, ...] | None]]) -> TemplatePieces:
         """From the part that each piece belongs to and the ids it inserts, None for the part itself."""
-        group = [part for part, _ in pieces]
+        part_of = [part for part, _ in pieces]
         marks = [(index, offset, i) for index, (_, ids) in enumerate(pieces) for offset, i in enumerate(ids or ())]
-        inserted, offset, token_ids = np.array(marks, np.int64).reshape(-1, 3).T
+        piece_of_id, offset, token_ids = np.array(marks, np.int64).reshape(-1, 3).T
         return cls(
-            group=np.array(group),
+            part_of=np.array(part_of),
             most=np.array([np.iinfo(np.int64).max if ids is None else 1 for _, ids in pieces]),
             size=np.array([1 if ids is None else len(ids) for _, ids in pieces]),
-            parts=[index for index, (_, ids) in enumerate(pieces) if ids is None],
-            first=[group.index(part) for part in range(max(group) + 1)],
-            inserted=inserted.copy(), offset=offset.copy(), ids=token_ids.astype(np.int32),
+            piece_of_part=[index for index, (_, ids) in enumerate(pieces) if ids is None],
+            first_of_part=[part_of.index(part) for part in range(max(part_of) + 1)],
+            piece_of_id=piece_of_id.copy(), offset=offset.copy(), ids=token_ids.astype(np.int32),
         )
 
 
@@ -170,7 +170,7 @@ class Frame(Edit):
         pieces = self._pieces
         begins, lengths = self._parts(rows)
         rows = rows.having_all(with_companions(rows, *self.joins)) if self.joins else rows
-        widths = np.minimum(lengths.take(pieces.group, axis=1), pieces.most)
+        widths = np.minimum(lengths.take(pieces.part_of, axis=1), pieces.most)
         if self.keeps_empty:
             widths[:, pieces.most == 1] = 1
         widths *= pieces.size
@@ -178,18 +178,18 @@ class Frame(Edit):
         total = starts[:, -1].copy()
         starts -= widths
         width = int(total.max())
-        borders = [starts[:, first] for first in pieces.first[1:]]  # where the parts after the first begin
+        borders = [starts[:, first] for first in pieces.first_of_part[1:]]  # where the parts after the first begin
         beyond = [~columns_before(border, width) for border in borders]
-        shifts = [begins[:, part] - starts[:, piece] for part, piece in enumerate(pieces.parts)]
+        shifts = [begins[:, part] - starts[:, piece] for part, piece in enumerate(pieces.piece_of_part)]
         inserted = self._inserted(pieces, starts, widths, width)
         framed = rows.splice_stretches(width, shifts, beyond, total.astype(np.int32), inserted)
         special = np.zeros((len(total), width), bool)
         special.reshape(-1)[inserted.at] = True
         laid: dict[str, NDArray[Any]] = {"special": special, "segments": self._segments(starts, beyond, width)}
         for name, ids in (self.inputs or {}).items():
-            laid[f"inputs/{name}"] = _by_group(self._inputs(rows, ids, len(shifts)), beyond).astype(np.int32)
+            laid[f"inputs/{name}"] = _by_part(self._inputs(rows, ids, len(shifts)), beyond).astype(np.int32)
         if self.restart:
-            first = _by_group([np.zeros(len(total), np.int64), *borders], beyond)
+            first = _by_part([np.zeros(len(total), np.int64), *borders], beyond)
             laid["position_ids"] = (np.arange(width) - first).astype(np.int32)
         if not beyond:
             laid = {name: np.broadcast_to(value, special.shape) for name, value in laid.items()}
@@ -215,10 +215,10 @@ class Frame(Edit):
 
     def _inserted(self, pieces: TemplatePieces, starts: NDArray[np.int64], widths: NDArray[np.int64], width: int) -> Inserted:
         """The positions of inserted ids, in every row that has the part they belong to."""
-        at = starts.take(pieces.inserted, axis=1)
+        at = starts.take(pieces.piece_of_id, axis=1)
         at += pieces.offset
         at += np.arange(len(at))[:, None] * width
-        present = widths.take(pieces.inserted, axis=1) > 0
+        present = widths.take(pieces.piece_of_id, axis=1) > 0
         if present.all():
             return Inserted(at, pieces.ids)
         return Inserted(at[present], np.broadcast_to(pieces.ids, at.shape)[present])
@@ -265,7 +265,7 @@ class Frame(Edit):
         return np.stack([begin for begin, _ in bounds], axis=1), np.stack([length for _, length in bounds], axis=1)
 
 
-def _by_group(values: list[NDArray[Any]], beyond: list[NDArray[np.bool_]]) -> NDArray[Any]:
+def _by_part(values: list[NDArray[Any]], beyond: list[NDArray[np.bool_]]) -> NDArray[Any]:
     """(B, L) one value per part, from the column where the part begins."""
     chosen = values[0][:, None]
     for value, after in zip(values[1:], beyond, strict=True):

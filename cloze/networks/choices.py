@@ -459,7 +459,8 @@ class Uniform:
 @register("initial", "t5")
 @dataclass(frozen=True, kw_only=True)
 class T5Initial:
-    """Token table with standard deviation 1, linear maps with 1/√inputs, a still smaller one for queries (mesh_tensorflow)."""
+    """Token table with standard deviation 1, linear maps with 1/√inputs, cut at two deviations in the feed-forward, queries with
+    a still smaller one, and a uniform table of buckets (mesh_tensorflow)."""
 
 
 Initials = Annotated[Truncated | Normal | Uniform, PartMark("initial")]

@@ -336,9 +336,11 @@ def _inward(layer: Layer) -> list[Tensor]:
 
 
 def initialise_t5(network: EncoderDecoder) -> None:
-    """The deviations of mesh_tensorflow: the token table 1, every map the root of what it reads, queries smaller still.
+    """The law of mesh_tensorflow: the deviation of the token table is 1, that of every map inputs^-½, of queries less.
 
-    Scores are not scaled, so queries begin with (width · head width)^-½; the table of the buckets with width^-½.
+    Scores are not scaled, so queries begin with (width · head width)^-½ (`attention.py`). The maps of the feed-forward are cut at
+    two deviations (`layers.py`, `VarianceScalingInitializer`), the others are not; the table of the buckets is uniform in
+    ±√(6 / (heads + buckets)), the default of `mtf.get_variable`.
     """
     inside = network.heads * network.head_width
     narrow, inner = network.width**-0.5, network.inner**-0.5
@@ -346,7 +348,7 @@ def initialise_t5(network: EncoderDecoder) -> None:
     for stack in network.encoder_and_decoder:
         for buckets in () if stack.buckets is None else stack.buckets.modules():
             if isinstance(buckets, Buckets):
-                draw(buckets.table.weight, "normal", narrow)
+                nn.init.xavier_uniform_(buckets.table.weight)
         for layer in stack.layers:
             for attention, reads, asks in (
                 (layer.attention, "projections", "projections"), (layer.crossing, "memory", "query"),
@@ -358,8 +360,8 @@ def initialise_t5(network: EncoderDecoder) -> None:
                 draw(attention.out.weight, "normal", inside**-0.5)
             *reading, writing = layer.feed_forward_maps
             for linear in reading:
-                draw(linear.weight, "normal", narrow)
-            draw(writing.weight, "normal", inner)
+                draw(linear.weight, "truncated", narrow)
+            draw(writing.weight, "truncated", inner)
 
 
 def rolled(tokens: Tensor, block: Tensor | None) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from cloze.bounds import Count, Depth, NonNegative, Width
+from cloze.bounds import Count, Depth, Natural, NonNegative, Width
 from cloze.errors import RecipeError
 from cloze.registry import register
 
@@ -132,13 +132,17 @@ class CoAttention:
 @dataclass(frozen=True, kw_only=True)
 class OrderedItems:
     """Items that have an order, such as the frames of a film: the name of their `set`, the `width` of their features, the
-    `layers` of their stack, and the most items of a row, `most`. With `normed`, features pass a norm first (UniVL)."""
+    `layers` of their stack, and the most items of a row, `most`. With `normed`, features pass a norm first (UniVL).
+
+    In joint layers the first item has the position `after`, or the one behind the longest text (`max_length`), whichever comes
+    first, so that positions do not depend on the other rows of a batch."""
 
     set: str = "frames"
     width: Width = 1024
     layers: Depth = 6
     most: Count = 512
     normed: bool = False
+    after: Natural | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

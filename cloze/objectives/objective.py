@@ -28,7 +28,11 @@ SEQUENCES = frozenset(fields.SEQUENCES)
 
 
 class Loss(NamedTuple):
-    """A sum of losses and sums of metrics, all to be divided by the objective's count over everything in the step."""
+    """A sum of losses and sums of metrics, all to be divided by the objective's count over everything in the step.
+
+    The metric `positive`, the number of targets that are 1, gives an objective without a baseline that of a constant prediction,
+    and a warning if the loss does not get below it (`training/baselines.py`). It is only for a binary cross-entropy.
+    """
 
     total: Tensor
     metrics: Mapping[str, Tensor]
@@ -47,7 +51,7 @@ class Objective(nn.Module, ABC):
     Attributes:
         takes: The batch fields that it needs.
         optional: The batch fields that it uses if they are present.
-        set: The set of targets that it predicts.
+        set: The set of targets that it predicts. Its builder calls the argument for it `set`, by which recipes are read.
         reads: The names of the states that it reads.
         at: Fields with the flat positions at which it reads a state. Empty: it may read the state at every position.
         scope: `row` if the loss of a batch is the sum of the losses of its rows. With `batch`, the rows that are compared must
@@ -198,7 +202,7 @@ def weights_of(weights: ClassWeights, classes: int) -> Tensor | None:
     return torch.tensor(weights, dtype=torch.float32)
 
 
-def of_targets(class_weights: Tensor, targets: Tensor) -> Tensor:
+def weights_of_targets(class_weights: Tensor, targets: Tensor) -> Tensor:
     """The weights of the classes of targets (M,)."""
     return class_weights.to(targets.device)[targets.long()]
 
@@ -231,5 +235,5 @@ class TargetsAtPositions(Objective):
         weights = batch.get(self.weights_field)
         if self.class_weights is None:
             return weights
-        of_class = of_targets(self.class_weights, batch[self.targets_field])
+        of_class = weights_of_targets(self.class_weights, batch[self.targets_field])
         return of_class if weights is None else weights * of_class

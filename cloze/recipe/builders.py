@@ -83,9 +83,9 @@ def schedules(builder: Callable[..., Any], arguments: Mapping[str, Any]) -> dict
 
 
 def place_edit(spec: EditSpec, available: Mapping[str, Any]) -> PlacedEdit:
-    """An edit in its place, with what its numbers are at the beginning of the training.
+    """Build an edit of a recipe for its view; numbers that follow a schedule have their values at the start of training.
 
-    What it refuses, of the tokenizer or the tables, is a `RecipeError` that names its place in the recipe.
+    If the edit refuses its tokenizer or tables, the `RecipeError` says where in the recipe it is.
     """
     builder, arguments = lookup(spec.part.kind, spec.part.name), as_plain_data(spec.part.arguments)
     try:
@@ -141,15 +141,15 @@ def stand_ins(tables: Mapping[str, PartSpec]) -> dict[str, Any]:
 def tables_for(arguments: Mapping[str, Any], origin: object, tables: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """The look-up tables that a network of these arguments is given; None if its rows come from the checkpoint `origin` and it
     names none of the tables."""
-    return tables if origin is None or _names(arguments, tables) else None
+    return tables if origin is None or _names_table(arguments, tables) else None
 
 
-def _names(value: Any, tables: Mapping[str, Any]) -> bool:
+def _names_table(value: Any, tables: Mapping[str, Any]) -> bool:
     """Whether an argument, or one inside it, is the name of a table."""
     if isinstance(value, PartSpec):
-        return _names(value.arguments, tables)
+        return _names_table(value.arguments, tables)
     if isinstance(value, Mapping):
-        return any(_names(inner, tables) for inner in value.values())
+        return any(_names_table(inner, tables) for inner in value.values())
     return isinstance(value, str) and value in tables
 
 

@@ -26,7 +26,7 @@ def expand(root: Node, faults: Faults) -> None:
     if not root.is_mapping:
         faults.add(root.where, "", "a recipe is a mapping of keys such as name, network and training.")
         return
-    _unknown_keys(root, KEYS, "", faults, elsewhere=lambda: _paths_of_arguments(root))
+    _report_unknown_keys(root, KEYS, "", faults, elsewhere=lambda: _paths_of_arguments(root))
     for singular, plural in SINGULAR.items():
         node, where = root.get(singular), root.place(singular)
         if node is not None and plural in root.value:
@@ -34,24 +34,24 @@ def expand(root: Node, faults: Faults) -> None:
         elif node is not None:
             del root.value[singular]
             root.put(plural, Node({"main": node}, where, {"main": where}))
-    for name, text in _children(root, "texts", faults):
-        if _is_mapping(text, f"texts.{name}", faults):
+    for name, text in _named_children(root, "texts", faults):
+        if _require_mapping(text, f"texts.{name}", faults):
             normalise = text.get("normalise")
             if normalise is not None and normalise.value is None:
                 normalise.value = {}
             expand_arguments(TEXT, text, f"texts.{name}", faults)
     for key in ("sources", "tables"):
-        if _children(root, key, faults):
+        if _named_children(root, key, faults):
             expand_arguments({key: RECIPE[key]}, root, "", faults)
-    for name, network in _children(root, "networks", faults):
-        _network(network, f"networks.{name}", faults)
-    _entry(root, "", faults)
-    for name, entry in _children(root, "mixture", faults):
+    for name, network in _named_children(root, "networks", faults):
+        _expand_network(network, f"networks.{name}", faults)
+    _expand_entry(root, "", faults)
+    for name, entry in _named_children(root, "mixture", faults):
         if entry.value is None:
             entry.value = {}
-        if _is_mapping(entry, f"mixture.{name}", faults):
-            _unknown_keys(entry, tuple(ENTRY), f"mixture.{name}", faults)
-            _entry(entry, f"mixture.{name}.", faults)
+        if _require_mapping(entry, f"mixture.{name}", faults):
+            _report_unknown_keys(entry, tuple(ENTRY), f"mixture.{name}", faults)
+            _expand_entry(entry, f"mixture.{name}.", faults)
     if "training" in root.value:
         expand_arguments({"training": RECIPE["training"]}, root, "", faults)
 
@@ -73,9 +73,10 @@ def structure_holders(root: Node) -> list[tuple[Node, frozenset[str] | None]]:
     ]
 
 
-def _children(root: Node, key: str, faults: Faults) -> list[tuple[str, Node]]:
+def _named_children(root: Node, key: str, faults: Faults) -> list[tuple[str, Node]]:
+    """The pairs under a key. Adds a fault if there is no mapping or an empty one, or for a name with other characters."""
     node = root.value.get(key)
-    if node is None or not _is_mapping(node, key, faults):
+    if node is None or not _require_mapping(node, key, faults):
         return []
     if not node.value:
         faults.add(node.where, key, "is empty.", f"Name at least one under {key}.")
@@ -85,25 +86,28 @@ def _children(root: Node, key: str, faults: Faults) -> list[tuple[str, Node]]:
     return [(str(name), inner) for name, inner in node.items()]
 
 
-def _is_mapping(node: Node, path: str, faults: Faults) -> bool:
+def _require_mapping(node: Node, path: str, faults: Faults) -> bool:
+    """Whether the node is a mapping; adds a fault if it is not."""
     if not node.is_mapping:
         faults.add(node.where, path, f"expected a mapping, got {node.plain()!r}.")
     return node.is_mapping
 
 
-def _network(network: Node, path: str, faults: Faults) -> None:
+def _expand_network(network: Node, path: str, faults: Faults) -> None:
+    """Write out the part of a network, and move the keys of `NETWORK` from its arguments to the level of its name."""
     keys = set(network.value) if network.is_mapping else set()
     writes_no_part = keys <= NETWORK.keys() and not keys.isdisjoint({"from", "average"})
     if not writes_no_part:
         for inner in [node for key, node in network.items() if key not in NETWORK and node.is_mapping]:
-            for key in sorted(NETWORK.keys() & inner.value.keys()):  # from among the arguments to the level of the name
+            for key in sorted(NETWORK.keys() & inner.value.keys()):
                 network.put(key, inner.value.pop(key))
         expand_part("network", network, path, faults, reserved=NETWORK)
     if network.is_mapping:
         expand_arguments(NETWORK, network, path, faults)
 
 
-def _entry(node: Node, prefix: str, faults: Faults) -> None:
+def _expand_entry(node: Node, prefix: str, faults: Faults) -> None:
+    """Write out the parts of an entry or of the root; their value paths begin with `prefix`."""
     parts = {key: ENTRY[key] for key in ("order", "exercise", "objectives") if key in node.value}
     expand_arguments(parts, node, prefix.rstrip("."), faults)
     passes = node.get("passes")
@@ -117,11 +121,11 @@ def _entry(node: Node, prefix: str, faults: Faults) -> None:
         return
     for index, pass_ in enumerate(passes.value):
         path = f"{prefix}passes[{index}]"
-        if not _is_mapping(pass_, path, faults):
+        if not _require_mapping(pass_, path, faults):
             continue
         if "objectives" in pass_.value:
             expand_arguments({"objectives": PASS["objectives"]}, pass_, path, faults)
-        if "take" in pass_.value and _is_mapping(pass_.value["take"], f"{path}.take", faults):
+        if "take" in pass_.value and _require_mapping(pass_.value["take"], f"{path}.take", faults):
             for name, value in list(pass_.value["take"].items()):
                 if value.is_mapping and value.part_kind is None:  # else `field: pass.state`
                     part = Node({name: value}, value.where, {name: pass_.value["take"].place(name)})
@@ -139,7 +143,7 @@ def _paths_of_arguments(root: Node) -> list[str]:
     return [f"{owner}.{argument}" for owner, part in parts for argument in arguments_of_part("network", part)]
 
 
-def _unknown_keys(
+def _report_unknown_keys(
     node: Node, keys: tuple[str, ...], path: str, faults: Faults, elsewhere: Callable[[], Sequence[str]] = tuple
 ) -> None:
     """Report keys of a section that the language does not have; for one that ends a path `elsewhere`, name that path."""

@@ -17,7 +17,7 @@ class Faults:
 
     def __init__(self) -> None:
         # place, message, and what makes it the same fault as another
-        self._found: list[tuple[Where, tuple[MessagePiece, ...], str]] = []
+        self._faults: list[tuple[Where, tuple[MessagePiece, ...], str]] = []
 
     def add(self, where: Where, path: str, what: str, way_out: str = "", *more: MessagePiece) -> None:
         """Add a fault: its place, what is wrong, and (on a second line) what to do. A fault of a value path that recurs in every
@@ -26,8 +26,8 @@ class Faults:
         self._note(where, (text, *more), _PHASE.sub("", f"{path}: {what}" if path else f"{where}: {text}"))
 
     def _note(self, where: Where, pieces: tuple[MessagePiece, ...], same: str) -> None:
-        if all(same != noted for _, _, noted in self._found):
-            self._found.append((where, pieces, same))
+        if all(same != noted for _, _, noted in self._faults):
+            self._faults.append((where, pieces, same))
 
     @contextmanager
     def catching(self, where: Where, path: str) -> Iterator[None]:
@@ -39,16 +39,16 @@ class Faults:
             self.add(where, path, first, rest.strip())
 
     def __len__(self) -> int:
-        return len(self._found)
+        return len(self._faults)
 
     def raise_if_any(self) -> None:
         """Raise one `RecipeError` that holds every fault, in the order of the file."""
-        if self._found:
-            ordered = sorted(self._found, key=lambda fault: (fault[0].file, fault[0].line, fault[0].column))
+        if self._faults:
+            ordered = sorted(self._faults, key=lambda fault: (fault[0].file, fault[0].line, fault[0].column))
             lines = [piece for where, pieces, _ in ordered for piece in ("\n", where.as_piece, ": ", *pieces)]
             raise RecipeError(*lines[1:])
 
-    def take(self, faults: Faults) -> None:
+    def add_all(self, faults: Faults) -> None:
         """Add the faults of another collection."""
-        for fault in faults._found:
+        for fault in faults._faults:
             self._note(*fault)

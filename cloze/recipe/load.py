@@ -359,4 +359,4 @@ def _check_phases(root: Node, recipe: Recipe, faults: Faults) -> None:
                                      f"It may set: {MAY_SET}.")
             check_references(phase_recipe, lambda path, where=where: where, phase_faults)  # type: ignore[misc]
             check_length(phase_recipe, phase_faults, index)
-        faults.take(phase_faults)
+        faults.add_all(phase_faults)

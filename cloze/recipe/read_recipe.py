@@ -272,7 +272,10 @@ def _pass_spec(node: Node, path: str, entry_objectives: list[ObjectiveSpec], fau
 def _objectives(
     parts: list[PartSpec], node: Node | None, pass_name: str, entry_objectives: list[ObjectiveSpec], faults: Faults
 ) -> tuple[ObjectiveSpec, ...]:
-    """The objectives of one pass; each gets a name that no objective before it in the entry has."""
+    """The objectives of one pass; each gets a name that no objective before it in the entry has.
+
+    `entry_objectives` are those of earlier passes, to which these are appended.
+    """
     specs = []
     for part, item in zip(parts, [] if node is None else node.value, strict=True):
         read, head, weight = (part.reserved[key] for key in ("read", "head", "weight"))
@@ -293,10 +296,11 @@ def _require_module_name(name: str, node: Node, path: str, faults: Faults) -> No
 
 
 def _unused_name(part: PartSpec, head: str | None, pass_name: str, names: list[str]) -> str:
-    plain = head or part.name
-    chosen = part.arguments.get("set")
-    candidates = [plain, f"{plain}/{chosen}", f"{pass_name}.{plain}", f"{pass_name}.{plain}/{chosen}"]
-    return next((name for name in candidates if name not in names and not name.endswith("/None")), f"{plain}#{len(names)}")
+    """A name for an objective that is not among `names`: its head or part, if need be with its set, with its pass, or both."""
+    plain, target_set = head or part.name, part.arguments.get("set")
+    suffixes = [""] if target_set is None else ["", f"/{target_set}"]
+    candidates = [f"{prefix}{plain}{suffix}" for prefix in ("", f"{pass_name}.") for suffix in suffixes]
+    return next((name for name in candidates if name not in names), f"{plain}#{len(names)}")
 
 
 def _with_widths(entry: EntrySpec, networks: Mapping[str, NetworkSpec]) -> EntrySpec:

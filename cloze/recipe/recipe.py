@@ -75,8 +75,7 @@ class TextSpec:
 
 @dataclass(frozen=True)
 class AverageSpec:
-    """The network that another averages, and how: with this `decay`, or over the `last` updates. The signature is the schema of
-    `average:`."""
+    """The network that another averages, with this `decay` or over the `last` updates. The schema of `average:`."""
 
     of: str
     decay: BelowOne | None = None
@@ -356,11 +355,8 @@ class Recipe:
         return sha256(to_json(self._identity()).encode()).hexdigest()
 
     def _identity(self) -> dict[str, Any]:
-        """What decides the result: the canonical form without name, paper, notes, budget and book-keeping.
-
-        Warm-up steps are hashed as a fraction of the published steps. `evaluate_every` is hashed only if the optimizer
-        (`follows_losses`) or the rate (`observe`) reads held-out losses, or if they select the checkpoint (`task`, `keep_best`).
-        """
+        """What is hashed. Warm-up steps are a fraction of the published steps. `evaluate_every` is in it only if the optimizer
+        (`follows_losses`) or the rate (`observe`) reads held-out losses, or they select the checkpoint (`task`, `keep_best`)."""
         if self.stages:
             return {"stages": {stage.name: _stage(stage, stage.recipe._identity()) for stage in self.stages}}
         data = {key: value for key, value in self.canonical().items() if key not in ("name", "paper", "notes")}
@@ -383,32 +379,36 @@ class Recipe:
         return bool(follows or follows_losses(builder_of(rate.kind, rate.name)))
 
     @property
-    def step_entries(self) -> Mapping[str, EntrySpec]:
-        """The entries from which a step takes its batch.
+    def mixes_rows(self) -> bool:
+        """Whether the rows of one batch come from several entries."""
+        return self.mixing == "row" and len(self.entries) > 1
 
-        With `mixing: row` all entries share batches, so they are combined into one: they have the same passes, and the combined
-        entry has the objectives of all of them. An objective is computed on the rows that have targets for it.
-        """
-        if self.mixing != "row" or len(self.entries) == 1:
+    @property
+    def step_entries(self) -> Mapping[str, EntrySpec]:
+        """The entries from which a step takes its batch: if rows are mixed, one with the objectives of all, which have the same
+        passes. An objective is computed on the rows that have targets for it."""
+        if not self.mixes_rows:
             return self.entries
         first = next(iter(self.entries.values()))
-        runs = []
+        passes = []
         for index, pass_ in enumerate(first.passes):
             united: dict[str, ObjectiveSpec] = {}
             for entry in self.entries.values():
-                united |= {o.name: o for o in entry.passes[index].objectives if o.name not in united}
-            runs.append(replace(pass_, objectives=tuple(united.values())))
+                united |= {spec.name: spec for spec in entry.passes[index].objectives if spec.name not in united}
+            passes.append(replace(pass_, objectives=tuple(united.values())))
         order = first.order if len({entry.order for entry in self.entries.values()}) == 1 else "mixed"
-        return {"main": replace(first, name="main", passes=tuple(runs), order=order)}
+        return {"main": replace(first, name="main", passes=tuple(passes), order=order)}
+
+    def _objectives(self) -> Iterator[tuple[PassSpec, ObjectiveSpec]]:
+        return (pair for entry in self.entries.values() for pair in entry.objectives())
 
     def head_name(self, pass_: PassSpec, objective: ObjectiveSpec) -> str:
-        """The name of an objective's parameters, unique in the recipe: its `head`, else the name of the part, preceded by that of
-        the network if several networks have such a head."""
+        """The unique name of an objective's parameters: its `head`, else its part, behind its network if several have it."""
         if objective.head is not None:
             return objective.head
-        pairs = [pair for entry in self.entries.values() for pair in entry.objectives()]
-        owners = {p.network for p, o in pairs if o.head is None and o.part.name == objective.part.name}
-        return objective.part.name if len(owners) == 1 else f"{pass_.network}.{objective.part.name}"
+        part = objective.part.name
+        owners = {owner.network for owner, spec in self._objectives() if spec.head is None and spec.part.name == part}
+        return part if len(owners) == 1 else f"{pass_.network}.{part}"
 
     def head_key(self, pass_: PassSpec, objective: ObjectiveSpec) -> str:
         """The key of an objective's parameters in `StepModule.objectives`; a module's name cannot hold a dot."""
@@ -417,8 +417,8 @@ class Recipe:
     def objective_key(self, pass_: PassSpec, objective: ObjectiveSpec) -> str:
         """The key of an objective in `StepModule.objectives`: its head, and its set if an earlier objective uses the head."""
         key = self.head_key(pass_, objective)
-        owner = next(o for entry in self.entries.values() for r, o in entry.objectives() if self.head_key(r, o) == key)
-        return key if owner.set == objective.set else f"{key}:{objective.set}"
+        first = next(spec for owner, spec in self._objectives() if self.head_key(owner, spec) == key)
+        return key if first.set == objective.set else f"{key}:{objective.set}"
 
 
 def parts_in(value: Any) -> Iterator[PartSpec]:

@@ -101,28 +101,28 @@ def _check_passes(recipe: Recipe, entry: EntrySpec, prefix: str, at: At, faults:
         if pass_.name in view_names and pass_.name != pass_.view:
             faults.add(where, path, f"the pass {pass_.name!r} has the name of a view on which it does not run.",
                        "Give the pass a `name:` of its own.")
-        _check_references(pass_, earlier, view_names, path, where, faults)
+        _check_names_of_pass(pass_, earlier, view_names, path, where, faults)
         earlier.append(pass_.name)
 
 
-def _check_references(
+def _check_names_of_pass(
     pass_: PassSpec, earlier: list[str], views: list[str], path: str, where: Where, faults: Faults
 ) -> None:
-    """`pass.state` names an earlier pass, `view.field` a view."""
+    """Check what a pass takes and reads: `pass.state` names an earlier pass, `view.field` a view."""
     fields = {field: origin for field, origin in pass_.take.items() if isinstance(origin, str)}
     references = [(f"{path}.take.{field}", origin, where) for field, origin in fields.items()]
     for rewriter in pass_.take.values():
         if isinstance(rewriter, RewriterSpec):
             references += [(f"{rewriter.part.path}.from", state, rewriter.part.where) for state in rewriter.read.values()]
-    for location, reference, stands in references:
+    for reference_path, reference, reference_where in references:
         owner, dot, _ = reference.rpartition(".")
         if not dot:
-            faults.add(stands, location, f"got {reference!r}, expected `pass.state` or `view.field`.")
+            faults.add(reference_where, reference_path, f"got {reference!r}, expected `pass.state` or `view.field`.")
         elif owner not in (*earlier, *views):
-            faults.add(stands, location, f"{reference!r} names no earlier pass and no view.",
+            faults.add(reference_where, reference_path, f"{reference!r} names no earlier pass and no view.",
                        propose(owner, [*earlier, *views]))
         elif owner not in earlier:
-            with faults.catching(stands, location):
+            with faults.catching(reference_where, reference_path):
                 find_field(reference)
     for field in fields:
         with faults.catching(where, f"{path}.take.{field}"):
@@ -137,7 +137,7 @@ def _check_references(
 
 def _check_mixing(recipe: Recipe, report: Report) -> None:
     """Entries can share batches only if their passes are the same; the first difference is named."""
-    if recipe.mixing != "row" or len(recipe.entries) == 1:
+    if not recipe.mixes_rows:
         return
     first, *other_entries = recipe.entries.values()
     if recipe.training.packing:
@@ -170,7 +170,7 @@ def _check_lanes(recipe: Recipe, report: Report, faults: Faults) -> None:
         if recipe.training.packing:
             faults.add(source.where, f"sources.{name}", f"{source.name} and training.packing do not go together: rows of a "
                        "stream continue from step to step.", "Write `packing: false`.")
-        if recipe.mixing == "row" and len(recipe.entries) > 1:
+        if recipe.mixes_rows:
             report("mixing", f"row, but rows of {source.name} continue from step to step: no mixing by row.",
                        "Write `mixing: step`.")
 

@@ -72,8 +72,8 @@ def open_corpus(
         "languages": languages, "smooth": smooth, "seed": seed,
         "tokenizer": None if given_tokenizer is None else given_tokenizer.hash,
     }
-    text = Text(folder, tuple(map(str, paths)), text_format, languages, json.loads(json.dumps(how)))
-    if text.wait_until_built(run):
+    corpus_text = Text(folder, tuple(map(str, paths)), text_format, languages, json.loads(json.dumps(how)))
+    if corpus_text.wait_until_built(run):
         return open_store(folder / "store")
     annotations.require_files()
     if given_tokenizer is None and any(text.tokenizer.name == "words" for text in recipe.texts.values()):
@@ -87,7 +87,7 @@ def open_corpus(
         list(paths), chosen, folder / "store", format=text_format, languages=languages, annotations=annotations, report=report,
         progress=progress,
     )
-    text.record(store)
+    corpus_text.record(store)
     advise_on_unknown(store, chosen, report)
     return store, chosen
 
@@ -193,7 +193,12 @@ def open_held_out(
 
 @dataclass(frozen=True)
 class Text:
-    """Text to build into `folder/store`, and the record of what has been built there."""
+    """Text to build into `folder/store`, and the record of what has been built there.
+
+    `languages`: the paths are a folder per language. `how` are the settings by which text is read and encoded, as plain data; a
+    store that was built with others is built again, and a run that began with others is refused (`require_read_alike`, which
+    leaves out what is compared with the recipe, the tokenizer and the seed).
+    """
 
     folder: Path
     paths: tuple[str, ...]

@@ -51,13 +51,14 @@ def claimed(
     if _replaces(out, overwrite=overwrite, command=command):
         _set_aside(out)
     new_folders = _make(out)
-    inner = not (out / "cloze").exists()
+    makes_inner = not (out / "cloze").exists()
     try:
         with alone_in(out, first=True):
             try:
                 yield
             except BaseException as error:
-                if not _put_back(out) and inner and not _worth_keeping(out / "cloze", stores=not isinstance(error, ClozeError)):
+                keeps_stores = not isinstance(error, ClozeError)
+                if not _put_back(out) and makes_inner and not _worth_keeping(out / "cloze", stores=keeps_stores):
                     shutil.rmtree(out / "cloze", ignore_errors=True)
                 raise
             finally:
@@ -80,13 +81,13 @@ def require_usable(
         return
     require_free(out)
     if _replaces(out, overwrite=overwrite, command=command):
-        aside = _holds_result(_aside(out))  # without a checkpoint, `claimed` gives it its name back
-        if aside and has_checkpoint(out):
+        has_aside = _holds_result(_aside(out))  # without a checkpoint, `claimed` gives it its name back
+        if has_aside and has_checkpoint(out):
             raise CheckpointError(
                 f"{out}: holds an unfinished run of another command. That run replaces a result, which is in {_aside(out)}.\n"
                 f"  Choose another --out, resume the run, or remove {out}: the result then gets its name back."
             )
-        if not aside and not ((out / _TASK).is_file() or (out / SEEDS).is_dir()):
+        if not has_aside and not ((out / _TASK).is_file() or (out / SEEDS).is_dir()):
             raise CheckpointError(
                 f"{out}: already exists, and cloze finetune did not write it; --overwrite does not delete it.\n"
                 "  Choose another --out, or remove it yourself."

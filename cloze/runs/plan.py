@@ -294,10 +294,10 @@ def cost_per_token(recipe: Recipe, vocab_size: int) -> float:
     step = build_step(recipe, vocab_size=vocab_size, device="meta")
     total = 0.0
     for name, entry in recipe.step_entries.items():
-        for run in entry.passes:
-            share = 1.0 if exercise_of(recipe, entry, run.view) == "causal" else _MASKED
-            part = recipe.networks[run.network].part
+        for pass_ in entry.passes:
+            share = 1.0 if exercise_of(recipe, entry, pass_.view) == "causal" else _MASKED
+            part = recipe.networks[pass_.network].part
             width = part.arguments.get("width") or 1 if part is not None else 1
-            total += 6.0 * share * vocab_size * width * bool(run.objectives)
+            total += 6.0 * share * vocab_size * width * bool(pass_.objectives)
         total += step.flops_per_token(name, recipe.length or SHORT)
     return total

@@ -65,36 +65,36 @@ def plan_request(recipe: Recipe, request: Request) -> list[Plan]:
     if read_run_record(out) is not None:
         raise CheckpointError(f"{out}: already holds a run, so there is nothing to plan. Choose another --out, or omit it.")
     silent = request.replaced(report=quiet)
-    return [_planned(recipe, stage_request, spend) for recipe, stage_request, spend in _runs(recipe, silent)]
+    return [_planned(recipe, stage_request, budget) for recipe, stage_request, budget in _runs(recipe, silent)]
 
 
 def _runs(recipe: Recipe, request: Request) -> Iterator[tuple[Recipe, Request, Budget]]:
     """The recipe, the request and the budget of every stage; of a recipe without stages, its own."""
-    budget, out = request.options.budget, request.options.folder
+    option, out = request.options.budget, request.options.folder
     if not recipe.stages:
-        yield recipe, request, choose_budget(recipe, budget, out)
+        yield recipe, request, choose_budget(recipe, option, out)
     for stage in recipe.stages:
-        spend = choose_budget(stage.recipe, None, out) if budget is None else Budget.parse(budget).part(stage.share)
+        budget = choose_budget(stage.recipe, None, out) if option is None else Budget.parse(option).part(stage.share)
         corpus, binds = bound_to(stage, recipe, request)
         starts_from_stage = stage.recipe.exported.origin in [earlier.name for earlier in recipe.stages]
         stage_request = replace(request, corpus=corpus, binds=binds, starts_from_stage=starts_from_stage)
         stage_request = stage_request.replaced(stage=stage.name, drop_stage_origins=True)
-        yield stage_request.options.load(), stage_request, spend
+        yield stage_request.options.load(), stage_request, budget
 
 
-def _planned(recipe: Recipe, request: Request, spend: Budget) -> Plan:
+def _planned(recipe: Recipe, request: Request, budget: Budget) -> Plan:
     with _nowhere() as folder:
         trials: Trials = {}
         origins = run_origins(recipe, request, {})
-        fit = fit_to_budget(recipe, request, folder, spend, origins, trials)
-        run, stores = prepare(fit.recipe, request, folder, end_after_epochs(fit, request, spend), origins, dry_run=True)
+        fitted = fit_to_budget(recipe, request, folder, budget, origins, trials)
+        run, stores = prepare(fitted.recipe, request, folder, end_after_epochs(fitted, request, budget), origins, dry_run=True)
         try:
-            engine = pace(run, engines()) if learns_words(fit.recipe) else None
+            engine = pace(run, engines()) if learns_words(fitted.recipe) else None
             if engine is not None:
                 cost: Forecast | None = engine.forecast(run)
             else:
-                cost = None if why_no_forecast(run, 1) else within_memory(forecast(run, trials=trials), run, fit.recipe)
-            plan = plan_of(fit.recipe, request, run, stores, fit, cost)
+                cost = None if why_no_forecast(run, 1) else within_memory(forecast(run, trials=trials), run, fitted.recipe)
+            plan = plan_of(fitted.recipe, request, run, stores, fitted, cost)
             start = origins.get(recipe.export)
             if start is None or request.starts_from_stage:
                 return plan
@@ -126,7 +126,7 @@ def fitted_recipe(
         recipe, corpus or (), budget=budget, size=size, overrides=overrides, with_files=with_files, device=device,
         fit=fit, report=quiet,
     ))
-    spend, name = Budget.parse(budget), checked_recipe.name
+    run_budget, name = Budget.parse(budget), checked_recipe.name
     if checked_recipe.stages:
         raise BudgetError(f"{name}: its stages have texts of their own. Use `cloze pretrain {recipe} … --plan`.")
     if corpus is not None and len(checked_recipe.sources) > 1:
@@ -135,8 +135,8 @@ def fitted_recipe(
         return Fitted(checked_recipe), f"{name} {_why_unfitted(checked_recipe, request)}: a run trains it as written"
     with _nowhere() as folder:
         if corpus is not None:
-            return fit_to_budget(checked_recipe, request, folder, spend, {}), f"measured on {corpus}"
-        return _without_text(checked_recipe, request, spend, folder)
+            return fit_to_budget(checked_recipe, request, folder, run_budget, {}), f"measured on {corpus}"
+        return _without_text(checked_recipe, request, run_budget, folder)
 
 
 def _why_unfitted(recipe: Recipe, request: Request) -> str:
@@ -149,14 +149,14 @@ def _why_unfitted(recipe: Recipe, request: Request) -> str:
     return "is a recipe of your own, fitted only with --fit"
 
 
-def _without_text(checked_recipe: Recipe, request: Request, spend: Budget, folder: Path) -> tuple[Fitted, str]:
+def _without_text(checked_recipe: Recipe, request: Request, run_budget: Budget, folder: Path) -> tuple[Fitted, str]:
     """A fit from the budget alone, for a text as long as the budget."""
     once = "a text that is read once"
-    if spend.kind == "epochs":
-        raise BudgetError(f"{spend.typed}: how many tokens are that? Give the text with --corpus, or a budget in tokens.")
-    if spend.kind in ("tokens", "bytes"):
-        tokens = spend.amount / (1.0 if spend.kind == "tokens" else _BYTES_PER_TOKEN)
-        by = once if spend.kind == "tokens" else f"{once}, at {_BYTES_PER_TOKEN:g} bytes a token"
+    if run_budget.kind == "epochs":
+        raise BudgetError(f"{run_budget.typed}: how many tokens are that? Give the text with --corpus, or a budget in tokens.")
+    if run_budget.kind in ("tokens", "bytes"):
+        tokens = run_budget.amount / (1.0 if run_budget.kind == "tokens" else _BYTES_PER_TOKEN)
+        by = once if run_budget.kind == "tokens" else f"{once}, at {_BYTES_PER_TOKEN:g} bytes a token"
         return fit_until_stable(checked_recipe, request.options.load, lambda recipe: tokens, int(tokens)), f"for {by}"
     text = folder / "random.txt"
     text.write_text(_random_text(), encoding="utf-8")
@@ -164,15 +164,15 @@ def _without_text(checked_recipe: Recipe, request: Request, spend: Budget, folde
     fewer = [] if not isinstance(size, int) or size <= _KNOWN else [f"text.tokenizer.size={_KNOWN}"]
     try:
         recipe, request_ = request.options.load(fewer), replace(request, corpus=[str(text)])
-        run, _ = prepare(recipe, request_, folder / "run", spend, {}, dry_run=True)
+        run, _ = prepare(recipe, request_, folder / "run", run_budget, {}, dry_run=True)
     except ClozeError as error:
         why = str(error).splitlines()[0].replace(f"{text}:1: ", "").replace(str(text), "it").rstrip(".")
         name = checked_recipe.name
         raise BudgetError(f"{name}: cannot be timed on random text ({why}).\n  {_WITH_DATA.format(name)}") from None
     if fewer:
         run.step = build_step(checked_recipe, vocab_size=int(size or 0))
-    pays = epochs_paid(run, spend, pace(run, engines())) if learns_words(checked_recipe) else paid(run, spend)
-    updates = int(spend.amount) if spend.kind == "steps" else None
+    pays = epochs_paid(run, run_budget, pace(run, engines())) if learns_words(checked_recipe) else paid(run, run_budget)
+    updates = int(run_budget.amount) if run_budget.kind == "steps" else None
     fit = fit_until_stable(checked_recipe, request.options.load, pays, int(pays(checked_recipe)), updates=updates)
     run.data.close()
     by = f"for {once}, timed on random text"

@@ -74,7 +74,7 @@ def prepare(
     if not dry_run:
         if rank() == 0:
             run.verification = Verification([*stores.values(), *dev_stores.values()])
-        _plan(recipe, request, run, stores, old, fitted=fitted, trials=trials)
+        _choose_rows_and_forecast(recipe, request, run, stores, old, fitted=fitted, trials=trials)
     return run, stores
 
 
@@ -155,11 +155,11 @@ def _build_run(
     return recipe, run, stores, dev_stores
 
 
-def _plan(
+def _choose_rows_and_forecast(
     recipe: Recipe, request: Request, run: Run, stores: Mapping[str, Store], old: Mapping[str, Any] | None, *,
     fitted: Fitted | None, trials: Trials | None,
 ) -> None:
-    """Choose how many rows are read at once, and print the forecast and the reference losses of a new run."""
+    """Choose how many rows are read at once, set `run.baselines`, and print the forecast and reference losses of a new run."""
     ranks = processes()
     forecast = choose_micro_batch(
         run, recipe, ranks=ranks, rows=(old or {}).get("micro_batch"), resumes=old is not None, say=request.say, trials=trials,
@@ -255,7 +255,7 @@ def plan_of(
     recipe: Recipe, request: Request, run: Run, stores: Mapping[str, Store], fitted: Fitted | None, forecast: Forecast | None, *,
     ranks: int = 1,
 ) -> Plan:
-    """The plan for the budget of a run; its baselines are counted here."""
+    """The plan for the budget of a run. Sets `run.baselines`, which the loop writes into the log and compares losses with."""
     store, why = next(iter(stores.values())), why_no_forecast(run, ranks)
     data: Any = run.data
     unheld = recipe.training.held_out > 0 and not any(next(iter(data.held_out(entry)), None) for entry in recipe.step_entries)

@@ -82,7 +82,7 @@ def load_request(options: PretrainOptions) -> tuple[Recipe, Request]:
     cache = ShardCache.parse(options.cache)
     paths = [options.corpus] if isinstance(options.corpus, (str, Path)) else options.corpus
     options = replace(
-        options, corpus=[_local_path(_path(path), cache) for path in paths],
+        options, corpus=[_local_path(_checked_path(path), cache) for path in paths],
         held_out=None if options.held_out is None else [_local_path(path, cache) for path in options.held_out],
         text_format=with_column(options.text_format, options.column, options.encoding), column=None, encoding=None,
         init=[f"{name}={folder}" if name else str(folder) for name, folder in inits.items()],
@@ -114,8 +114,8 @@ def _local_path(path: str, cache: ShardCache) -> str:
     return str(local_store(path, cache)) if is_address(path) and not is_dataset(path) else path
 
 
-def _path(value: Any) -> str:
-    """A path as text; text that was given in its place is a `CorpusError`."""
+def _checked_path(value: Any) -> str:
+    """A path as text. Raises `CorpusError` if it is no path but the text itself."""
     text = value if isinstance(value, str) else ""
     is_text = len(text) > 1000 or "\n" in text or (" " in text and not re.search(r"[/*\\]|\.\w{1,7}$", text))
     if not isinstance(value, (str, Path)) or (is_text and not os.path.exists(text)):
@@ -150,10 +150,10 @@ def to_be_fitted(options: PretrainOptions, recipe: Recipe) -> bool:
         return options.fit
     training = recipe.training
     published = [(training.steps, "steps"), (training.epochs, "epochs"), (training.tokens, "tokens")]
-    same = {str(Budget.parse(f"{amount}{unit}")) for amount, unit in published if amount}
+    published_budgets = {str(Budget.parse(f"{amount}{unit}")) for amount, unit in published if amount}
     budget = options.budget
-    other = options.size is not None or (budget is not None and str(Budget.parse(budget)) not in same)
-    return other and str(options.recipe) in pretraining_recipe_names()
+    differs = options.size is not None or (budget is not None and str(Budget.parse(budget)) not in published_budgets)
+    return differs and str(options.recipe) in pretraining_recipe_names()
 
 
 def choose_budget(recipe: Recipe, option: str | None, out: Path, *, extend: bool = False) -> Budget:

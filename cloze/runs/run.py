@@ -98,7 +98,7 @@ def keep_with_trackers(options: PretrainOptions | FinetuneOptions, outcome: Outc
 def run_stages(recipe: Recipe, request: Request, out: Path, budget: str | None) -> Outcome:
     """Run the stages one after another. Finished runs are skipped, so that rerunning the command resumes where it stopped."""
     folders = {stage.name: out / "cloze" / "stages" / stage.name for stage in recipe.stages[:-1]} | {recipe.stages[-1].name: out}
-    spends = {
+    budgets = {
         stage.name: choose_budget(stage.recipe, None, folders[stage.name], extend=request.options.extend) if budget is None
         else Budget.parse(budget).part(stage.share)
         for stage in recipe.stages
@@ -111,14 +111,14 @@ def run_stages(recipe: Recipe, request: Request, out: Path, budget: str | None) 
         last = stage is recipe.stages[-1]
         folder = folders[stage.name]
         corpus, binds = bound_to(stage, recipe, request)
-        request.say(f"stage {stage.name}: {spends[stage.name].typed}")
+        request.say(f"stage {stage.name}: {budgets[stage.name].typed}")
         outcome = train_recipe(
             replace(stage.recipe, stages=recipe.stages) if last else stage.recipe,
             replace(
                 request, corpus=corpus, binds=binds, init={} if done else request.init,
                 starts_from_stage=stage.recipe.exported.origin in done,
             ).replaced(stage=stage.name, mirror=mirror if last or mirror is None else join_url(mirror, folder.relative_to(out))),
-            folder, spends[stage.name], run_origins(stage.recipe, request, done),
+            folder, budgets[stage.name], run_origins(stage.recipe, request, done),
         )
         if not outcome.finished:
             break
@@ -136,10 +136,10 @@ def train_recipe(
     """
     with claimed(out):
         trials: Trials = {}
-        fit = fit_to_budget(recipe, request, out, budget, origins, trials)
-        recipe = fit.recipe
-        if fit.changed_values:
-            request.say(fit.table(budget.typed, request.options.stage))
+        fitted = fit_to_budget(recipe, request, out, budget, origins, trials)
+        recipe = fitted.recipe
+        if fitted.changed_values:
+            request.say(fitted.table(budget.typed, request.options.stage))
         if request.closed:
             require_same(recipe, request, out, origins)
             described = read_json(out / "cloze" / "network.json", "the network of a run")
@@ -149,7 +149,7 @@ def train_recipe(
             for note in trained_on(request.measure, request.corpus):
                 request.say(note)
         texts = HeldTexts.due(request.measure, out, text_format=request.options.text_format, extend=request.options.extend)
-        run, _ = prepare(recipe, request, out, end_after_epochs(fit, request, budget), origins, fitted=fit, trials=trials)
+        run, _ = prepare(recipe, request, out, end_after_epochs(fitted, request, budget), origins, fitted=fitted, trials=trials)
         before = texts.figures(origins.get(recipe.export), device=request.options.device)
         if hint := choose_display().interrupting:
             request.say(hint)
@@ -163,7 +163,7 @@ def train_recipe(
         if outcome.finished and texts.texts:
             record(out, outcome.step, before, texts.figures(out, device=request.options.device), say=request.say)
     few = outcome.finished and not outcome.compiled and outcome.step < _FEW_UPDATES
-    if few and recipe.training.batch > 32 and not fit.overrides:
+    if few and recipe.training.batch > 32 and not fitted.overrides:
         request.say(few_updates(recipe, outcome))
     return outcome
 

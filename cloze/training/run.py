@@ -230,7 +230,7 @@ class Outcome:
 
 @dataclass
 class SavedProgress:
-    """The progress of a run: saved in every checkpoint, and all that is needed to resume.
+    """The progress of a run: `RunProgress` updates it after every step, and a checkpoint saves it: all that is needed to resume.
 
     `share` is the share of the budget that was spent after the last step.
     """
@@ -341,15 +341,15 @@ def write_run_record(run: Run, environment: Mapping[str, Any]) -> None:
         fresh.replace(path)
 
 
-#: What a recipe says about itself: no part of its hash, so never the reason why a run is refused.
-_WORDS = ("paper", "notes")
+#: Keys that are no part of a recipe's hash, so never the reason why a run is refused.
+_NOT_HASHED = ("paper", "notes")
 
 
 def _difference(old: Any, new: Any, path: str = "") -> str:
     """The first value in which two recipes differ, in words."""
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         for key in [*old, *(key for key in new if key not in old)]:
-            if key in _WORDS and not path:
+            if key in _NOT_HASHED and not path:
                 continue
             difference = _difference(old.get(key), new.get(key), f"{path}.{key}" if path else str(key))
             if difference:

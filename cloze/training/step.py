@@ -30,9 +30,9 @@ _ROW_BITS = 24
 
 
 class _ResolvedPass(NamedTuple):
-    """A pass with its names resolved: the states that are read (`want`), the heads whose scores other parts read (`scored`),
-    the heads among these whose scores are only read as a `Product`, so that they need not be multiplied out (`factored`), and
-    whether the network may compute its last state only at the positions that objectives read."""
+    """A pass with its names resolved: the states and scores that are read (`want`), the objectives whose scores other parts read
+    (`scored`), those among them whose scores are only read as a `Product`, so that they need not be multiplied out (`factored`),
+    and whether the network may compute its last state only at the positions that objectives read."""
 
     pass_: Pass
     want: frozenset[str]
@@ -100,8 +100,10 @@ class StepModule(nn.Module):
 
     def step_scope_objectives(self, entry: str) -> list[StepObjective]:
         """The objectives of an entry that compare all rows of a step, whatever pieces it is divided into (`scope: step`)."""
-        pass_objective = [w for pass_ in self.entries[entry] for w in pass_.objectives if w.weight != 0]
-        objectives = {w.key: self._objective(w) for w in pass_objective}
+        objectives = {
+            pass_objective.key: self._objective(pass_objective)
+            for pass_ in self.entries[entry] for pass_objective in pass_.objectives if pass_objective.weight != 0
+        }
         return [objective for objective in objectives.values() if objective.scope == "step"]
 
     @property
@@ -136,12 +138,16 @@ class StepModule(nn.Module):
         counts: dict[str, float] = {}
         for pass_ in self.entries[entry]:
             fields = self._view_fields(pass_, batch)
-            counts.update({w.name: float(self._objective(w).count(fields)) for w in pass_.objectives})
+            for pass_objective in pass_.objectives:
+                counts[pass_objective.name] = float(self._objective(pass_objective).count(fields))
         return counts
 
     def weights(self, entry: str, share: float) -> dict[str, float]:
         """The objectives' weights when `share` of the budget is spent."""
-        return {w.name: w.weight_at(share) for pass_ in self.entries[entry] for w in pass_.objectives}
+        return {
+            pass_objective.name: pass_objective.weight_at(share)
+            for pass_ in self.entries[entry] for pass_objective in pass_.objectives
+        }
 
     def flops(self, entry: str, batch: Batch) -> float:
         """Floating-point operations of the entry's networks and heads for a batch, forward and backward, as they are trained now.
@@ -279,7 +285,7 @@ class StepModule(nn.Module):
             pass_ = resolved.pass_
             network = self._network(pass_)
             repeat = repeats[pass_.network] = repeats.get(pass_.network, -1) + 1
-            with self._drawing(repeat), nullcontext() if pass_.grad else _frozen(self._parts(pass_)):
+            with self._drawing(repeat), nullcontext() if pass_.grad else _without_training(self._parts(pass_)):
                 fields = self._pass_inputs(pass_, batch, states)
                 want = resolved.want & network.gives.keys()
                 outputs = self._run_network(resolved, want, fields, carry) if want else {}
@@ -365,7 +371,7 @@ class StepModule(nn.Module):
         None if the network had better compute all positions.
         """
         state = _positions_state(self._network(pass_))
-        readers = [self._objective(w) for w in pass_.objectives if self._reads(w, state)]
+        readers = [self._objective(pass_objective) for pass_objective in pass_.objectives if self._reads(pass_objective, state)]
         if not readers:  # the last layer is read only at summaries
             name = sequence(fields)
             return None if name is None else torch.zeros(0, dtype=torch.long, device=fields[name].device)
@@ -384,18 +390,18 @@ class StepModule(nn.Module):
     def _resolve_passes(self, passes: Sequence[Pass]) -> tuple[_ResolvedPass, ...]:
         """Resolve every reading: which states each network must compute, and which heads' scores are read later."""
         want: dict[str, set[str]] = {pass_.name: set() for pass_ in passes}
-        outside: set[str] = set()  # the paths (`pass.state`) that a later pass, `take` or a rewriter reads
-        tensor_paths: set[str] = set()  # the paths that some part needs as a tensor
+        read_paths: set[str] = set()  # the paths (`pass.state`) that a later pass, `take` or a rewriter reads
+        tensor_paths: set[str] = set()  # those that some part needs as a tensor, states of the pass itself among them
         for index, pass_ in enumerate(passes):
             sources = self._sources(pass_)
-            outside.update(sources)
+            read_paths.update(sources)
             tensor_paths.update(sources)
             for pass_objective in pass_.objectives:
                 objective = self._objective(pass_objective)
                 for name in objective.reads:
                     path = pass_objective.read.get(name, name)
                     if "." in path:
-                        outside.add(path)
+                        read_paths.add(path)
                     else:
                         want[pass_.name].add(path)
                     if name not in objective.factored:
@@ -403,11 +409,11 @@ class StepModule(nn.Module):
             earlier = {before.name for before in passes[:index]}
             for path in sources:
                 self._check_source(path, pass_, earlier)
-        for path in outside:
+        for path in read_paths:
             source, _, state = path.partition(".")  # the name of a head may have a dot
             if source in want:
                 want[source].add(state)
-        return tuple(self._resolved(pass_, frozenset(want[pass_.name]), outside, tensor_paths) for pass_ in passes)
+        return tuple(self._resolved(pass_, frozenset(want[pass_.name]), read_paths, tensor_paths) for pass_ in passes)
 
     def _sources(self, pass_: Pass) -> list[str]:
         """The paths that a pass takes its fields from, and those that its rewriters read."""
@@ -419,20 +425,21 @@ class StepModule(nn.Module):
                 sources.append(take)
         return sources
 
-    def _resolved(self, pass_: Pass, want: frozenset[str], outside: set[str], tensor_paths: set[str]) -> _ResolvedPass:
+    def _resolved(self, pass_: Pass, want: frozenset[str], read_paths: set[str], tensor_paths: set[str]) -> _ResolvedPass:
         network = self._network(pass_)
-        heads = {pass_objective.name for pass_objective in pass_.objectives}
-        unknown = want - network.gives.keys() - heads - {PARAMETERS}
+        objectives = {pass_objective.name for pass_objective in pass_.objectives}
+        unknown = want - network.gives.keys() - objectives - {PARAMETERS}
         if unknown:
             raise RecipeError(
                 f"pass {pass_.name!r}: {', '.join(sorted(unknown))} is read, but network {pass_.network!r} "
                 f"({type(network).__name__}) gives: {', '.join(sorted(network.gives))}."
             )
         state = _positions_state(network)
-        unread_elsewhere = f"{pass_.name}.{state}" not in outside and all(
-            self._objective(w).at or not self._reads(w, state) for w in pass_.objectives
+        unread_elsewhere = f"{pass_.name}.{state}" not in read_paths and all(
+            self._objective(pass_objective).at or not self._reads(pass_objective, state)
+            for pass_objective in pass_.objectives
         )
-        scored = frozenset(want & heads)
+        scored = frozenset(want & objectives)
         factored = frozenset(name for name in scored if f"{pass_.name}.{name}" not in tensor_paths)
         return _ResolvedPass(pass_, want, scored, factored, unread_elsewhere and takes_positions(network))
 
@@ -469,7 +476,7 @@ def _qualified(pass_: Pass, path: str) -> str:
 
 
 @contextmanager
-def _frozen(parts: Sequence[nn.Module]) -> Iterator[None]:
+def _without_training(parts: Sequence[nn.Module]) -> Iterator[None]:
     """Eval mode and no gradient for these parts."""
     training = [(module, module.training) for part in parts for module in part.modules()]
     for module, _ in training:

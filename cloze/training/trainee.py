@@ -43,8 +43,8 @@ class Trainee:
         self.freezing.prepare(self.optimizer)
         self.carries = Carries()
         self.learning_rate = 0.0
-        objectives = [w for passes in self.model.entries.values() for pass_ in passes for w in pass_.objectives]
-        self.single_objective = len([w for w in objectives if w.weight != 0]) == 1
+        passes = [pass_ for entry_passes in self.model.entries.values() for pass_ in entry_passes]
+        self.single_objective = sum(objective.weight != 0 for pass_ in passes for objective in pass_.objectives) == 1
 
     def restore_carries(self, lanes: dict[str, torch.Tensor]) -> None:
         """Continue from the memory of every lane in a checkpoint."""
@@ -56,7 +56,7 @@ class Trainee:
 
     def log_names(self, entry: str) -> list[str]:
         """The names in the log of an entry's objectives."""
-        return [self.log_name(entry, w.name) for pass_ in self.model.entries[entry] for w in pass_.objectives]
+        return [self.log_name(entry, objective.name) for pass_ in self.model.entries[entry] for objective in pass_.objectives]
 
     def weights(self, entries: Iterable[str], share: float) -> dict[str, float]:
         """The weights of the entries' objectives, by their names in the log, when `share` of the budget is spent."""

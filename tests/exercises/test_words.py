@@ -11,6 +11,7 @@ from cloze.errors import RecipeError
 from cloze.exercises import TokenFacts
 from cloze.exercises.frame import Frame
 from cloze.exercises.noise.corrupt import Corrupt
+from cloze.exercises.noise.join_words import JoinWords
 from cloze.exercises.noise.mask import Mask
 from cloze.exercises.noise.split_words import SplitWords
 from cloze.rows import Rows
@@ -103,6 +104,19 @@ def test_the_spellings_of_a_tokenizer_reach_the_edit(draw):
     assert [facts.spellings[number] for number in encoded.ids] == ["▁plan,", "▁", "(", "9", "9", "!"]
     assert encoded.word_start.tolist() == [True, True, False, False, False, False]
     assert SplitWords(["marks"], tokenizer=facts)(rows, draw(1))["word_start"].tolist() == [[True] * 3 + [False, False, True]]
+
+
+def test_words_start_only_behind_spaces(draw, facts):
+    """`startswith(" ")` of fairseq's gpt2_bpe.py: marks, endings, line ends belong to the word before; special tokens start."""
+    pieces = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", "The", "Ġcat", "'s", ",", "Ċ", "Ġ,", "ly"]
+    rows = Rows({
+        "tokens": np.array([[5, 6, 7, 8, 10, 11, 9, 5, 2]], np.int32), "length": np.array([9], np.int32),
+        "word_start": np.array([[True, True, True, True, True, False, True, True, True]]),
+    })
+    joined = JoinWords(tokenizer=replace(facts, spellings=pieces))(rows, draw(1))["word_start"]
+    assert joined.tolist() == [[True, True, False, False, True, False, False, False, True]]
+    plain = JoinWords(tokenizer=replace(facts, spellings=["a", "##b"]))(rows, draw(1))["word_start"]
+    assert plain.tolist() == rows["word_start"].tolist()
 
 
 @pytest.mark.parametrize("at", [[], ["letters"]])

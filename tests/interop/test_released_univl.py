@@ -96,10 +96,11 @@ def univl_folder(place: Path, state: State, **changed: dict[str, Any]) -> Path:
 
 
 def joined(state: State, x: Tensor, v: Tensor, real: Tensor) -> Tensor:
-    """`_get_cross_output`, of a text and a film."""
+    """`_get_cross_output`, of a text and a film. The authors' texts are padded to 48 tokens (`max_words`), which are hidden."""
     table = {name: state[f"cross.embeddings.{name}_embeddings.weight"] for name in ("position", "token_type")}
     kinds = torch.tensor([0] * x.shape[1] + [1] * v.shape[1])
-    both = torch.cat([x, v], 1) + table["position"][: len(kinds)] + table["token_type"][kinds]
+    positions = [*range(x.shape[1]), *range(48, 48 + v.shape[1])]
+    both = torch.cat([x, v], 1) + table["position"][positions] + table["token_type"][kinds]
     return layer(state, "cross.encoder.layer.0", norm(state, "cross.embeddings.LayerNorm", both), real)
 
 

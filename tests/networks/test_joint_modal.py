@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -52,6 +53,29 @@ def test_every_text_is_paired_with_every_film_as_if_they_were_one_row(network: A
         torch.testing.assert_close(made["pair_pooled"][row, column], other["pooled"][row])
     monkeypatch.setattr("cloze.networks.multimodal.joint_modal._PAIRS_HELD", 1)
     torch.testing.assert_close(network(want=STATES, tokens=ids(), block=BLOCK, **given), made)
+
+
+@pytest.mark.parametrize("after", [None, 3])
+def test_frames_have_the_same_positions_however_long_the_other_texts_are(after: int | None) -> None:
+    """`max_words` of UniVL's dataloaders pads every text to one length, so frames begin at one position (module_cross.py)."""
+    torch.manual_seed(1)
+    network = network_of(
+        "joint_modal", layers=1, width=WIDTH, heads=2, joint_layers=1, max_length=9, dropout=0.0, vocab_size=20, clock=Clock(1),
+        **{"items.width": FEATURES, "items.layers": 1, "items.most": 6, "items.after": after, "initial.std": 0.3},
+    ).double().eval()
+    tokens, block = F.pad(ids(), (0, 3)), F.pad(BLOCK, (0, 3))
+    states, wide = (network(want=STATES, tokens=t, block=b, **film()) for t, b in ((ids(), BLOCK), (tokens, block)))
+    real = torch.arange(FRAMES) < torch.tensor(LENGTHS)[:, None]
+    torch.testing.assert_close(wide["item_hidden"][real], states["item_hidden"][real])
+    for name in ("pooled", "pair_pooled"):
+        torch.testing.assert_close(wide[name], states[name])
+    first = 9 if after is None else after
+    unread = sorted(set(range(15)) - {*range(LENGTH), *range(first, first + FRAMES)})
+    with torch.no_grad():
+        network.joint_positions.weight[unread] = torch.nan
+        torch.testing.assert_close(network(want=STATES, tokens=ids(), block=BLOCK, **film())["pooled"], states["pooled"])
+        network.joint_positions.weight[first, 0] += 1.0
+    assert not torch.allclose(network(want=STATES, tokens=ids(), block=BLOCK, **film())["pooled"], states["pooled"])
 
 
 def test_padding_of_texts_and_films_changes_nothing_and_the_order_of_frames_does(network: Any) -> None:

@@ -21,7 +21,7 @@ from cloze.objectives.objective import balanced
 from cloze.objectives.pooled import pooled_classification
 from cloze.objectives.static.linear_classification import LinearClassification
 from cloze.recipe.load import load_recipe
-from cloze.runs.data_facts import _objective
+from cloze.runs.data_facts import _complete_objective
 
 WIDTH, ROWS, LENGTH = 6, 5, 4
 WEIGHTS = [0.5, 2.0, 4.0]
@@ -84,15 +84,15 @@ def test_balanced_weights_have_no_effect_until_the_labels_are_known() -> None:
 def test_the_weights_of_a_run_are_those_of_its_labels() -> None:
     recipe = load_recipe("fasttext-supervised", overrides=["objectives[0].class_weights=balanced"])
     (_, spec), known = next(iter(recipe.entries["main"].objectives())), {"label_counts": [6, 2], "classes": 2}
-    assert _objective(spec, known).part.arguments["class_weights"] == [8 / 12, 2.0]
+    assert _complete_objective(spec, known).part.arguments["class_weights"] == [8 / 12, 2.0]
     assert "class_weights" not in load_recipe("fasttext-supervised").canonical()["passes"][0]["objectives"][0]
     path = "objectives[0].linear_classification.class_weights"
     with pytest.raises(TaskError) as caught:
-        _objective(spec, {})
+        _complete_objective(spec, {})
     assert str(caught.value) == f"{path}: the labelled text has no classes. Leave it out."
     three = load_recipe("fasttext-supervised", overrides=["objectives[0].class_weights=[1.0, 2.0, 3.0]"])
     with pytest.raises(TaskError) as caught:
-        _objective(next(iter(three.entries["main"].objectives()))[1], known)
+        _complete_objective(next(iter(three.entries["main"].objectives()))[1], known)
     assert str(caught.value) == f"{path}: 3 numbers for 2 classes. Give one for each, or `balanced`."
 
 

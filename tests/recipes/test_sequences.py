@@ -31,7 +31,7 @@ from .test_every_recipe import opened
 ROLES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[BOS]", "[EOS]", "[EOD]")
 FACTS = TokenFacts(
     size=5000, roles={role: number for number, role in enumerate(ROLES)}, ordinary=np.arange(10, 5000, dtype=np.int32),
-    read=lambda text: [],
+    read=lambda text: [], spellings=["▁a"] * 5000,
 )
 SEP, MASK, EOD = (FACTS.roles[role] for role in ("[SEP]", "[MASK]", "[EOD]"))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,11 +13,13 @@ import torch.nn.functional as F
 
 import cloze
 from cloze.batch import Batch
+from cloze.checkpoint.new_heads import start_head
 from cloze.cli.main import main
 from cloze.corpus.records.scored import ScoredClassesAnswer, scores_in
 from cloze.errors import TaskError
 from cloze.networks import Clock
-from cloze.objectives import several
+from cloze.objectives import classify, several
+from cloze.objectives.transforms import Gelu
 from cloze.tasks import task
 from tests.tasks.pictured import pretrain, write_items
 
@@ -37,6 +40,20 @@ def test_the_loss_is_the_mean_binary_cross_entropy_times_the_number_of_answers()
     loss = objective({"summary": summary}, batch)
     mean = loss.total.item() / float(objective.count(batch))
     assert mean == pytest.approx(F.binary_cross_entropy_with_logits(objective.head(summary), scores).item() * scores.shape[1])
+
+
+def test_the_dense_map_and_norm_start_from_the_head_that_answered_in_pretraining() -> None:
+    """As `load_lxmert_qa` of LXMERT's qa_answer_table.py copies `logit_fc.0` and `logit_fc.2`; the outputs are new ones."""
+    torch.manual_seed(0)
+    form = Gelu(times=2, norm_epsilon=1e-12)
+    answered = classify(set="answer", classes=5, transform=form, width=4, clock=Clock())
+    other = classify(set="object", classes=5, transform=Gelu(norm_epsilon=1e-12), width=4, clock=Clock())
+    head = several(classes=3, transform=form, width=4, clock=Clock())
+    first = head.head.output.weight.clone()
+    assert start_head(head, SimpleNamespace(heads={"object": other, "answer": answered}))  # type: ignore[arg-type]
+    assert head.head.dense is not None and head.head.dense.weight.equal(answered.head.dense.weight)
+    assert head.head.output.weight.equal(first)
+    assert not start_head(head, SimpleNamespace(heads={"object": other}))  # type: ignore[arg-type]
 
 
 def test_the_accuracy_is_the_mean_score_of_the_likeliest_answers() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from cloze import fields
 from cloze.checkpoint.checks.check_model import check_model
-from cloze.checkpoint.checks.checked import Checked, EditLine, made_of
+from cloze.checkpoint.checks.checked import UNKNOWN, Checked, EditLine, build_or_report
 from cloze.document import Where
 from cloze.errors import ClozeError, propose
 from cloze.exercises.exercise import PlacedEdit
@@ -30,16 +30,16 @@ def check_recipe(recipe: Recipe) -> Checked:
     faults = Faults()
     checked = Checked(recipe)
     for text in recipe.texts.values():
-        made_of(text.tokenizer, {}, faults)
+        build_or_report(text.tokenizer, {}, faults)
     _check_templates(recipe, faults)
     available = {name: _check_fields(recipe, entry, checked, faults) for name, entry in recipe.entries.items()}
     _check_room(recipe, faults)
-    made_of(recipe.training.optimizer, {}, faults)
-    made_of(recipe.training.rate, {}, faults)
+    build_or_report(recipe.training.optimizer, {}, faults)
+    build_or_report(recipe.training.rate, {}, faults)
     _check_growth(recipe, faults)
-    moves = [recipe.training.layerwise_rates, *(network.train for network in recipe.networks.values())]
-    for part in [part for part in moves if isinstance(part, PartSpec)]:
-        made_of(part, {}, faults)
+    by_depth = [recipe.training.layerwise_rates, *(network.train for network in recipe.networks.values())]
+    for part in [part for part in by_depth if isinstance(part, PartSpec)]:
+        build_or_report(part, {}, faults)
     check_model(recipe, available, checked, faults)
     for phase, changed in zip(recipe.schedule, phase_recipes(recipe) if recipe.schedule else (), strict=True):
         if not len(faults) and any(sets_dropout(path) for path in phase.set):
@@ -76,7 +76,7 @@ def _check_templates(recipe: Recipe, faults: Faults) -> None:
 def _check_growth(recipe: Recipe, faults: Faults) -> None:
     """A step has a part of the batch, and some rows of it."""
     part = recipe.training.batch_warmup
-    growth = None if part is None else made_of(part, {}, faults)
+    growth = None if part is None else build_or_report(part, {}, faults)
     if part is None or growth is None:
         return
     for share in (0.0, 0.25, 0.5, 0.75, 1.0):
@@ -87,9 +87,9 @@ def _check_growth(recipe: Recipe, faults: Faults) -> None:
 
 
 def _check_fields(recipe: Recipe, entry: EntrySpec, checked: Checked, faults: Faults) -> frozenset[str]:
-    """Walk through the edits of an entry; returns all fields after the last one."""
+    """Walk through the edits of an entry; returns all fields after the last one, or `UNKNOWN` if an edit is faulty."""
     source = recipe.sources[entry.source]
-    text_source = made_of(source, {"tables": stand_ins(recipe.tables)}, faults)
+    text_source = build_or_report(source, {"tables": stand_ins(recipe.tables)}, faults)
     if text_source is not None and recipe.training.batch_warmup is not None and (text_source.lanes or text_source.of_one_length):
         faults.add(source.where, "training.batch_warmup", f"{source.name} plans which rows share a batch, so it cannot grow.",
                    "Leave batch_warmup out.")
@@ -138,7 +138,7 @@ def _check_fields(recipe: Recipe, entry: EntrySpec, checked: Checked, faults: Fa
         available |= gives
         lines.append(EditLine(spec.part.path, frozenset(takes), frozenset(gives)))
     if isinstance(entry.order, PartSpec):
-        order = made_of(entry.order, {}, faults)
+        order = build_or_report(entry.order, {}, faults)
         for name in sorted(order.takes - available if sound and order is not None else ()):
             _report_missing_field(name, entry.order, available, faults)
     elif entry.order == "source_to_target" and "segments" not in available:
@@ -146,12 +146,12 @@ def _check_fields(recipe: Recipe, entry: EntrySpec, checked: Checked, faults: Fa
     checked.batch[entry.name] = frozenset(
         name for name in available if fields.find(name).travels and fields.split(name).view in views(entry)
     )
-    return frozenset(available) if sound else frozenset({"?"})
+    return frozenset(available) if sound else frozenset({UNKNOWN})
 
 
 def _edit_of(spec: EditSpec, recipe: Recipe, faults: Faults) -> Any:
     """The edit; None and a fault where an argument, or a value that its schedule reaches, is refused."""
-    edit = made_of(spec.part, {"tables": stand_ins(recipe.tables)}, faults)
+    edit = build_or_report(spec.part, {"tables": stand_ins(recipe.tables)}, faults)
     if edit is not None:
         with faults.catching(spec.part.where, spec.part.path):
             PlacedEdit(edit, spec.view, schedules(parts.builder_of("edit", spec.part.name), as_plain_data(spec.part.arguments)))
@@ -183,18 +183,18 @@ def _usual_gives(edit: str) -> set[str]:
 
 
 def _template(edit: str) -> dict[str, Any]:
-
+    """The argument that an edit with a template cannot do without."""
     return {"template": "{A}"} if "template" in arguments_of_part("edit", edit) else {}
 
 
 def _check_room(recipe: Recipe, faults: Faults) -> None:
     """Every phase's length must leave room for text inside the frame."""
-    for phase, stage in enumerate(phase_recipes(recipe)):
-        for entry in stage.entries.values():
-            length = stage.sources[entry.source].arguments.get("length")
+    for phase, phase_recipe in enumerate(phase_recipes(recipe)):
+        for entry in phase_recipe.entries.values():
+            length = phase_recipe.sources[entry.source].arguments.get("length")
             max_tokens = length
             for spec in reversed(entry.exercise):
-                edit = made_of(spec.part, {}, Faults())
+                edit = build_or_report(spec.part, {}, Faults())
                 if max_tokens is not None and edit is not None and spec.view == "main":
                     max_tokens = edit.max_input(max_tokens)
             if max_tokens is not None and max_tokens < 1:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cloze import fields
-from cloze.checkpoint.checks.checked import Checked, made_of
+from cloze.checkpoint.checks.checked import UNKNOWN, Checked, build_or_report
 from cloze.document import Where
 from cloze.errors import ClozeError, counted, propose
 from cloze.recipe import parts
@@ -43,7 +43,7 @@ def check_model(recipe: Recipe, available: Mapping[str, frozenset[str]], checked
             networks[name] = None
             if spec.part is not None:
                 network_inputs = {**inputs, "tables": tables_for(spec.part.arguments, spec.origin, inputs["tables"])}
-                networks[name] = _sound(made_of(spec.part, network_inputs, faults), spec.part, faults)
+                networks[name] = _sound(build_or_report(spec.part, network_inputs, faults), spec.part, faults)
             if spec.start is not None and networks[name] is not None and "tokens" not in networks[name].token_tables:
                 faults.add(spec.start.where, f"networks.{name}.start", "this network has no table with a row for each token.",
                            "Leave out `start`.")
@@ -125,7 +125,7 @@ def _check_entry(
     for pass_ in entry.passes:
         network = networks[pass_.network]
         if network is None:  # from a checkpoint, or reported already
-            states[pass_.name] = frozenset({"?"})
+            states[pass_.name] = frozenset({UNKNOWN})
             continue
         part = pass_.objectives[0].part if pass_.objectives else recipe.networks[pass_.network].part
         where = Where(recipe.name) if part is None else part.where
@@ -133,7 +133,7 @@ def _check_entry(
         _check_taken(recipe, pass_, network, present, faults)
         _check_segments(recipe, entry, pass_, faults)
         present |= _taken(pass_, states, inputs, present, faults)
-        sound = "?" not in available
+        sound = UNKNOWN not in available
         for name in sorted(network.needs - present if sound else ()):
             faults.add(where, f"passes.{pass_.name}", f'network "{pass_.network}" takes "{name}", which no edit gives.')
         made_by_edits = _fields_of(pass_.view, available)
@@ -190,7 +190,7 @@ def _present(
 
 def _check_taken(recipe: Recipe, pass_: PassSpec, network: Any, present: set[str], faults: Faults) -> None:
     """A network must take the fields without which it would read another text."""
-    for name in sorted(present - network.takes - {"?"}):
+    for name in sorted(present - network.takes - {UNKNOWN}):
         if fields.find(name).binding:
             spec = recipe.networks[pass_.network].part
             kind = pass_.network if spec is None else spec.name
@@ -234,7 +234,7 @@ def _taken(
         if isinstance(origin, str):
             supplied.add(name)
             continue
-        rewriter = made_of(origin.part, inputs, faults)
+        rewriter = build_or_report(origin.part, inputs, faults)
         if rewriter is None:
             continue
         for missing in sorted(rewriter.takes - present):
@@ -253,8 +253,8 @@ def _check_states(
             faults.add(origin.part.where, f"{origin.part.path}.from", f"{origin.part.name} has no reading {reading!r}.",
                        propose(reading, reads))
         owner, _, state = path.rpartition(".")
-        pass_states = states.get(owner, frozenset({"?"}))
-        if state not in pass_states and "?" not in pass_states:
+        pass_states = states.get(owner, frozenset({UNKNOWN}))
+        if state not in pass_states and UNKNOWN not in pass_states:
             faults.add(origin.part.where, f"{origin.part.path}.from",
                        f'pass "{owner}" has no state "{state}"; it has: {", ".join(sorted(pass_states))}.')
 
@@ -265,7 +265,7 @@ def _objective(
 ) -> Any:
     from cloze.checkpoint.build import of_network
 
-    built = made_of(spec.part, {**inputs, **of_network(network, spec.read)}, faults)
+    built = build_or_report(spec.part, {**inputs, **of_network(network, spec.read)}, faults)
     name = recipe.head_name(pass_, spec)
     if built is not None and name not in checked.heads:
         parameters = [p for p in built.parameters() if id(p) not in seen]
@@ -327,11 +327,11 @@ def _check_readings(
     for path in bound.values():
         owner, _, state = path.rpartition(".")
         owner = owner or pass_.name
-        pass_states = states.get(owner, frozenset({"?"}))
-        if state in pass_states or "?" in pass_states:
+        pass_states = states.get(owner, frozenset({UNKNOWN}))
+        if state in pass_states or UNKNOWN in pass_states:
             continue
-        runs = [p.network for entry in recipe.entries.values() for p in entry.passes if p.name == owner]
-        network = recipe.networks[runs[0]]
+        owners = [other.network for entry in recipe.entries.values() for other in entry.passes if other.name == owner]
+        network = recipe.networks[owners[0]]
         kind = network.part.name if network.part is not None else network.origin
         givers = [name for name in parts.names("network") if state in _usual_states(name)]
         faults.add(spec.part.where, spec.part.path,

@@ -1,4 +1,4 @@
-"""What the check of a recipe finds, and how it makes a part: shared by check.py and check_model.py."""
+"""What the check of a recipe finds, and how it builds a part: shared by check.py and check_model.py."""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ from cloze.recipe import parts
 from cloze.recipe.builders import build
 from cloze.recipe.faults import Faults
 from cloze.recipe.recipe import PartSpec, Recipe, as_plain_data
+
+#: In place of the fields of an entry or the states of a pass that are not known, because of a fault or an unbound checkpoint.
+#: What is read from these is not checked.
+UNKNOWN = "?"
 
 
 @dataclass(frozen=True)
@@ -34,12 +38,12 @@ class Checked:
     parameters: int = 0
 
 
-def made_of(part: PartSpec, available: Mapping[str, Any], faults: Faults) -> Any:
-    """A part as its builder makes it, or None and a fault."""
+def build_or_report(part: PartSpec, available: Mapping[str, Any], faults: Faults) -> Any:
+    """Build a part; None, and a fault, if its builder refuses it."""
     try:
         with faults.catching(part.where, part.path):
             arguments = {
-                name: made_of(value, available, faults) if isinstance(value, PartSpec) else value
+                name: build_or_report(value, available, faults) if isinstance(value, PartSpec) else value
                 for name, value in part.arguments.items() if not is_schedule(value)
             }
             arguments |= {name: as_plain_data(value) for name, value in part.arguments.items() if is_schedule(value)}

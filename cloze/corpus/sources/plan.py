@@ -156,7 +156,7 @@ def cut_by_sentence(
     """
     # Shapes in a chunk: U units, P passages. `ends` and `begin` (U,) are linear. `head` and `tail` (P,)
     # are the first and the last unit of each passage, `stop` is one past `tail`; `border`, `apart` (P,).
-    passages, layout = _Gathered(), _Layout.of(store, split, max_tokens)
+    passages, layout = _CutColumns(), _Layout.of(store, split, max_tokens)
     position, piece, size = 0, 0, _CHUNK  # the next sentence of the split, and how many of its pieces are in passages
     while position < layout.sentences:
         units = layout.units(position, min(position + size, layout.sentences), piece)
@@ -214,7 +214,7 @@ def cut_by_length(store: Store, split: Split, max_tokens: int) -> PassageCuts:
     padded = np.append(places, -1)  # (G + 1,): past the last border stands -1, no place
     # (R + 1,): the first row of each run, and the number of rows at the end.
     rows = np.concatenate([[0], np.cumsum(-(-(sizes + inside) // max_tokens))]).astype(np.int64)
-    passages = _Gathered()
+    passages = _CutColumns()
     for low in range(0, int(rows[-1]), _CHUNK):
         row = np.arange(low, min(low + _CHUNK, int(rows[-1])))
         run = np.searchsorted(rows, row, "right") - 1
@@ -236,7 +236,7 @@ def cut_by_length(store: Store, split: Split, max_tokens: int) -> PassageCuts:
 
 def cut_each_sentence(store: Store, split: Split, max_tokens: int) -> PassageCuts:
     """One sentence per passage; a sentence longer than `max_tokens` is cut into pieces."""
-    passages, layout = _Gathered(), _Layout.of(store, split, max_tokens)
+    passages, layout = _CutColumns(), _Layout.of(store, split, max_tokens)
     for low in range(0, layout.sentences, _CHUNK):
         units = layout.units(low, min(low + _CHUNK, layout.sentences), 0)
         passages.add(
@@ -247,7 +247,7 @@ def cut_each_sentence(store: Store, split: Split, max_tokens: int) -> PassageCut
     return passages.cuts()
 
 
-class _Gathered:
+class _CutColumns:
     """The columns of `PassageCuts`, chunk by chunk."""
 
     def __init__(self) -> None:

@@ -54,8 +54,8 @@ def build_store(
     disk is full.
     """
     account = CorpusReport()
-    names, blocks, total = _corpus(paths, format, languages, account)
-    count = _workers(workers, total)
+    names, blocks, total = _open_corpus(paths, format, languages, account)
+    count = _worker_count(workers, total)
     annotations = (annotations or Annotations()).of_words(tokenizer)
     annotations.require_files()
     with ExitStack() as stack:
@@ -113,10 +113,10 @@ def train_tokenizer_from(
     """
     account = CorpusReport()
     if isinstance(trainer_of(spec), Streaming):
-        _, every, total = _corpus(paths, format, languages, account)
-        return _counting(spec_of(spec), every, total, workers, size, report)
+        _, every, total = _open_corpus(paths, format, languages, account)
+        return _train_by_counting(spec_of(spec), every, total, workers, size, report)
     if languages:
-        sentences = _smoothed(paths, format, smooth, budget_bytes, account)
+        sentences = _smoothed_sentences(paths, format, smooth, budget_bytes, account)
         return train_tokenizer(spec, sentences, size=size, budget_bytes=2 * budget_bytes, seed=seed, report=report)
     if format == PAIRS:
         sentences = (text for block in read_pairs(paths, account)[1] for text in block.data if isinstance(text, str))
@@ -133,16 +133,16 @@ def train_tokenizer_from(
     return train_tokenizer(spec, sentences, size=size, budget_bytes=budget_bytes, seed=seed, report=report)
 
 
-def _counting(
+def _train_by_counting(
     spec: TextSpec, blocks: Iterable[Block], total: int | None, workers: int | None, size: int | None, report: Say
 ) -> Tokenizer:
-    """A tokenizer that reads the whole corpus. Counting is fast; a segmenter is not, and runs in processes of its own."""
+    """Train a tokenizer that reads the whole corpus. Counting is fast; a segmenter is not, and runs in processes of its own."""
     if spec.words is None:
         parsed = (parse_block(block, spaces=False, cut=False) for block in blocks)
         texts = (text for parsed_block in parsed for document in parsed_block.documents for text in document)
         return train_tokenizer(spec, texts, size=size, report=report)
     with ExitStack() as stack:
-        task, count = partial(WordsApart, spec.words), _workers(workers, total)
+        task, count = partial(WordsApart, spec.words), _worker_count(workers, total)
         if count > 1:
             pool: WorkerPool[list[str]] = stack.enter_context(WorkerPool(task, count))
             cut: Iterable[list[str]] = (words for _, words in pool.each(blocks))
@@ -152,7 +152,7 @@ def _counting(
         return train_tokenizer(replace(spec, words=None), texts, size=size, report=report).cut_by(spec.words)
 
 
-def _corpus(
+def _open_corpus(
     paths: Sequence[str | Path], format: str, languages: bool, account: CorpusReport
 ) -> tuple[tuple[str, ...], Iterator[Block], int | None]:
     """Names of the languages (none unless requested), blocks, and the total bytes if known."""
@@ -176,9 +176,10 @@ def corpus_files(paths: Sequence[str | Path], format: str = "auto", languages: b
     return [file.path for group in groups for file in find_files(group, Oddities())]
 
 
-def _smoothed(
+def _smoothed_sentences(
     paths: Sequence[str | Path], format: str, smooth: float, budget: int, account: CorpusReport
 ) -> Iterator[str]:
+    """The sentences of a folder per language in smoothed shares, about `budget` bytes at most."""
     folders = language_folders(paths)
     texts = {
         name: (text for document in documents_of(read_blocks(inside, format, account), account) for text in document.sentences)
@@ -187,7 +188,8 @@ def _smoothed(
     return smoothed(texts, language_sizes(folders), smooth, budget)
 
 
-def _workers(requested: int | None, total: int | None) -> int:
+def _worker_count(requested: int | None, total: int | None) -> int:
+    """How many processes encode a corpus of `total` bytes."""
     if requested is not None:
         if requested < 1:
             raise CorpusError(f"workers: {requested}; expected 1 or more.")
@@ -215,9 +217,9 @@ def store_writer(
 
 
 def write_blocks(
-    encoded: Iterable[tuple[Block, EncodedBlock]], writer: StoreWriter, account: CorpusReport, progress: Callable[[], None]
+    encoded: Iterable[tuple[Block, EncodedBlock]], writer: StoreWriter, account: CorpusReport, after_block: Callable[[], None]
 ) -> dict[str, frozenset[int]]:
-    """Append every block to the store. Returns the records of each annotator's file that the text matches."""
+    """Append every block to the store and call `after_block`. Returns the records of annotators' files that the text matches."""
     matches: dict[str, frozenset[int]] = {}
     file = FileFaults("")
     is_open = False  # the last document may continue
@@ -248,7 +250,7 @@ def write_blocks(
             is_written = is_written or bool(has_tokens[-1])
         _note_empty(encoding, has_tokens, goes_on, block, account)
         is_open = encoding.open_end
-        progress()
+        after_block()
     return matches
 
 

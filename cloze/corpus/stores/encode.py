@@ -27,8 +27,8 @@ class EncodedBlock:
     sentence_lengths: NDArray[np.int32]     # tokens
     document_lengths: NDArray[np.int32]     # sentences
     lines: NDArray[np.int64]                # where each document begins in its file
-    goes_on: bool
-    open_end: bool
+    goes_on: bool                           # as in `ParsedBlock`
+    open_end: bool                          # the same
     odd: Oddities
     faults: FileFaults
     layers: dict[str, NDArray[np.uint8]] = field(default_factory=dict)

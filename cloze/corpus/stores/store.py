@@ -104,7 +104,7 @@ class Store:
                 f"{path}: expected a folder of this machine. Copy the store here: cloze corpus copy {path} STORE"
             )
         folder = Path(path)
-        store = _made(folder, _read_header(folder))
+        store = _store_of(folder, _read_header(folder))
         store._check_ends()
         if content:
             store._check_content()
@@ -209,7 +209,7 @@ class Store:
         return self.size
 
     def bind_source(self, source: Source, *, lanes: int, options: Mapping[str, Any], **address: Any) -> Any:
-        """A source over this store; `lanes` is for stores of several shards, `options` for some sources."""
+        """A source over this store. `lanes` is for stores of several shards; `options` are further arguments of `source.bind`."""
         return source.bind(self, **address, **options)
 
     def expect_random_reads(self) -> None:
@@ -355,14 +355,14 @@ def parsed_counts(header: Mapping[str, Any]) -> NDArray[np.int64]:
 
 def opened_before(path: Path) -> Store:
     """A store whose content was checked in the process that sends it."""
-    return _made(path, _read_header(path))
+    return _store_of(path, _read_header(path))
 
 
-def _made(path: Path, header: Mapping[str, Any]) -> Store:
+def _store_of(path: Path, header: Mapping[str, Any]) -> Store:
     """The store that a header describes: of running text, of records, or of several shards."""
     if len(header.get(SHARDS, ())) == 1:
         alone = path / SHARDS / header[SHARDS][0]["name"]
-        return _made(alone, _read_header(alone))
+        return _store_of(alone, _read_header(alone))
     kind = next((kind for key, kind in Store.kinds.items() if key in header), Store)
     return kind(path, header)
 

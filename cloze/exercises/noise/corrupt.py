@@ -89,7 +89,7 @@ class Corrupt(Edit):
         np.copyto(inputs, facts.role("[MASK]"), where=masks)
         if self.random:
             swap = (masks ^ (coin < (self.mask + self.random) * 2.0**32)).nonzero()[0]
-            inputs[swap] = self._any(draw.bits_at("corrupt.random", row[swap], column[swap]))
+            inputs[swap] = self._random_ids(draw.bits_at("corrupt.random", row[swap], column[swap]))
         tokens = original.copy()
         tokens.reshape(-1)[at] = inputs
         return rows.having(tokens=tokens, original=original)
@@ -103,7 +103,7 @@ class Corrupt(Edit):
         starts = np.where(rows["word_start"], np.arange(rows["tokens"].shape[1]), 0)
         return np.asarray(np.maximum.accumulate(starts, axis=1)[row, column])
 
-    def _any(self, bits: UInt32) -> NDArray[np.int32]:
+    def _random_ids(self, bits: UInt32) -> NDArray[np.int32]:
         """Random ordinary ids."""
         ordinary = self._ordinary
         if self.replacements == "uniform":
@@ -174,7 +174,7 @@ class Corrupt(Edit):
         """The token that replaces each span: `[MASK]` or a random token."""
         masks = draw.bits_at(name, row, column) < self.mask * 2.0**32
         words = draw.bits_at(f"{name}.random", row, column)
-        return np.where(masks, np.int32(facts.role("[MASK]")), self._any(words))
+        return np.where(masks, np.int32(facts.role("[MASK]")), self._random_ids(words))
 
     def _empty_fillers(
         self, facts: TokenFacts, draw: Draw, row: NDArray[Any], column: NDArray[Any]
@@ -186,5 +186,5 @@ class Corrupt(Edit):
         rank[order] = slots(number)
         fillers = np.full(len(row), facts.role("[MASK]"), np.int32)
         swap = rank < np.ceil(number * self.random - 1e-9)[row]
-        fillers[swap] = self._any(draw.bits_at("corrupt.empty.random", row[swap], column[swap]))
+        fillers[swap] = self._random_ids(draw.bits_at("corrupt.empty.random", row[swap], column[swap]))
         return fillers

@@ -66,11 +66,11 @@ class Predict(Edit):
         if self.what == "next":
             columns = np.arange(originals.shape[1] - 1, dtype=np.int32)
             positions = np.where(columns < rows["length"][:, None] - 1, columns, np.int32(-1))
-            return self._given(rows, originals[:, 1:], positions)
+            return self._with_targets(rows, originals[:, 1:], positions)
         if self.what == "previous":
             columns = np.arange(1, originals.shape[1], dtype=np.int32)
             positions = np.where(columns < rows["length"][:, None], columns, np.int32(-1))
-            return self._given(rows, originals[:, :-1], positions)
+            return self._with_targets(rows, originals[:, :-1], positions)
         if self.what == "masked":
             chosen = rows["masked"]
         elif self.what == "shuffled":
@@ -89,9 +89,9 @@ class Predict(Edit):
         slots = columns_before(number, most).reshape(-1).nonzero()[0]  # row by row, as the positions are
         positions.reshape(-1)[slots] = column - self.shift
         targets.reshape(-1)[slots] = originals.take(at)
-        return self._given(rows, targets, positions)
+        return self._with_targets(rows, targets, positions)
 
-    def _given(self, rows: Rows, targets: NDArray[Any], positions: NDArray[Any]) -> Rows:
+    def _with_targets(self, rows: Rows, targets: NDArray[Any], positions: NDArray[Any]) -> Rows:
         fields = {f"targets/{self.set}": targets, f"positions/{self.set}": positions}
         if self.weigh == "rows":
             present = positions >= 0

@@ -83,7 +83,7 @@ UNIVL = BertBased(
             Setting("items.layers", "visual_num_hidden_layers", 6), Setting("joint_layers", "cross_num_hidden_layers", 0),
             Setting("decoder_layers", "decoder_num_decoder_layers", 0),
         ),
-        fixed={"items.set": "frames", "items.normed": True, **FIXED},
+        fixed={"items.set": "frames", "items.normed": True, "items.after": 48, **FIXED},
         body=(
             *encoder.body(), encoder.SEGMENTS,
             MappingLine("items.features_norm.*", "normalize_video.visual_norm2d.*", "F"),

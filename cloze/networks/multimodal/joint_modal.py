@@ -49,8 +49,8 @@ class JointModal(Bert):
     UniVL; Luo et al., 2020, §3.2).
 
     `layers` are those of the text. Features of items, with a norm of their own if `items.normed`, are mapped, get a learned
-    position each, and pass `items.layers`. `joint_layers` read the states of both, text first, with learned positions
-    and segments for text and items. The fields of items are those of `visual`, without boxes.
+    position each, and pass `items.layers`. `joint_layers` read the states of both, text first, with learned segments for text and
+    items and learned positions, those of items from `items.after` on. The fields of items are those of `visual`, without boxes.
 
     **States.** `hidden` (B, L, D) of the text and `item_hidden` (B, R, D) after the joint layers; `item_tower` (B, R, D) before
     them; `text_mean` and `item_mean` (B, D), the means of both before them, of the text without its first token; `pooled` (B, D),
@@ -90,6 +90,7 @@ class JointModal(Bert):
             factory.layer() for _ in range(items.layers)
         )
         self.joint_positions = nn.Embedding(self.max_length + items.most, width)
+        self.after = self.max_length if items.after is None else min(items.after, self.max_length)
         self.joint_segments = nn.Embedding(2, width)
         self.joint_norm = nn.LayerNorm(width, eps=factory.epsilon)
         self.joint_dropout = Dropout(factory.rates.hidden, factory.clock)
@@ -176,11 +177,11 @@ class JointModal(Bert):
     def _joint(self, text: _Side, film: _Side) -> list[Tensor]:
         """Texts and items (B, L + R, D) after each of the joint layers."""
         x, real = torch.cat([text.x, film.x.to(text.x.dtype)], 1), torch.cat([text.real, film.real], 1)
-        length, width = text.x.shape[1], x.shape[1]
-        text_segment, film_segment = self.joint_segments.weight[:, None]  # (1, D) each; together (L + R, D)
-        of_segment = torch.cat([text_segment.expand(length, -1), film_segment.expand(width - length, -1)])
-        x = self.joint_dropout(self.joint_norm(x + self.joint_positions.weight[:width] + of_segment))
-        seen = AttentionInputs(visibility("open", real.long(), length=width, past=0, device=x.device))
+        positions, (text_segment, film_segment) = self.joint_positions.weight, self.joint_segments.weight
+        of_text = positions[: text.x.shape[1]] + text_segment
+        of_film = positions[self.after : self.after + film.x.shape[1]] + film_segment
+        x = self.joint_dropout(self.joint_norm(x + torch.cat([of_text, of_film])))
+        seen = AttentionInputs(visibility("open", real.long(), length=x.shape[1], past=0, device=x.device))
         passed = [to_residual_dtype(x)]
         for layer in self.joint_layers:
             passed.append(layer(passed[-1], seen))

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from cloze.batch import Batch
 from cloze.bounds import Count
 from cloze.errors import RecipeError
-from cloze.objectives.objective import ClassWeights, Kind, Loss, Objective, at_least_float32, of_targets, weights_of
+from cloze.objectives.objective import ClassWeights, Kind, Loss, Objective, at_least_float32, weights_of, weights_of_targets
 from cloze.objectives.static.huffman import Codes, huffman
 from cloze.registry import Given, register
 
@@ -97,7 +97,7 @@ class LinearClassification(Objective):
         else:
             losses = -(logits.log_softmax(-1) * labels / labels.sum(-1, keepdim=True).clamp(min=1)).sum(-1)
         if self.class_weights is not None:
-            losses = losses * of_targets(self.class_weights, batch[self.targets_field])
+            losses = losses * weights_of_targets(self.class_weights, batch[self.targets_field])
         correct = labels.gather(1, logits.detach().argmax(-1, keepdim=True)).sum()
         return Loss(losses.sum(), {"correct": correct})
 

@@ -14,7 +14,7 @@ VIEW = "auxiliary"  # the copy of the text in which tokens are masked, and the p
 #: Devlin et al. (2019), §3.1: for checkpoints that come without a recipe.
 BERT: Sequence[Mapping[str, Any]] = ({"mask": {"rate": 0.15}}, {"corrupt": {}}, {"predict": "masked"})
 _OBJECTIVES = {"objectives", "passes", "mixture"}  # the keys that hold them
-_MASKING = {"split_words", "mask", "corrupt", "predict"}  # edits that belong to the prediction of masked tokens
+_MASKING = {"split_words", "join_words", "mask", "corrupt", "predict"}  # edits that belong to the prediction of masked tokens
 
 
 def add_language_model(tree: Node, weight: str, origin: str, loaded: Loaded) -> None:

@@ -65,6 +65,9 @@ class _TextScorer(LinkScorer):
 class TripleReader(_TextScorer):
     """Scores triples by reading each of them: the log-odds that it is a fact (KG-BERT).
 
+    Differs: the authors' code ranks by the output for a fact alone (`run_bert_link_prediction.py`); log-odds have the order of
+    the paper's score.
+
     Every candidate is a forward pass, so by default only 100 entities are ranked.
     """
 
