@@ -24,14 +24,17 @@ class Shape(NamedTuple):
 
 @dataclass(frozen=True)
 class Transition:
-    """From the network of a checkpoint to the changed one of a run: both as built and as described, and their tokenizers."""
+    """From the network of a checkpoint to the changed one of a run: both as built and as described, and their tokenizers.
+
+    `origin` describes the old network, `new_arguments` the new one.
+    """
 
     origin: Shape
-    there: Any
-    here: Any
-    arguments: Mapping[str, Any]  # of the network here
-    old: Tokenizer
-    new: Tokenizer
+    old_network: Any
+    new_network: Any
+    new_arguments: Mapping[str, Any]
+    old_tokenizer: Tokenizer
+    new_tokenizer: Tokenizer
 
 
 class Change:

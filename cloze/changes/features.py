@@ -72,7 +72,7 @@ class Features(Change):
         freeze(network)
         for module in network.modules():
             if isinstance(module, Dropout):
-                module.change(0.0)
+                module.set_rate(0.0)
         if count > 1:
             combined, parameter = Combined(chosen, self.combine), next(network.parameters())
             network.put_outside(combined.to(parameter.device, parameter.dtype))

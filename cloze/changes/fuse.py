@@ -18,7 +18,7 @@ from cloze.networks.blocks.hooks import NetworkHook
 from cloze.networks.blocks.projections import Across
 from cloze.networks.blocks.visibility import Visibility
 from cloze.networks.clock import Clock
-from cloze.networks.cost import EncodedSource, Operations, SequenceSize, shown
+from cloze.networks.cost import EncodedSource, Operations, SequenceSize, size_of
 from cloze.networks.network import TokenSequence
 from cloze.registry import register
 
@@ -73,7 +73,7 @@ class Averaged(nn.Module):
     def count_operations(self, counted: Operations, size: SequenceSize) -> None:
         """Attention to the other network's states, which has not learned from these."""
         counted.add(size, self.place)
-        self.attention.count_operations(counted, size, EncodedSource(shown(counted.fields, f"{VIEW}."), needs_grad=False))
+        self.attention.count_operations(counted, size, EncodedSource(size_of(counted.fields, f"{VIEW}."), needs_grad=False))
 
 
 class Fused(nn.Module, NetworkHook):

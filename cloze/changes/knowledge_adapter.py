@@ -148,7 +148,7 @@ class KnowledgeAdapter(Change):
         network.requires_grad_(False)
         rates = [(module, module.rate) for module in network.modules() if isinstance(module, Dropout)]
         for dropout, _ in rates:
-            dropout.change(0.0)
+            dropout.set_rate(0.0)
         blocks = [
             AdapterModule(
                 network.width, self.width, heads=self.heads, layers=self.layers, dropout=self.dropout, std=self.std,
@@ -188,6 +188,6 @@ class TuneTrunk(Change):
             adapter.blocks.requires_grad_(False)
             for module in adapter.modules():
                 if isinstance(module, Dropout):
-                    module.change(0.0)
+                    module.set_rate(0.0)
         for dropout, rate in adapters[0].rates:
-            dropout.change(rate)
+            dropout.set_rate(rate)

@@ -46,7 +46,7 @@ class MoreSegments(Change):
 
     def weights(self, state: Tensors, transition: Transition) -> Tensors:
         """The network's tensors, its tables of segments with further rows."""
-        count = int(transition.arguments["segments"])
+        count = int(transition.new_arguments["segments"])
         self._require(transition.origin.origin, int(transition.origin.arguments["segments"]))
         return {
             name: torch.cat([tensor, tensor[self.like].expand(count - len(tensor), -1)]) if name.endswith(_TABLE) else tensor

@@ -268,14 +268,14 @@ def load_checkpoint(
             )
         return load_onnx(Path(folder))
     with naming_files(Path(folder)):
-        loaded = _opened(open_folder(Path(folder)), torch_device, plain_form=plain_form, annotate=annotate)
+        loaded = _load(open_folder(Path(folder)), torch_device, plain_form=plain_form, annotate=annotate)
     if dtype is None:
         return loaded
     return replace(loaded, precision=dtype, others=cache(lambda name: replace(loaded.other(name), precision=dtype)))
 
 
-def _opened(imported: Any, device: torch.device, *, plain_form: bool, annotate: Mapping[str, Any] | None) -> Loaded:
-    """The objects of what a folder holds, on a device."""
+def _load(imported: Any, device: torch.device, *, plain_form: bool, annotate: Mapping[str, Any] | None) -> Loaded:
+    """Build what a folder holds, on a device, and load its weights."""
     from cloze.checkpoint.annotators import annotations_of
     from cloze.document import read_plain
 
@@ -317,7 +317,7 @@ def _opened(imported: Any, device: torch.device, *, plain_form: bool, annotate: 
             _build_from_description("edit", part, arguments, reading_inputs, imported.folder)
             for part, arguments in model.input_edits
         ),
-        tables=tables, languages=model.languages, others=cache(lambda name: _further(imported.folder, name, str(device))),
+        tables=tables, languages=model.languages, others=cache(lambda name: _open_other(imported.folder, name, str(device))),
         annotations=annotations,
     )
 
@@ -351,8 +351,8 @@ def _add_inference(
     network.inference = Inferred(network, head, edit=question, keep=keep, rates=rates)
 
 
-def _further(folder: Path, name: str, device: str) -> Loaded:
-    """A network of the run in `folder` other than the exported one."""
+def _open_other(folder: Path, name: str, device: str) -> Loaded:
+    """Open a network of the run in `folder` other than the exported one."""
     inner = network_folder(folder, name)
     if inner == folder:
         raise CheckpointError(

@@ -77,7 +77,7 @@ class Origin:
         tables = () if architecture is None else architecture.heads
         start = HeadFacts(
             order=loaded.order, layers=len(network.depth_groups()) - 1,
-            heads={table.role: table.made() for table in tables if table.role in ("classifier", "chooser")},
+            heads={table.role: table.new_arguments() for table in tables if table.role in ("classifier", "chooser")},
             plain=None if plain is None else (plain.transform, plain.norm.eps),
             sums_up=any("summary" in head.reads for head in heads),
             pooled=network.pooled, given=_layers(loaded), predicts=_predicts(loaded), embedding=_embedding(loaded),

@@ -41,6 +41,7 @@ from cloze.interop.model import as_classifier
 from cloze.interop.read import import_heads
 from cloze.networks.blocks.projections import STACKED as PARTS
 from cloze.recipe.builders import build
+from cloze.recipe.changes import ChangeDescription
 
 CONFIG, TENSORS, _LEAD = ADAPTER_CONFIG, ADAPTER_WEIGHTS, ADAPTER_LEAD
 #: Settings of peft with the only values that cloze computes.
@@ -53,9 +54,6 @@ _CLASSES: Mapping[str | None, str] = {
     "SEQ_CLS": "AutoPeftModelForSequenceClassification", "TOKEN_CLS": "AutoPeftModelForTokenClassification",
     "QUESTION_ANS": "AutoPeftModelForQuestionAnswering",
 }  # fmt: skip
-
-
-Described = tuple[str, Mapping[str, Any]]  # a change and its arguments
 
 
 class PeftTarget(NamedTuple):
@@ -102,7 +100,7 @@ def write_peft(stage: Path, imported: Imported, base: Path, *, folder: str) -> l
         problem=problem_of(imported.model, choice), changes=" and ".join(names),
     )
     opens = f"peft opens it on {choice.cls.name} ({choice.cls.auto}) from {base}."
-    return [opens, *(f"{name}: this head is for cloze alone; peft's files do not hold it." for name in [*left, *choice.left])]
+    return [opens, *(f"{name}: this head is for cloze alone; peft's files do not hold it." for name in [*left, *choice.left_out])]
 
 
 def _write_card(
@@ -194,8 +192,8 @@ def _require_numbers(config: Mapping[str, Any], path: Path) -> None:
 def _require_heads(path: Path, imported: Imported, names: set[str]) -> None:
     """A `CheckpointError` if peft saved a tensor of the network itself, not only updates and a head (`modules_to_save`)."""
     architecture = ARCHITECTURES[str(imported.architecture)]
-    facts = architecture.facts(imported.model.flat, imported.vocab_size, base="", pad=imported.tokenizer.roles.get("[PAD]"))
-    network = {name for entry in entries(architecture.rows(imported.model.flat), facts) for name in entry.theirs}
+    sizes = architecture.table_sizes(imported.model.flat, imported.vocab_size, base="", pad=imported.tokenizer.roles.get("[PAD]"))
+    network = {name for entry in entries(architecture.lines(imported.model.flat), sizes) for name in entry.theirs}
     trained = sorted(name for name in names if {name, name.removeprefix(architecture.base_in([name]))} & network)
     if trained:
         raise CheckpointError(
@@ -222,7 +220,8 @@ def _places(
     """The linear maps of transformers' model that have one of ours."""
     architecture = choice.architecture
     lead = architecture.base_of(choice.cls) if base is None else base
-    for entry in entries(architecture.rows(model.flat), architecture.facts(model.flat, imported.vocab_size, base=lead, pad=pad)):
+    sizes = architecture.table_sizes(model.flat, imported.vocab_size, base=lead, pad=pad)
+    for entry in entries(architecture.lines(model.flat), sizes):
         if entry.ours.endswith(".weight") and len(entry.shape) == 2 and entry.move in (SAME, STACKED, TURNED):
             height = entry.shape[0] // len(entry.theirs)
             for number, name in enumerate(entry.theirs):
@@ -263,17 +262,17 @@ def _updates(
 def _heads(choice: ArchitectureChoice, model: PortableModel, imported: Imported, pad: int | None) -> dict[str, Tensor]:
     """The tensors of the heads that transformers' class has, under its names."""
     architecture = choice.architecture
-    facts = architecture.facts(model.flat, imported.vocab_size, base=architecture.base_of(choice.cls), pad=pad)
+    sizes = architecture.table_sizes(model.flat, imported.vocab_size, base=architecture.base_of(choice.cls), pad=pad)
     tensors: dict[str, Tensor] = {}
     for name, table in choice.placed.items():
         head = model.heads[name]
-        tensors |= to_theirs(table.rows(is_tied(head)), head.state, facts.sized(C=int(head.argument("classes") or 0)))
+        tensors |= to_theirs(table.all_lines(is_tied(head)), head.state, sizes.with_letters(C=int(head.argument("classes") or 0)))
     return tensors
 
 
 def _read_updates(
     path: Path, imported: Imported, tensors: dict[str, Tensor], config: Mapping[str, Any]
-) -> tuple[Described, dict[str, Tensor]]:
+) -> tuple[ChangeDescription, dict[str, Tensor]]:
     """The change, and its tensors under our names; what is used is taken out of `tensors`."""
     assert imported.architecture is not None  # as the caller has checked
     architecture = ARCHITECTURES[imported.architecture]

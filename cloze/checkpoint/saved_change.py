@@ -74,12 +74,13 @@ def write_change(source: Path, out: Path, *, base: Path | None = None, peft: boo
         heads = {f"{name}/{key}": t for name, head in imported.model.heads.items() for key, t in head.state.items()}
         if heads:
             write_tensors(stage / OWN_HEADS, heads)
-        write_json(stage / DESCRIPTION, json.loads((_described(source)).read_text(encoding="utf-8")))
+        write_json(stage / DESCRIPTION, json.loads(_description_file(source).read_text(encoding="utf-8")))
         copy_task(source, stage)
     return remarks
 
 
-def _described(source: Path) -> Path:
+def _description_file(source: Path) -> Path:
+    """The description of a folder; a `CheckpointError` if it has none."""
     path = source / DESCRIPTION
     if not path.is_file():
         raise CheckpointError(f"{source}: there is no {DESCRIPTION}; expected a run or a fine-tuned folder of cloze.")

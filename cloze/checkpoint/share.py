@@ -72,6 +72,7 @@ def write_copy(
     called with the complete folder before it appears as `out`; if it raises, `out` does not appear.
     """
     out.parent.mkdir(parents=True, exist_ok=True)
+    copies = copies_in(source)
     with whole_folder(out, new=True) as stage:
         remarks = export_folder(
             stage, model=imported.model, tokenizer=imported.tokenizer, reading=imported.reading, card=card,
@@ -82,7 +83,7 @@ def write_copy(
         copy_task(source, stage)
         if description is not None:
             write_json(stage / "cloze" / "task.json", description)
-        for copy in (copies := copies_in(source)):
+        for copy in copies:
             (stage / FOLDER).mkdir(exist_ok=True)
             shutil.copyfile(copy, stage / FOLDER / copy.name)
         finish(stage)
@@ -146,7 +147,7 @@ def card_of(
         name, paper, notes = recipe.name, recipe.paper, recipe.notes or ""
     return Card(
         name=name, step=imported.step, paper=paper, notes=notes, data=_data(source, data), results=_results(source, task),
-        task=_described(source, task), base=_hub_base(source),
+        task=_task_contents(source, task), base=_hub_base(source),
         languages=tuple(languages), licence=licence, folder=folder,
         settings=f"cloze/{next((name for name in _KEPT if (source / 'cloze' / name).is_file()), _KEPT[0])}",
     )  # fmt: skip
@@ -161,7 +162,7 @@ def _hub_base(source: Path) -> str | None:
     return next((name for name in names if name is not None), None)
 
 
-def _described(source: Path, task: str | None) -> dict[str, Any] | None:
+def _task_contents(source: Path, task: str | None) -> dict[str, Any] | None:
     """The contents of task.json, of one task or of all; None without the file."""
     if not (source / TASK_FILE).is_file():
         return None
@@ -189,7 +190,7 @@ def _has_sizes(facts: Any) -> bool:
 def _results(source: Path, task: str | None) -> str:
     """The last held-out losses of a run, else its last training loss; for a fine-tuned folder, the dev metrics of `task` or of
     all tasks."""
-    described = _described(source, task)
+    described = _task_contents(source, task)
     if described is not None:
         task_names = [f"{name} ({facts['task']})" for name, facts in described.get("tasks", {}).items()]
         return (

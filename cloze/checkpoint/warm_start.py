@@ -114,7 +114,7 @@ class AdaptedCheckpoint:
 
     def network_state(self) -> Tensors:
         """The tensors of the network, adapted."""
-        state = self._without_padding(self.loaded.network.state_dict(), self.transition.here)
+        state = self._without_padding(self.loaded.network.state_dict(), self.transition.new_network)
         for change in self.changes:
             state = change.weights(state, self.transition)
         return state
@@ -308,9 +308,9 @@ def _require_fit(start: WarmStart, transition: Transition, recipe: Recipe, netwo
     """Raise a `CheckpointError` if a checkpoint does not fit a network; with changes, other arguments may fit."""
     spec, origin = recipe.networks[network_name], transition.origin
     assert spec.part is not None  # the network is built
-    here = Shape(network_name, spec.part.name, transition.arguments)
+    here = Shape(network_name, spec.part.name, transition.new_arguments)
     refused = f"{folder}: does not fit the network {network_name!r} of {recipe.name}: "
-    expected = {here.part, *transition.here.compatible_parts}
+    expected = {here.part, *transition.new_network.compatible_parts}
     if origin.part not in expected and not spec.change:
         raise CheckpointError(
             f"{refused}it holds a network {origin.part!r}, expected {', '.join(sorted(expected))}.\n  {_own_recipe(folder)}"
@@ -328,7 +328,7 @@ def _require_fit(start: WarmStart, transition: Transition, recipe: Recipe, netwo
             f"{refused}it reads items of {old[widths[0]]} numbers each, and those of the text have {new[widths[0]]}.\n"
             "  Make their features as for its training text: cloze features PICTURES with the same --model or --with."
         )
-    if misfit and transition.here.of_documents:
+    if misfit and transition.new_network.of_documents:
         raise CheckpointError(
             f"{refused}{misfit}.\n"
             "  Its vectors belong to the documents that it was trained on; other documents cannot go on with them.\n"

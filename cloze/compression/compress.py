@@ -7,7 +7,7 @@ their new names; then it writes the folder. Masks stay with the network, so that
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from cloze.changes import Change, Shape, Transition
 from cloze.changes.compressing.quantise import Quantise
 from cloze.changes.keep_layers import KeepLayers
 from cloze.checkpoint.build import Loaded, load_checkpoint
+from cloze.checkpoint.loaded import network_inputs
 from cloze.checkpoint.plain_form import in_plain_form
 from cloze.checkpoint.share import card_of, write_copy
 from cloze.errors import CheckpointError
@@ -32,7 +33,7 @@ from cloze.networks.blocks.initial import SkipInit
 from cloze.networks.clock import Clock
 from cloze.recipe.builders import build
 from cloze.recipe.canonical import to_yaml
-from cloze.recipe.changes import type_of
+from cloze.recipe.changes import ChangeDescription, type_of
 from cloze.recipe.load import load_recipe
 from cloze.recipe.parts import load_kind
 from cloze.registry import lookup
@@ -40,9 +41,6 @@ from cloze.tasks.result import TASK_FILE, contents_of
 
 RECORD = Path("cloze") / "compression.json"
 MEASURED = ("dev", "spread", "trials", "frozen_start")  # in task.json, figures of the network before
-
-Described = tuple[str, Mapping[str, Any]]
-
 
 @dataclass(frozen=True)
 class Size:
@@ -72,7 +70,7 @@ class Size:
 class CompressionResult:
     """The result: the changes that were made, both sizes, and remarks."""
 
-    changes: Sequence[Described]
+    changes: Sequence[ChangeDescription]
     before: Size
     after: Size
     remarks: Sequence[str]
@@ -85,7 +83,7 @@ class CompressionResult:
         }
 
 
-def compress(source: Path, out: Path, changes: Sequence[Described]) -> CompressionResult:
+def compress(source: Path, out: Path, changes: Sequence[ChangeDescription]) -> CompressionResult:
     """Write the checkpoint `source` with these changes to the new folder `out`.
 
     `changes` are registered parts with their arguments, such as `("keep_layers", {"layers": [0, 2]})`. Masks stay with the
@@ -106,27 +104,23 @@ def compress(source: Path, out: Path, changes: Sequence[Described]) -> Compressi
     model = replace(imported.model, arguments=arguments, network=state, changes=tuple(remaining), changed={}, no_plain_form="")
     if model.changes:
         model = in_plain_form(model, loaded.tokenizer, loaded.tables)
-    before = Size.of(loaded, source)
-    results: list[CompressionResult] = []
 
-    def finish(stage: Path) -> None:
-        result = CompressionResult(changes, before, Size.of(load_checkpoint(stage, plain_form=True), stage), ())
+    def complete(stage: Path) -> Size:
+        size = Size.of(load_checkpoint(stage, plain_form=True), stage)
         _write_recipe(stage, loaded.network_arguments, arguments)
-        write_json(stage / RECORD, result.record(source.resolve().name))
-        results.append(result)
+        return size
 
-    card = card_of(source, imported, languages=(), licence=None, data=None, folder=out.name)
     listing = "; ".join(" ".join([name, *(f"{key}={value}" for key, value in values.items())]) for name, values in changes)
-    card = replace(card, results=f"Compressed without training: {listing}. Its quality after that was not measured here.")
-    remarks = write_copy(
-        source, out, replace(imported, model=model), card, description=description_of(source), finish=finish
-    )
+    sentence = f"Compressed without training: {listing}. Its quality after that was not measured here."
+    result = _write(source, out, replace(imported, model=model), sentence, changes, Size.of(loaded, source), complete)
     masks = out / OWN_CHANGED
-    if masks.is_file():
-        size = f"{masks.stat().st_size / 1e6:.2f} MB"
-        remarks += [f"{OWN_CHANGED} ({size}) holds the masks, which keep the zeros in further training; cloze export --to merged "
-                    "leaves them out."]
-    return replace(results[0], remarks=remarks)
+    if not masks.is_file():
+        return result
+    remark = (
+        f"{OWN_CHANGED} ({masks.stat().st_size / 1e6:.2f} MB) holds the masks, which keep the zeros in further training; cloze "
+        "export --to merged leaves them out."
+    )
+    return replace(result, remarks=[*result.remarks, remark])
 
 
 def prune_rows(source: Path, out: Path, rows: int) -> CompressionResult:
@@ -139,21 +133,36 @@ def prune_rows(source: Path, out: Path, rows: int) -> CompressionResult:
     loaded = load_checkpoint(source)
     if not is_classifier(source):
         raise CheckpointError(f"{source}: --rows is for classifiers of fasttext-supervised, which have a row for each n-gram.")
-    imported = pruned(loaded.imported, rows)
-    before, results = Size.of(loaded, source), list[CompressionResult]()
+    sentence = f"Only {rows:,} rows of words and n-grams were kept. Its quality was not measured after that."
+    changes = [("prune_rows", {"rows": rows})]
+    return _write(
+        source, out, pruned(loaded.imported, rows), sentence, changes, Size.of(loaded, source),
+        lambda stage: Size.of(load_checkpoint(stage), stage),
+    )
+
+
+def _write(
+    source: Path, out: Path, imported: Imported, sentence: str, changes: Sequence[ChangeDescription], before: Size,
+    complete: Callable[[Path], Size],
+) -> CompressionResult:
+    """Write the compressed model to `out`, with the `sentence` on its quality in the card and a record of both sizes.
+
+    `complete` is called with the folder before it appears, writes what is missing, and measures it.
+    """
+    sizes: list[Size] = []
 
     def finish(stage: Path) -> None:
-        result = CompressionResult([("prune_rows", {"rows": rows})], before, Size.of(load_checkpoint(stage), stage), ())
-        write_json(stage / RECORD, result.record(source.resolve().name))
-        results.append(result)
+        sizes.append(complete(stage))
+        record = CompressionResult(changes, before, sizes[0], ()).record(source.resolve().name)
+        write_json(stage / RECORD, record)
 
     card = card_of(source, imported, languages=(), licence=None, data=None, folder=out.name)
-    card = replace(card, results=f"Only {rows:,} rows of words and n-grams were kept. Its quality was not measured after that.")
+    card = replace(card, results=sentence)
     remarks = write_copy(source, out, imported, card, description=description_of(source), finish=finish)
-    return replace(results[0], remarks=remarks)
+    return CompressionResult(changes, before, sizes[0], remarks)
 
 
-def _keeps_masks(loaded: Loaded, changes: Sequence[Described]) -> bool:
+def _keeps_masks(loaded: Loaded, changes: Sequence[ChangeDescription]) -> bool:
     """Whether the changes of a checkpoint are masks that fit the compressed network; if not, it is opened in its plain form."""
     cut = any(name == "keep_layers" for name, _ in changes)  # masks name layers by their numbers before
     return not cut and all(type_of(name).masks for name, _ in loaded.imported.model.changes)
@@ -169,10 +178,7 @@ def changed_network(loaded: Loaded, changes: Sequence[Change]) -> tuple[nn.Modul
     arguments: Mapping[str, Any] = loaded.network_arguments
     for change in changes:
         arguments = change.shape(Shape(str(loaded.folder), part, arguments))
-    available = {
-        "vocab_size": loaded.imported.vocab_size, "clock": Clock(), "tables": loaded.tables or None, "counts": None,
-        "spellings": loaded.tokenizer.spellings,
-    }
+    available = network_inputs(loaded.imported.vocab_size, loaded.tokenizer, Clock(), loaded.tables)
     roundings = [change for change in changes if isinstance(change, Quantise)]
     inherited = [build(lookup("change", name), values, {}) for name, values in loaded.imported.model.changes]
     with SkipInit():

@@ -18,7 +18,7 @@ from cloze.checkpoint.build import Loaded
 from cloze.errors import CheckpointError
 from cloze.interop.files import read_json
 from cloze.probes.curvature import curvature, layer_weights
-from cloze.probes.gates import families
+from cloze.probes.gates import head_kinds
 from cloze.probes.heads import Scores, importance, ordered
 from cloze.probes.losses import LossExamples, task_examples, text_examples
 
@@ -33,7 +33,7 @@ def head_changes(loaded: Loaded, share: float, scores: Scores) -> list[tuple[str
         CheckpointError: The scores are those of a network with other heads.
         UserError: The network has no heads.
     """
-    expected = {kind.argument: (kind.layers, kind.heads) for kind in families(loaded.network)}
+    expected = {kind.argument: (kind.layers, kind.heads) for kind in head_kinds(loaded.network)}
     shapes = {argument: matrix.shape for argument, matrix in scores.items()}
     if shapes != expected:
         raise CheckpointError(
@@ -56,7 +56,7 @@ def read_scores(path: Path, loaded: Loaded) -> Scores:
 
 def measured_scores(loaded: Loaded, *, task: str | None, text: str | None) -> tuple[Scores, list[str]]:
     """The importance of heads on labelled rows (`NAME=FILE`, or a file) or on texts, and remarks."""
-    families(loaded.network)  # refuses a network without attention before anything is read
+    head_kinds(loaded.network)  # refuses a network without attention before anything is read
     examples = examples_of(loaded, task=task, text=text, most=SENTENCES)
     return importance(examples), list(examples.remarks)
 

@@ -1,6 +1,6 @@
 """Hugging Face folders, both ways: one table of names per architecture (architectures/bert.py, …).
 May import networks, objectives, text and the foundation; never transformers, never recipes or training.
-To add an architecture: one file in `architectures` with an `add(Architecture(…))`, and its name in the import below.
+To add an architecture: `architectures/__init__.py` lists the steps.
 Its contract (ours → theirs → ours is the identity, logits and gradients equal) is tested in tests/interop/, tests/parity/.
 """
 

@@ -27,8 +27,8 @@ ACTIVATIONS_BACK = {
     "swish": "silu",
 }
 
-#: Arguments that no line of a table or key of config.json has to mention: `Architecture.objections` looks at them itself.
-_JUDGED = frozenset({"segments", "embedding", "embedding.width", "head_width", "positions.max_length"})
+#: Arguments that `Architecture.objections` checks by itself, whatever the tables say.
+_CHECKED_APART = frozenset({"segments", "embedding", "embedding.width", "head_width", "positions.max_length"})
 
 
 def same(value: Any) -> Any:
@@ -40,7 +40,7 @@ def same(value: Any) -> Any:
 class Setting:
     """One argument of our network, by its path (`norm.epsilon`), and its key in config.json.
 
-    `default` is transformers' value for an absent key.
+    `default` is transformers' value for an absent key. `there` turns our value into theirs, `back` theirs into ours.
     """
 
     ours: str
@@ -61,19 +61,22 @@ class HeadTable:
 
     Attributes:
         role: Its name among the architecture's classes.
+        part: The registered objective that it is in cloze.
         sign: The tensors whose presence shows that a file contains it.
         lines: The lines of its table that apply whether it is tied or not.
         tied: Further lines if its output rows are the token table.
         untied: Further lines if they are not.
-        repeats: Tied tensors that repeat another one: a file need not contain them.
-        copies: Untied tensors that repeat another one; they are written because transformers looks for them.
+        repeats: Tied tensors, each with the one that it repeats: a file need not contain them.
+        copies: Untied tensors, each with the one that it repeats; they are written because transformers looks for them.
         shares: Untied tensors that transformers takes from the token table if a file lacks them.
         tie: The value of our argument where the head is tied.
         objections: From the head and the network's arguments, the reasons why a head of that part does not fit.
+        arguments: From a config and the tensors of the file, the arguments of our head.
         read: Binds its readings to states, as in `PortableHead`.
-        keys: The keys of config.json that belong to the head, with the required value, which is also transformers' default
-            except for those in `absent`. With another value, it is a different head, which cloze lacks.
-        says: Further keys that express an argument of the head.
+        required: The keys of config.json that belong to the head, with the values that it needs. With another value, it is a
+            different head, which cloze lacks.
+        if_absent: The values of those keys that a config lacks; those of other keys in `required` are as required.
+        to_config: From the head, further keys that express its arguments.
         by_class: Another head has tensors of the same names, so only a folder that names a class with this role contains it.
         at_mask: It reads the state of the text's last [MASK], in place of that of the token that sums up the text.
     """
@@ -91,18 +94,18 @@ class HeadTable:
     shares: tuple[str, ...] = ()
     tie: bool | str = True
     read: Mapping[str, str] = field(default_factory=dict)
-    keys: Mapping[str, Any] = field(default_factory=dict)
-    absent: Mapping[str, Any] = field(default_factory=dict)
-    says: Callable[[PortableHead], Mapping[str, Any]] = lambda head: {}
+    required: Mapping[str, Any] = field(default_factory=dict)
+    if_absent: Mapping[str, Any] = field(default_factory=dict)
+    to_config: Callable[[PortableHead], Mapping[str, Any]] = lambda head: {}
     by_class: bool = False
     at_mask: bool = False
 
-    def rows(self, tie: bool) -> tuple[MappingLine, ...]:
-        """The lines that apply."""
+    def all_lines(self, tie: bool) -> tuple[MappingLine, ...]:
+        """The lines that apply to a head that is tied, or is not."""
         return self.lines + (self.tied if tie else self.untied)
 
-    def made(self) -> dict[str, Any]:
-        """The arguments of a new head of this kind: the layers between the states and the outputs."""
+    def new_arguments(self) -> dict[str, Any]:
+        """The arguments of a new head of this kind that say which layers stand between the states and the outputs."""
         arguments = self.arguments({}, {name: torch.empty(1, 1, device="meta") for name in self.sign})
         return {name: value for name, value in arguments.items() if name not in ("classes", "set", "reading")}
 
@@ -140,27 +143,28 @@ class Architecture:
         settings: Each pairs one argument of the network, by its path, with one key of config.json.
         fixed: Arguments that have only one possible value in the architecture.
         assumed: Arguments that a folder does not contain. All others must have their builder's default.
-        legal: Keys of config.json with the values that cloze supports.
+        legal: Keys of config.json with the values that cloze supports; the first is that of an absent key.
+        base: The prefix of the body's tensors in classes with heads.
         body: The lines of every network.
         reading: How it reads text if the folder does not say so.
         reading_of: For networks that are told languages by tokens, or read texts otherwise in one class: from a folder's facts,
             how it reads text, its tokenizer with the languages, and remarks; None: as every folder.
-        recipe: The name of the recipe for such a model, for a folder that does not say how it was trained.
+        recipe: From a model, the name of the recipe for it, for a folder that does not say how it was trained.
         part: The network part that it expresses.
         orders: Its possible orders, the usual one first.
         order_of: Reads the order from a config.
         resemblance: From a model and the kind of its tokenizer, how much it resembles this system. 0: not more than any other;
             the highest wins among choices that are equally good.
-        read: From a config, the arguments that are not in a single key. Raises `ValueError` with a message for users if a value
-            is unknown.
-        write: From the arguments and the order, the keys that `read` reads.
-        against: Further reasons why arguments do not fit.
-        beware: Remarks on how transformers reads such a model differently by default.
-        ties: Whether the output rows are the token table.
+        from_config: From a config, the arguments that are not in a single key. Raises `ValueError` with a message for users if a
+            value is unknown.
+        to_config: From the arguments and the order, the keys that `from_config` reads.
+        further_objections: From the arguments, the reasons why they do not fit that `objections` does not give by itself.
+        remarks: From the arguments, remarks on how transformers reads such a model differently by default.
+        ties: From a config, whether the output rows are the token table.
         tokens: Keys of config.json that hold an id, with the possible roles, the best first.
         further: Lines that depend on the arguments.
         counts: The ranges of `{i}`, `{j}` and `{k}`.
-        sizes: Letters besides those of `facts`.
+        sizes: Letters besides those of `table_sizes`.
         segments: The line of the segment table; None: it has none.
         project: The line between embeddings and layers of different widths.
         copies: Names under which files repeat the token table.
@@ -172,14 +176,14 @@ class Architecture:
         buffers: From the arguments, tensors of a file that follow from these, under their names without `base`: written, and
             compared when read. A file may lack them.
         embeddings: The kinds of embeddings that it has.
-        paddings: The ids that [PAD] may have where positions begin after it; empty: positions begin with 0.
+        paddings: The ids that [PAD] may have where learned positions begin after it; empty: positions begin with 0.
+        fixed_shifted: Whether fixed positions begin after the id of [PAD]: `positions.first` is that id plus one.
         unused: Tensors of classes with heads that compute nothing with them: written as zeros where the model brings none.
-        unread: How the names of further tensors in the body begin, which cloze carries along.
+        carried: How the names of further tensors in the body begin. cloze has no use for them and writes them as it read them.
         longest: From a config, the most tokens that transformers' network reads as ours does; None: as many as it reads.
-        fixed_shifted: The same of fixed positions: `positions.first` is the id of [PAD] plus one.
-        pooled: The class without heads has a pooling layer.
-        framed: The tokenizer of a folder says which special tokens stand around a text, and `reading` holds if it says nothing.
-        generates: transformers generates with it.
+        has_pooler: Whether the class without heads has a pooling layer.
+        framed: Whether the tokenizer of a folder says which special tokens stand around a text; if it does not, `reading` says.
+        generates: Whether transformers generates with it.
         until: The last version of transformers that has the classes; None: the newest has them.
     """
 
@@ -201,10 +205,10 @@ class Architecture:
     orders: tuple[str, ...] = ("open",)
     order_of: Callable[[Mapping[str, Any]], str] | None = None
     resemblance: Callable[[PortableModel, str], int] = lambda model, kind: 0
-    read: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda config: {}
-    write: Callable[[Mapping[str, Any], str], Mapping[str, Any]] = lambda arguments, order: {}
-    against: Callable[[Mapping[str, Any]], list[str]] = lambda arguments: []
-    beware: Callable[[Mapping[str, Any]], list[str]] = lambda arguments: []
+    from_config: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda config: {}
+    to_config: Callable[[Mapping[str, Any], str], Mapping[str, Any]] = lambda arguments, order: {}
+    further_objections: Callable[[Mapping[str, Any]], list[str]] = lambda arguments: []
+    remarks: Callable[[Mapping[str, Any]], list[str]] = lambda arguments: []
     ties: Callable[[Mapping[str, Any]], bool] = lambda config: bool(config.get("tie_word_embeddings", True))
     tokens: Mapping[str, Sequence[str]] = field(default_factory=lambda: {"bos_token_id": (), "eos_token_id": ()})
     further: Callable[[Mapping[str, Any]], tuple[MappingLine, ...]] = lambda arguments: ()
@@ -221,11 +225,11 @@ class Architecture:
     buffers: Callable[[Mapping[str, Any]], Mapping[str, torch.Tensor]] = lambda arguments: {}
     embeddings: tuple[str, ...] = ("table",)
     paddings: Sequence[int] = ()
-    unused: tuple[MappingLine, ...] = ()
-    unread: tuple[str, ...] = ("pooler", "encoder")
-    longest: Callable[[Mapping[str, Any]], int | None] = lambda config: None
     fixed_shifted: bool = False
-    pooled: bool = False
+    unused: tuple[MappingLine, ...] = ()
+    carried: tuple[str, ...] = ("pooler", "encoder")
+    longest: Callable[[Mapping[str, Any]], int | None] = lambda config: None
+    has_pooler: bool = False
     framed: bool = False
     generates: bool = False
     until: str | None = None
@@ -245,18 +249,18 @@ class Architecture:
         return next((base for base in self.bases if any(name.startswith(base) for name in names)), "")
 
     def setting(self, ours: str) -> Setting | None:
-        """The setting of one of our arguments; None if `read` and `write` handle it."""
+        """The setting of one of our arguments; None if `from_config` and `to_config` handle it."""
         return next((setting for setting in self.settings if setting.ours == ours), None)
 
-    def rows(self, arguments: Mapping[str, Any]) -> tuple[MappingLine, ...]:
-        """The body's lines for a network with these arguments."""
+    def lines(self, arguments: Mapping[str, Any]) -> tuple[MappingLine, ...]:
+        """The lines of a network with these arguments; its heads have their own."""
         segments = (self.segments,) if self.segments and arguments.get("segments") else ()
         project = (self.project,) if self.project and arguments.get("embedding.project") else ()
         return self.body + tuple(self.further(arguments)) + segments + project
 
     def keys(self, arguments: Mapping[str, Any], order: str) -> dict[str, Any]:
         """The keys of config.json that express the arguments; a number that follows a schedule is written as 0.0."""
-        config = dict(self.write(arguments, order))
+        config = dict(self.to_config(arguments, order))
         for setting in self.settings:
             if setting.ours not in arguments:
                 config[setting.theirs] = setting.default
@@ -265,9 +269,9 @@ class Architecture:
             config[setting.theirs] = setting.there(0.0 if isinstance(value, Mapping) and setting.is_number else value)
         return config
 
-    def facts(self, arguments: Mapping[str, Any], vocab_size: int, *, base: str, pad: int | None) -> TableSizes:
+    def table_sizes(self, arguments: Mapping[str, Any], vocab_size: int, *, base: str, pad: int | None) -> TableSizes:
         """The sizes that the letters of the tables stand for; I only if the network has a feed-forward."""
-        sizes = {
+        letters = {
             "V": vocab_size,
             "D": arguments["width"],
             "E": arguments.get("embedding.width") or arguments["width"],
@@ -275,9 +279,9 @@ class Architecture:
             "S": max(1, arguments.get("segments") or 0),
         }
         if "feed_forward.inner" in arguments:
-            sizes["I"] = arguments["feed_forward.inner"]
-        sizes.update(self.sizes(arguments))
-        return TableSizes(sizes=sizes, counts=self.counts(arguments), base=base, pad=pad or 0)
+            letters["I"] = arguments["feed_forward.inner"]
+        letters.update(self.sizes(arguments))
+        return TableSizes(letters=letters, counts=self.counts(arguments), base=base, pad=pad or 0)
 
     def objections(self, arguments: Mapping[str, Any], order: str, pad: int | None) -> list[str]:
         """The reasons why this architecture cannot express this network; empty if it can."""
@@ -303,7 +307,7 @@ class Architecture:
         if self.fixed_shifted and arguments.get("positions.first") != (0 if pad is None else pad) + 1:
             first = arguments.get("positions.first")
             wrong.append(f"positions.first is {first!r}, transformers' {self.title} counts from one more than the id of [PAD]")
-        return wrong + self.against(arguments)
+        return wrong + self.further_objections(arguments)
 
     def pad_of(self, arguments: Mapping[str, Any]) -> int:
         """The id of [PAD] that such a network has here, where no tokenizer says it."""
@@ -311,12 +315,15 @@ class Architecture:
 
     def _demanded(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The required value of every argument that the folder cannot express; how weights began does not change a network."""
-        covered = {setting.ours for setting in self.settings} | set(self.assumed) | set(self.fixed) | _JUDGED
-        covered |= set(self.read(self.keys(arguments, self.orders[0])))
-        plain, same_parts = flat({}, self.part), default_arguments(arguments, self.part)
-        requirements = {name: plain.get(name, value) if "." not in name else value for name, value in same_parts.items()}
-        judged = [name for name in arguments if name not in covered and not name.startswith("initial.")]
-        demands = {name: requirements.get(name) for name in judged if name in plain or "." in name}
+        expressed = {setting.ours for setting in self.settings} | set(self.assumed) | set(self.fixed)
+        expressed |= set(self.from_config(self.keys(arguments, self.orders[0])))
+        defaults, inside_parts = flat({}, self.part), default_arguments(arguments, self.part)
+        # A part must be the builder's default, and the values inside a part the defaults of that part.
+        usual = {name: value if "." in name else defaults.get(name, value) for name, value in inside_parts.items()}
+        demands = {
+            name: usual.get(name) for name in arguments
+            if name not in expressed | _CHECKED_APART and not name.startswith("initial.") and (name in defaults or "." in name)
+        }
         if "embedding.project" in demands:
             demands["embedding.project"] = _narrower(arguments)
         return {**demands, **self.fixed}

@@ -54,9 +54,9 @@ class Card:
 
 def write_card(
     path: Path, card: Card, choice: ArchitectureChoice | list[str], model: PortableModel, vocab_size: int,
-    remarks: list[str], *, folder: str, pooled: bool
+    remarks: list[str], *, folder: str, sentences: bool
 ) -> None:
-    """Write README.md; `folder` is the name of the model in the commands, and `pooled` says that sentence-transformers opens it.
+    """Write README.md. `folder` is the name of the model in the commands; `sentences`: sentence-transformers opens it, too.
     Only the owner of text and weights can choose a licence."""
     folder = re.sub(r"\s+", " ", folder)
     title = card.name if card.task is None else folder
@@ -68,7 +68,7 @@ def write_card(
     lines += [line for task in _tasks(card).values() for line in _answers(task)]
     commands = _commands(card, choice, model, folder)
     lines += ["## Use", "", "```python", *_usage(card, choice, folder), "```", "", "```console", *commands, "```", ""]
-    if pooled and (sentence_head(model) is not None or not _predicts(card, choice)):
+    if sentences and (sentence_head(model) is not None or not _predicts(card, choice)):
         lines += ["```python", *_sentences(folder), "```", ""]
     lines += [TRAINING, ""]
     start = "" if card.base is None else f"Training started from {card.base}."

@@ -16,13 +16,13 @@ _OF_ITEMS = frozenset({"item_hidden", "item_transformed", "pooled"})
 
 @dataclass(frozen=True)
 class ArchitectureChoice:
-    """An architecture, its class, the heads that it can hold (head name → table) and the reasons why it cannot hold the
-    others."""
+    """An architecture, its class, the heads that it can hold (head name → table), and by name the reasons why it cannot hold
+    those that are `left_out`."""
 
     architecture: Architecture
     cls: ModelClass
     placed: Mapping[str, HeadTable]
-    left: Mapping[str, str]
+    left_out: Mapping[str, str]
 
 
 def choose(
@@ -40,7 +40,7 @@ def choose(
     if not fitting:
         return ranked[0].objections(model.flat, model.order, pad)
     choices = [place_heads(architecture, model, summary) for architecture in fitting]
-    return min(choices, key=lambda choice: len(choice.left))  # the first of the smallest
+    return min(choices, key=lambda choice: len(choice.left_out))  # the first of the smallest
 
 
 def likely_architecture(model: PortableModel, *, tokenizer_kind: str, pad: int | None) -> str | None:
@@ -57,8 +57,8 @@ def against_hint(model: PortableModel, choice: ArchitectureChoice, *, pad: int |
     if architecture.part != model.part:
         reasons = [f"transformers' {architecture.title} is no {model.part}"]
     else:
-        left = place_heads(architecture, model).left
-        reasons = architecture.objections(model.flat, model.order, pad) or [f"{name}: {why}" for name, why in left.items()]
+        left_out = place_heads(architecture, model).left_out
+        reasons = architecture.objections(model.flat, model.order, pad) or [f"{name}: {why}" for name, why in left_out.items()]
     return [f"the folder is of the type {choice.architecture.name}, not {hint}: {'; '.join(reasons)}."]
 
 
@@ -73,28 +73,28 @@ def _ranked(model: PortableModel, tokenizer_kind: str, hint: str | None) -> list
 def place_heads(architecture: Architecture, model: PortableModel, summary: SummaryToken = "first") -> ArchitectureChoice:
     """The class of `architecture` that holds most of the model's heads."""
     fitting: dict[str, list[HeadTable]] = {}
-    left: dict[str, str] = {}
+    left_out: dict[str, str] = {}
     for name, head in model.heads.items():
         tables = [table for table in architecture.heads if table.part == head.part and _readable(head, table)]
         at_token = [table for table in tables if not head.sums_up or table.at_mask == (summary == "mask")]
         fitting[name] = [table for table in at_token if not table.objections(head, model.flat)]
         if not tables:
-            left[name] = f"transformers' {architecture.title} has no such head"
+            left_out[name] = f"transformers' {architecture.title} has no such head"
         elif not at_token:
             token = "[MASK]" if summary == "mask" else "the token that sums up the text"
-            left[name] = f"it reads the state of {token}, transformers' {architecture.title} reads that of another one there"
+            left_out[name] = f"it reads the state of {token}, transformers' {architecture.title} reads that of another one there"
         elif not fitting[name]:
-            left[name] = "; ".join(at_token[0].objections(head, model.flat))
+            left_out[name] = "; ".join(at_token[0].objections(head, model.flat))
     best: tuple[ModelClass, dict[str, HeadTable]] = (architecture.classes[-1], {})
     for cls in architecture.classes:
         placed = _fill(cls, fitting, model.heads)
         if placed is not None and len(placed) > len(best[1]):
             best = (cls, placed)
     for name in model.heads:
-        if name not in best[1] and name not in left:
+        if name not in best[1] and name not in left_out:
             combination = f"both {' and '.join(best[1])} and such a head" if best[1] else "such a head"
-            left[name] = f"transformers' {architecture.title} has no class with {combination}"
-    return ArchitectureChoice(architecture, best[0], best[1], left)
+            left_out[name] = f"transformers' {architecture.title} has no class with {combination}"
+    return ArchitectureChoice(architecture, best[0], best[1], left_out)
 
 
 def _readable(head: PortableHead, table: HeadTable) -> bool:

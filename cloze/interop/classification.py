@@ -25,11 +25,11 @@ AUTO, PIPELINE, ROLE = "AutoModelForSequenceClassification", "text-classificatio
 class Absent(Move):
     """A bias that transformers does not have: nothing is written, zeros are read."""
 
-    def there(self, ours: Tensor, facts: TableSizes, parts: int) -> tuple[Tensor, ...]:
+    def there(self, ours: Tensor, sizes: TableSizes, parts: int) -> tuple[Tensor, ...]:
         return ()
 
-    def back(self, tensors: tuple[Tensor, ...], facts: TableSizes) -> Tensor:
-        return torch.zeros(facts.sizes["C"])
+    def back(self, tensors: tuple[Tensor, ...], sizes: TableSizes) -> Tensor:
+        return torch.zeros(sizes.letters["C"])
 
 
 ABSENT = Absent()

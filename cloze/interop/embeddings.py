@@ -20,11 +20,11 @@ from cloze.knowledge import SupersenseTable
 
 OWN_EMBEDDINGS = "cloze/embeddings.safetensors"
 _SENSES, _LABELS = "table_with_senses", "table_with_labels"
-_OWN = {_SENSES: "senses", _LABELS: "inputs"}  # the argument that a plain table lacks
+_EXTRA_ARGUMENT = {_SENSES: "senses", _LABELS: "inputs"}  # the argument that a plain table lacks
 _TOKENS, _POSITIONS, _OUTPUT = "embeddings.tokens.weight", "embeddings.positions.weight", "head.output.weight"
 
 
-def added_up(model: PortableModel) -> dict[str, Tensor]:
+def summed_tables(model: PortableModel) -> dict[str, Tensor]:
     """The tables that `plain_embeddings` adds up, by name; none for a network that transformers reads as it is."""
     kind = model.flat.get("embedding")
     if kind == _SENSES:
@@ -35,12 +35,12 @@ def added_up(model: PortableModel) -> dict[str, Tensor]:
 
 
 def with_plain_table(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of the network in the folder: those of a network whose vectors of senses or labels are added up."""
+    """Arguments with a plain table in the place of one whose vectors of senses or labels are added up."""
     embedding = arguments.get("embedding")
-    kind = next((name for name in _OWN if isinstance(embedding, Mapping) and name in embedding), None)
+    kind = next((name for name in _EXTRA_ARGUMENT if isinstance(embedding, Mapping) and name in embedding), None)
     if kind is None or not isinstance(embedding, Mapping):
         return dict(arguments)
-    table = {key: value for key, value in embedding[kind].items() if key != _OWN[kind]}
+    table = {key: value for key, value in embedding[kind].items() if key != _EXTRA_ARGUMENT[kind]}
     return {**arguments, "embedding": {"table": table}}
 
 
@@ -51,7 +51,7 @@ def plain_embeddings(model: PortableModel) -> PortableModel:
     the token table lack them, so these heads get rows of their own. Labels: a text shows none, and the vectors of "none" are part
     of the positions.
     """
-    embeddings = added_up(model)
+    embeddings = summed_tables(model)
     if not embeddings:
         return model
     kind = str(model.flat["embedding"])
@@ -69,7 +69,7 @@ def plain_embeddings(model: PortableModel) -> PortableModel:
     return replace(model, arguments=with_plain_table(model.arguments), network={**tensors, _TOKENS: table}, heads=heads)
 
 
-def own_embeddings(model: PortableModel, folder: Path) -> PortableModel:
+def with_own_embeddings(model: PortableModel, folder: Path) -> PortableModel:
     """A model whose folder holds sums, with its own tables and its tied heads."""
     kind = model.flat.get("embedding")
     if kind not in (_SENSES, _LABELS):

@@ -91,7 +91,7 @@ def prediction_objections(head: PortableHead, arguments: Mapping[str, Any], acti
 
 def pooled_head(
     role: str, *, pool: str, output: str, classes: int | None = None, set: str = "label", own_name: bool = False,
-    keys: Mapping[str, Any] = MappingProxyType({}),
+    required: Mapping[str, Any] = MappingProxyType({}),
 ) -> HeadTable:
     """A head on the summary: the map `pool` and tanh, then the map `output` to `classes` (None: any number).
 
@@ -112,7 +112,7 @@ def pooled_head(
         ),
         objections=lambda head, _: _pooled_objections(head, classes),
         arguments=arguments,
-        keys=keys,
+        required=required,
     )
 
 

@@ -14,11 +14,11 @@ from torch import Tensor
 
 from cloze.errors import CheckpointError
 from cloze.interop.architecture import NAMED_ROLES, Architecture, HeadTable
-from cloze.interop.architectures.tower import OWN_ITEMS, has_tower, only_text, outside_tower, text_tower
+from cloze.interop.architectures.tower import OWN_ITEMS, has_tower, outside_tower, text_tower, tower_remark
 from cloze.interop.arguments import complete
 from cloze.interop.card import Card, write_card
 from cloze.interop.choice import ArchitectureChoice, against_hint, choose, likely_architecture
-from cloze.interop.embeddings import OWN_EMBEDDINGS, added_up, plain_embeddings
+from cloze.interop.embeddings import OWN_EMBEDDINGS, plain_embeddings, summed_tables
 from cloze.interop.files import DESCRIPTION, WEIGHTS, read_json, staged, write_json, write_tensors
 from cloze.interop.mapping import MappingLine, entries, to_theirs
 from cloze.interop.model import PROBLEMS, Annotating, PortableHead, PortableModel, as_classifier, is_of_texts
@@ -31,6 +31,7 @@ OWN_NETWORK = "cloze/network.safetensors"
 OWN_TABLES = "cloze/tables"
 OWN_ANNOTATORS = "cloze/annotators"
 OWN_CHANGED = "cloze/changed.safetensors"
+_OWN_TENSORS = (OWN_HEADS, OWN_CHANGED, OWN_ITEMS, OWN_EMBEDDINGS)
 _UNLIMITED = int(1e30)  # how transformers writes that a tokenizer cuts no text
 
 
@@ -60,7 +61,7 @@ def export_folder(
     """
     folder = Path(folder)
     full_model = _completed(model)
-    model = _with_classifiers(plain_embeddings(full_model))
+    model = _with_classifiers(plain_embeddings(full_model))  # from here on as transformers would have it
     vocab_size = int(model.network["embeddings.tokens.weight"].shape[0]) if _has_table(model) else tokenizer.size
     if tokenizer.size > vocab_size:
         raise CheckpointError(
@@ -68,10 +69,10 @@ def export_folder(
             "  Save the network with the tokenizer it was trained with."
         )
     pad = tokenizer.roles.get("[PAD]")
-    model, choice, rest = _fitting(model, tokenizer.kind, pad, architecture, reading.summary)
+    model, choice, outside = _choose(model, tokenizer.kind, pad, architecture, reading.summary)
     remarks = remarks_of(model, choice, reading)
-    if rest:
-        remarks.insert(0, only_text(full_model.part))
+    if outside:
+        remarks.insert(0, tower_remark(full_model.part))
     if isinstance(choice, ArchitectureChoice):
         expected = architecture or likely_architecture(model, tokenizer_kind=tokenizer.kind, pad=pad)
         remarks = [*against_hint(model, choice, pad=pad, hint=expected), *remarks]
@@ -94,35 +95,27 @@ def export_folder(
                 path = stage / annotator_file(name, annotating.file)
                 path.parent.mkdir(exist_ok=True)
                 shutil.copyfile(annotating.file, path)
-        tensor_files = {
-            OWN_HEADS: _own_heads(full_model, choice), OWN_CHANGED: model.changed, OWN_ITEMS: rest,
-            OWN_EMBEDDINGS: added_up(full_model) if isinstance(choice, ArchitectureChoice) else {},
-        }
-        needed = {OWN_CHANGED} if model.changes and not model.no_plain_form else set()  # even of a change without tensors
-        for name, tensors in tensor_files.items():
-            if tensors or name in needed:
-                write_tensors(stage / name, tensors)
+        own_tensors = _own_tensors(full_model, model, choice, outside)
+        for name, tensors in own_tensors.items():
+            write_tensors(stage / name, tensors)
         write_tokenizer(stage, tokenizer, reading, model, choice, length)
-        pooled = gives_sentences(model, choice, reading)
-        if pooled:
+        sentences = gives_sentences(model, choice, reading)
+        if sentences:
             write_sentences(stage, model, reading)
         write_json(stage / DESCRIPTION, _description(full_model, choice, reading, card, labels, remarks))
         label = card.folder or folder.name
-        write_card(stage / "README.md", card, choice, model, vocab_size, remarks, folder=label, pooled=pooled)
-    for name, tensors in tensor_files.items():
-        if not tensors and name not in needed:
-            (folder / name).unlink(missing_ok=True)  # files of an earlier model in the folder
-    drop_sentences(folder, pooled, prompts=pooled and model.prompts.similarity is not None)
+        write_card(stage / "README.md", card, choice, model, vocab_size, remarks, folder=label, sentences=sentences)
+    for name in set(_OWN_TENSORS) - own_tensors.keys():
+        (folder / name).unlink(missing_ok=True)  # files of an earlier model in the folder
+    drop_sentences(folder, sentences, prompts=sentences and model.prompts.similarity is not None)
     return remarks
 
 
-def _fitting(
+def _choose(
     model: PortableModel, tokenizer_kind: str, pad: int | None, hint: str | None, summary: SummaryToken
 ) -> tuple[PortableModel, ArchitectureChoice | list[str], dict[str, Tensor]]:
-    """What transformers can open: the model, or the tower of its text if only that fits, with what is then left over.
-
-    In place of a choice the reasons why nothing fits.
-    """
+    """The model, or its text tower if only that fits an architecture; the choice for it, or the reasons why nothing fits; and the
+    parameters outside the tower."""
     if model.no_plain_form:
         return model, [model.no_plain_form], {}
     choice = choose(model, tokenizer_kind=tokenizer_kind, pad=pad, hint=hint, summary=summary)
@@ -154,24 +147,24 @@ def tensors_there(model: PortableModel, choice: ArchitectureChoice, *, vocab_siz
     """All tensors of model.safetensors under transformers' names."""
     architecture = choice.architecture
     base = architecture.base_of(choice.cls)
-    facts = architecture.facts(model.flat, vocab_size, base=base, pad=pad)
-    result = to_theirs(architecture.rows(model.flat), model.network, facts)
+    sizes = architecture.table_sizes(model.flat, vocab_size, base=base, pad=pad)
+    result = to_theirs(architecture.lines(model.flat), model.network, sizes)
     for name, copies in architecture.repeated(model.flat).items():
         tensor = result.pop(base + name)
         result.update({base + copy: tensor.clone() for copy in copies})
     result.update({base + name: tensor for name, tensor in architecture.buffers(model.flat).items()})
     if architecture.segments is not None and not model.arguments.get("segments"):
-        table = model.network["embeddings.tokens.weight"]
-        result[_there(architecture.segments, base)] = table.new_zeros(1, table.shape[1])  # a segment without effect
-    for name, table_ in choice.placed.items():
+        tokens = model.network["embeddings.tokens.weight"]
+        result[_there(architecture.segments, base)] = tokens.new_zeros(1, tokens.shape[1])  # a segment without effect
+    for name, table in choice.placed.items():
         head = model.heads[name]
-        sized = facts.sized(C=int(head.argument("classes") or 0))
-        result.update(to_theirs(table_.rows(is_tied(head)), head.state, sized))
+        with_classes = sizes.with_letters(C=int(head.argument("classes") or 0))
+        result.update(to_theirs(table.all_lines(is_tied(head)), head.state, with_classes))
         if not is_tied(head):
-            result.update({copy: result[source] for copy, source in table_.copies.items()})
+            result.update({copy: result[source] for copy, source in table.copies.items()})
     for name, tensor in model.spare.items():
         result.setdefault(base + name if not _outside(name, architecture) else name, tensor)
-    for entry in entries(architecture.unused, facts) if choice.cls.roles else ():
+    for entry in entries(architecture.unused, sizes) if choice.cls.roles else ():
         for name in entry.theirs:
             result.setdefault(name, torch.zeros(entry.shape))
     return result
@@ -197,7 +190,7 @@ def config_of(
         **architecture.keys(model.flat, model.order),
     }
     if architecture.paddings:
-        config["max_position_embeddings"] += (roles["[PAD]"]) + 1
+        config["max_position_embeddings"] += roles["[PAD]"] + 1
     for name, table in choice.placed.items():
         if table.role in NAMED_ROLES:
             label_names = labels or model.heads[name].arguments.get("relations")
@@ -205,7 +198,7 @@ def config_of(
             config["id2label"] = {str(i): word for i, word in enumerate(words)}
             config["label2id"] = {word: i for i, word in enumerate(words)}
             config["classifier_dropout"] = model.heads[name].argument("dropout")
-        config.update({**table.keys, **table.says(model.heads[name])})
+        config.update({**table.required, **table.to_config(model.heads[name])})
     return config
 
 
@@ -222,12 +215,12 @@ def remarks_of(model: PortableModel, choice: ArchitectureChoice | list[str], rea
         f"{name}: {reason}. "
         + (f"Its parameters are in {OWN_HEADS}; " if model.heads[name].state else "")
         + "transformers opens the folder without this head."
-        for name, reason in choice.left.items() if model.heads[name] is not pooling_head
+        for name, reason in choice.left_out.items() if model.heads[name] is not pooling_head
     ]
     for setting in choice.architecture.settings:
         if isinstance(model.flat.get(setting.ours), Mapping) and setting.is_number:
             remarks.append(f"{setting.ours} follows a schedule; config.json says 0.0.")
-    remarks += choice.architecture.beware(model.flat)
+    remarks += choice.architecture.remarks(model.flat)
     title = choice.architecture.title
     orders = [order for order in reading.orders if order not in choice.architecture.orders]
     if orders:
@@ -237,7 +230,7 @@ def remarks_of(model: PortableModel, choice: ArchitectureChoice | list[str], rea
             f"a masked token is asked {reading.shift} place to the left of where it stands; "
             f"transformers' pipelines ask at the mask itself."
         )
-    if choice.architecture.pooled and not choice.cls.roles and "pooler.dense.weight" not in model.spare:
+    if choice.architecture.has_pooler and not choice.cls.roles and "pooler.dense.weight" not in model.spare:
         remarks.append(
             f"{choice.cls.name} also has a pooling layer (pooler_output), which was not trained here: transformers initialises "
             "it at random and warns. Use last_hidden_state, or open the folder with add_pooling_layer=False."
@@ -246,7 +239,7 @@ def remarks_of(model: PortableModel, choice: ArchitectureChoice | list[str], rea
 
 
 def is_tied(head: PortableHead) -> bool:
-    """Whether the head projects by the token table."""
+    """Whether the head projects by the token table; also true of heads that predict no tokens, which have no `tie`."""
     tie = head.argument("tie")
     return tie is None or bool(tie)
 
@@ -282,7 +275,7 @@ def _outside(name: str, architecture: Architecture) -> bool:
     """Whether a tensor that cloze does not use belonged to a head there, outside the body."""
     names = [line.theirs for line in architecture.body if isinstance(line.theirs, str)]
     inside = {re.split(r"[.{]", name.removeprefix("{base}"))[0] for name in names if name.startswith("{base}")}
-    return name.partition(".")[0] not in inside | set(architecture.unread)
+    return name.partition(".")[0] not in inside | set(architecture.carried)
 
 
 def _ids(architecture: Architecture, roles: Mapping[str, int], reading: Reading | None = None) -> dict[str, int | None]:
@@ -306,8 +299,20 @@ def _generation(architecture: Architecture, roles: Mapping[str, int], reading: R
     }
 
 
+def _own_tensors(
+    full_model: PortableModel, model: PortableModel, choice: ArchitectureChoice | list[str], outside: Mapping[str, Tensor]
+) -> dict[str, Mapping[str, Tensor]]:
+    """What transformers' files cannot hold, by the file in the folder that holds it: those of `_OWN_TENSORS` that are needed."""
+    files: dict[str, Mapping[str, Tensor]] = {
+        OWN_HEADS: _own_heads(full_model, choice), OWN_CHANGED: model.changed, OWN_ITEMS: outside,
+        OWN_EMBEDDINGS: summed_tables(full_model) if isinstance(choice, ArchitectureChoice) else {},
+    }
+    has_plain_form = bool(model.changes) and not model.no_plain_form  # even a change without tensors then has its file
+    return {name: tensors for name, tensors in files.items() if tensors or (name == OWN_CHANGED and has_plain_form)}
+
+
 def _own_heads(model: PortableModel, choice: ArchitectureChoice | list[str]) -> dict[str, Tensor]:
-    names = choice.left if isinstance(choice, ArchitectureChoice) else model.heads
+    names = choice.left_out if isinstance(choice, ArchitectureChoice) else model.heads
     return {f"{name}/{key}": tensor for name in names for key, tensor in model.heads[name].state.items()}
 
 

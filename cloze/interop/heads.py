@@ -27,20 +27,21 @@ def read_heads(
     tensors: dict[str, Tensor],
     network: Mapping[str, Tensor],
     arguments: Mapping[str, Any],
-    facts: TableSizes,
+    sizes: TableSizes,
     path: str,
 ) -> tuple[dict[str, tuple[HeadTable, PortableHead]], list[str]]:
-    """The heads whose signs are in the file by their role, each with its table; and remarks."""
+    """The heads whose signs are in the file by their role, each with its table; and remarks. Their tensors are taken out of
+    `tensors`; `network` is the state of the network, already under our names."""
     heads: dict[str, tuple[HeadTable, PortableHead]] = {}
     remarks: list[str] = []
     for table in architecture.heads:
         tie = architecture.ties(config)
         if tie:
-            tie, notes = _drop_repeats(table, tensors, network, facts, path)
+            tie, notes = _drop_repeats(table, tensors, network, sizes, path)
         else:
             notes = _share(table, architecture, config, tensors, network)
         remarks += notes
-        if not _present(table, architecture, config, tensors, facts, tie):
+        if not _present(table, architecture, config, tensors, sizes, tie):
             continue
         other = _other_head(table, config)
         if other:
@@ -55,7 +56,7 @@ def read_heads(
                 if tensor is not None:
                     tensors.setdefault(source, tensor)
         outputs = head_arguments.get("classes", head_arguments.get("numbers", 0))
-        state = to_ours(table.rows(tie), tensors, facts.sized(C=outputs), path)
+        state = to_ours(table.all_lines(tie), tensors, sizes.with_letters(C=outputs), path)
         head = PortableHead(table.part, head_arguments, state)
         for reason in table.objections(head, arguments):
             raise CheckpointError(f"{path}: the head {table.role} cannot be read: {reason}.")
@@ -76,14 +77,14 @@ def _present(
     architecture: Architecture,
     config: Mapping[str, Any],
     tensors: Mapping[str, Tensor],
-    facts: TableSizes,
+    sizes: TableSizes,
     tie: bool,
 ) -> bool:
     if not _class_allows(table, architecture, config):
         return False
-    if not table.rows(tie):  # no tensors of its own: only the class in config.json shows whether there is a head
+    if not table.all_lines(tie):  # no tensors of its own: only the class in config.json shows whether there is a head
         return _class_predicts(table, architecture, config)
-    return all(name.replace("{base}", facts.base) in tensors for name in table.sign)
+    return all(name.replace("{base}", sizes.base) in tensors for name in table.sign)
 
 
 def _class_allows(table: HeadTable, architecture: Architecture, config: Mapping[str, Any]) -> bool:
@@ -103,10 +104,10 @@ def _class_predicts(table: HeadTable, architecture: Architecture, config: Mappin
 
 def _other_head(table: HeadTable, config: Mapping[str, Any]) -> str:
     """The values in config.json that make the head different from ours, in words; empty if there are none."""
-    values = {key: config.get(key, table.absent.get(key, expected)) for key, expected in table.keys.items()}
+    values = {key: config.get(key, table.if_absent.get(key, expected)) for key, expected in table.required.items()}
     wrong = [
         f"{key} is {values[key]!r}, where cloze has {expected!r}"
-        for key, expected in table.keys.items()
+        for key, expected in table.required.items()
         if values[key] != expected and (values[key] or expected)
     ]
     return f"config.json: {'; '.join(wrong)} in the head {table.role}" if wrong else ""
@@ -131,7 +132,7 @@ def _share(
 
 
 def _drop_repeats(
-    table: HeadTable, tensors: dict[str, Tensor], network: Mapping[str, Tensor], facts: TableSizes, path: str
+    table: HeadTable, tensors: dict[str, Tensor], network: Mapping[str, Tensor], sizes: TableSizes, path: str
 ) -> tuple[bool, list[str]]:
     """Remove copies of tied tensors. Returns whether the head is tied; in transformers 5 it is not if its rows differ."""
     for name, source in table.repeats.items():
@@ -143,20 +144,20 @@ def _drop_repeats(
             del tensors[name]
         elif not table.untied or "{base}" not in source:
             raise CheckpointError(
-                f"{path}: {name} differs from {source.replace('{base}', facts.base)}; cloze's network has one tensor for "
+                f"{path}: {name} differs from {source.replace('{base}', sizes.base)}; cloze's network has one tensor for "
                 "both, so this model cannot be imported."
             )
         else:
             return False, [
-                f"{name} differs from {source.replace('{base}', facts.base)}, although config.json ties the two "
+                f"{name} differs from {source.replace('{base}', sizes.base)}, although config.json ties the two "
                 "(tie_word_embeddings): both are kept, as transformers 5 does."
             ]
     return True, []
 
 
-def names_of(heads: Mapping[str, tuple[HeadTable, PortableHead]], config: Mapping[str, Any]) -> dict[str, str]:
-    """The names of heads in a folder that gives them none, with their roles: the one that the recipe of their task uses, else the
-    part, or the role where a name repeats."""
+def default_names(heads: Mapping[str, tuple[HeadTable, PortableHead]], config: Mapping[str, Any]) -> dict[str, str]:
+    """The roles of heads by the names that they get where a folder gives them none: the name that the recipe of their task uses,
+    else the part, or the role where a name repeats."""
     names: dict[str, str] = {}
     for role, (table, _) in heads.items():
         purpose = purpose_of(role, config)
@@ -165,16 +166,16 @@ def names_of(heads: Mapping[str, tuple[HeadTable, PortableHead]], config: Mappin
     return names
 
 
-def own_names(
+def named_heads(
     heads: Mapping[str, tuple[HeadTable, PortableHead]], description: Mapping[str, Any] | None, folder: Path,
     config: Mapping[str, Any] = MappingProxyType({}),
 ) -> dict[str, PortableHead]:
     """The heads under the names and arguments in cloze/network.json, including those that transformers lacks; without that file,
-    under the names of `names_of` and as config.json means them."""
+    under their `default_names` and as config.json means them. `heads`: by role, each with its table."""
     if description is None:
         return {
             name: as_meant(replace(heads[role][1], read=heads[role][0].read), purpose_of(role, config))
-            for name, role in names_of(heads, config).items()
+            for name, role in default_names(heads, config).items()
         }
     stored = read_tensors(folder / OWN_HEADS) if (folder / OWN_HEADS).exists() else {}
     result: dict[str, PortableHead] = {}

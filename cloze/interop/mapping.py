@@ -22,24 +22,24 @@ from cloze.errors import CheckpointError
 class TableSizes:
     """The numbers that a table needs: sizes by letter, how far `{i}` and `{j}` run, the prefix, and the row of [PAD]."""
 
-    sizes: Mapping[str, int]
+    letters: Mapping[str, int]
     counts: Mapping[str, int]
     base: str = ""
     pad: int = 0
 
-    def sized(self, **sizes: int) -> TableSizes:
-        """The same facts with further sizes."""
-        return replace(self, sizes={**self.sizes, **sizes})
+    def with_letters(self, **letters: int) -> TableSizes:
+        """The same with further letters."""
+        return replace(self, letters={**self.letters, **letters})
 
 
 class Move:
     """Converts a value between the two formats; this class leaves it unchanged. Subclasses are final."""
 
-    def there(self, ours: Tensor, facts: TableSizes, parts: int) -> tuple[Tensor, ...]:
+    def there(self, ours: Tensor, sizes: TableSizes, parts: int) -> tuple[Tensor, ...]:
         """Our tensor → theirs."""
         return (ours,)
 
-    def back(self, tensors: tuple[Tensor, ...], facts: TableSizes) -> Tensor:
+    def back(self, tensors: tuple[Tensor, ...], sizes: TableSizes) -> Tensor:
         """Their tensors → ours."""
         return tensors[0]
 
@@ -47,31 +47,31 @@ class Move:
 class Stacked(Move):
     """Our one tensor is several tensors of equal size in theirs, stacked along the first axis."""
 
-    def there(self, ours: Tensor, facts: TableSizes, parts: int) -> tuple[Tensor, ...]:
+    def there(self, ours: Tensor, sizes: TableSizes, parts: int) -> tuple[Tensor, ...]:
         return tuple(ours.chunk(parts, dim=0))
 
-    def back(self, tensors: tuple[Tensor, ...], facts: TableSizes) -> Tensor:
+    def back(self, tensors: tuple[Tensor, ...], sizes: TableSizes) -> Tensor:
         return torch.cat(tensors, dim=0)
 
 
 class Turned(Move):
     """Their `Conv1D` stores its matrix as (in, out), `Linear` as (out, in); a bias is unchanged."""
 
-    def there(self, ours: Tensor, facts: TableSizes, parts: int) -> tuple[Tensor, ...]:
+    def there(self, ours: Tensor, sizes: TableSizes, parts: int) -> tuple[Tensor, ...]:
         return (ours.t() if ours.dim() == 2 else ours,)
 
-    def back(self, tensors: tuple[Tensor, ...], facts: TableSizes) -> Tensor:
+    def back(self, tensors: tuple[Tensor, ...], sizes: TableSizes) -> Tensor:
         return tensors[0].t() if tensors[0].dim() == 2 else tensors[0]
 
 
 class Shifted(Move):
     """RoBERTa counts positions from `pad + 1`; the rows before that are zero and never read for real tokens."""
 
-    def there(self, ours: Tensor, facts: TableSizes, parts: int) -> tuple[Tensor, ...]:
-        return (torch.cat([ours.new_zeros(facts.pad + 1, ours.shape[1]), ours]),)
+    def there(self, ours: Tensor, sizes: TableSizes, parts: int) -> tuple[Tensor, ...]:
+        return (torch.cat([ours.new_zeros(sizes.pad + 1, ours.shape[1]), ours]),)
 
-    def back(self, tensors: tuple[Tensor, ...], facts: TableSizes) -> Tensor:
-        return tensors[0][facts.pad + 1 :]
+    def back(self, tensors: tuple[Tensor, ...], sizes: TableSizes) -> Tensor:
+        return tensors[0][sizes.pad + 1 :]
 
 
 SAME, STACKED, TURNED, SHIFTED = Move(), Stacked(), Turned(), Shifted()
@@ -79,7 +79,7 @@ SAME, STACKED, TURNED, SHIFTED = Move(), Stacked(), Turned(), Shifted()
 
 @dataclass(frozen=True)
 class MappingLine:
-    """One row of a table: our name, their name or names, our shape, the conversion, and the first layer that has it."""
+    """One line of a table: our name, their name or names, our shape, the conversion, and the first layer that has it."""
 
     ours: str
     theirs: str | tuple[str, ...]
@@ -97,46 +97,46 @@ class Entry(NamedTuple):
     move: Move
 
 
-def entries(lines: Iterable[MappingLine], facts: TableSizes) -> Iterator[Entry]:
+def entries(lines: Iterable[MappingLine], sizes: TableSizes) -> Iterator[Entry]:
     """Every pair of names that `lines` expand to."""
     for line in lines:
         names = (line.theirs,) if isinstance(line.theirs, str) else line.theirs
-        for layer in _layers(line, facts):
+        for layer in _layers(line, sizes):
             for ending in ("weight", "bias") if line.ours.endswith("*") else ("",):
                 letters = line.shape.split()[:1] if ending == "bias" else line.shape.split()
                 yield Entry(
-                    _name(line.ours, layer, ending, facts),
-                    tuple(_name(name, layer, ending, facts) for name in names),
-                    tuple(_size(letter, facts) for letter in letters),
+                    _name(line.ours, layer, ending, sizes),
+                    tuple(_name(name, layer, ending, sizes) for name in names),
+                    tuple(_size(letter, sizes) for letter in letters),
                     line.move,
                 )
 
 
-def to_theirs(lines: Iterable[MappingLine], ours: Mapping[str, Tensor], facts: TableSizes) -> dict[str, Tensor]:
+def to_theirs(lines: Iterable[MappingLine], ours: Mapping[str, Tensor], sizes: TableSizes) -> dict[str, Tensor]:
     """Their tensors for our state; a missing parameter is an error of the caller (KeyError)."""
     result: dict[str, Tensor] = {}
-    for entry in entries(lines, facts):
+    for entry in entries(lines, sizes):
         tensor = ours[entry.ours]
         if tuple(tensor.shape) != entry.shape:
             raise CheckpointError(
                 f"{entry.ours}: the tensor is {_shape(tensor.shape)}, and the network's arguments make it "
                 f"{_shape(entry.shape)}.\n  Export the weights together with the arguments they were trained with."
             )
-        result.update(zip(entry.theirs, entry.move.there(tensor, facts, len(entry.theirs)), strict=True))
+        result.update(zip(entry.theirs, entry.move.there(tensor, sizes, len(entry.theirs)), strict=True))
     return result
 
 
 def to_ours(
-    lines: Iterable[MappingLine], tensors: MutableMapping[str, Tensor], facts: TableSizes, path: str
+    lines: Iterable[MappingLine], tensors: MutableMapping[str, Tensor], sizes: TableSizes, path: str
 ) -> dict[str, Tensor]:
     """Our state from their tensors. Used tensors are removed from `tensors`; all missing ones are reported together."""
-    expansions = list(entries(lines, facts))
+    expansions = list(entries(lines, sizes))
     missing = [name for entry in expansions for name in entry.theirs if name not in tensors]
     if missing:
         raise CheckpointError(_missing(path, missing))
     result: dict[str, Tensor] = {}
     for entry in expansions:
-        tensor = entry.move.back(tuple(tensors.pop(name) for name in entry.theirs), facts)
+        tensor = entry.move.back(tuple(tensors.pop(name) for name in entry.theirs), sizes)
         if tuple(tensor.shape) != entry.shape:
             raise CheckpointError(
                 f"{path}: {' + '.join(entry.theirs)}: the file gives {_shape(tensor.shape)}, config.json asks for "
@@ -155,24 +155,24 @@ def _missing(path: str, missing: list[str]) -> str:
     )
 
 
-def _layers(line: MappingLine, facts: TableSizes) -> Iterable[int]:
+def _layers(line: MappingLine, sizes: TableSizes) -> Iterable[int]:
     """The layers that a line covers; one without a letter covers itself."""
-    letter = next((letter for letter in facts.counts if "{" + letter + "}" in line.ours), None)
-    return (0,) if letter is None else range(line.first, facts.counts[letter])
+    letter = next((letter for letter in sizes.counts if "{" + letter + "}" in line.ours), None)
+    return (0,) if letter is None else range(line.first, sizes.counts[letter])
 
 
-def _name(pattern: str, layer: int, ending: str, facts: TableSizes) -> str:
-    name = pattern.replace("{base}", facts.base)
-    for letter in facts.counts:
+def _name(pattern: str, layer: int, ending: str, sizes: TableSizes) -> str:
+    name = pattern.replace("{base}", sizes.base)
+    for letter in sizes.counts:
         name = name.replace("{" + letter + "}", str(layer))
     return name.removesuffix("*") + ending if ending else name
 
 
-def _size(letter: str, facts: TableSizes) -> int:
+def _size(letter: str, sizes: TableSizes) -> int:
     """`D` → width, `3D` → three times the width, `1` → 1."""
     digits = letter.rstrip("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
     rest = letter[len(digits) :]
-    return (int(digits) if digits else 1) * (facts.sizes[rest] if rest else 1)
+    return (int(digits) if digits else 1) * (sizes.letters[rest] if rest else 1)
 
 
 def _shape(shape: Iterable[int]) -> str:

@@ -59,7 +59,8 @@ class PortableHead:
         return next((lookup("transform", name)(**(arguments or {})) for name, arguments in parts.items()), None)
 
 
-#: Objectives that share the head of a classifier but learn something else or say more → transformers' `problem_type`.
+#: Objectives that share the head of a classifier but learn something else or say more → transformers' `problem_type`; None: that
+#: of an ordinary classifier, which config.json does not name.
 PROBLEMS: Mapping[str, str | None] = MappingProxyType({
     "regress": "regression", "several": "multi_label_classification", "soft_classification": None,
     "relation_classification": None, "listwise": None,

@@ -94,7 +94,17 @@ def _items(value: Any) -> list[Any]:
     return list(value) if isinstance(value, (list, tuple)) else [] if value is None else [None]
 
 
-def read_input_edits(
+def read_own_parts(folder: Path, description: Mapping[str, Any]) -> dict[str, Any]:
+    """What only the description and the files beside it say of a model, as fields of `PortableModel`."""
+    input_edits, tables = _read_input_edits(folder, description)
+    changes, changed = _read_changes(folder, description)
+    return {
+        "input_edits": input_edits, "tables": tables, "annotators": _read_annotators(folder, description),
+        "languages": tuple(description.get("languages", ())), "changes": changes, "changed": changed,
+    }
+
+
+def _read_input_edits(
     folder: Path, description: Mapping[str, Any]
 ) -> tuple[tuple[tuple[str, Mapping[str, Any]], ...], dict[str, PortableTable]]:
     """The edits that compute the network's further inputs, and their look-up tables."""
@@ -110,7 +120,7 @@ def read_input_edits(
     return tuple((part, arguments) for edit in description.get("input_edits", ()) for part, arguments in edit.items()), tables
 
 
-def read_annotators(folder: Path, description: Mapping[str, Any]) -> dict[str, Annotating]:
+def _read_annotators(folder: Path, description: Mapping[str, Any]) -> dict[str, Annotating]:
     """How the labelled layers that the network reads are made."""
     annotators = {}
     for name, described in description.get("annotators", {}).items():
@@ -132,7 +142,7 @@ def _as_mapping(value: Any) -> Any:
     return dict(value) if pairs else value
 
 
-def read_changes(
+def _read_changes(
     folder: Path, description: Mapping[str, Any]
 ) -> tuple[tuple[tuple[str, Mapping[str, Any]], ...], Mapping[str, Tensor]]:
     """The lasting changes of the network, and the tensors that are new or different in the changed network."""

@@ -25,13 +25,13 @@ from cloze.interop.architecture import NAMED_ROLES, Architecture, HeadTable, Rea
 from cloze.interop.architectures.tower import has_tower, tower_arguments, whole_of
 from cloze.interop.arguments import derived, flat, nested
 from cloze.interop.config import architecture_of, classes_of, config_file, read_config
-from cloze.interop.embeddings import own_embeddings
+from cloze.interop.embeddings import with_own_embeddings
 from cloze.interop.export import OWN_NETWORK
 from cloze.interop.files import DESCRIPTION, WEIGHTS, read_json, read_stored, read_tensors, read_weights, weights_file
-from cloze.interop.heads import names_of, own_names, read_heads
+from cloze.interop.heads import default_names, named_heads, read_heads
 from cloze.interop.mapping import TableSizes, entries, to_ours
 from cloze.interop.model import PortableHead, PortableModel, defaults
-from cloze.interop.own import own_description, read_annotators, read_changes, read_input_edits
+from cloze.interop.own import own_description, read_own_parts
 from cloze.interop.prompts import prompts_of
 from cloze.interop.purpose import labels_of
 from cloze.interop.sentences import NAME as SENTENCES
@@ -41,6 +41,8 @@ from cloze.missing import require_checkpoint
 from cloze.reading import Reading
 from cloze.text.layout import saved_frame
 from cloze.text.tokenizer import Tokenizer
+
+VOCAB_SIZE = 30522  # of a config that does not say it: BERT's
 
 
 @dataclass(frozen=True)
@@ -92,8 +94,8 @@ def import_folder(folder: Path | str) -> Imported:
     reading = (
         Reading.of(description["reading"]) if description else _reading(folder, config, architecture, model, tokenizer)
     )
-    if description is None and (by_facts := architecture.reading_of(_reading_facts(folder, config, tokenizer))) is not None:
-        reading, tokenizer, notes = by_facts
+    if description is None and (from_facts := architecture.reading_of(_reading_facts(folder, config, tokenizer))) is not None:
+        reading, tokenizer, notes = from_facts
         remarks += notes
     return Imported(
         folder=folder,
@@ -110,54 +112,44 @@ def import_folder(folder: Path | str) -> Imported:
 def import_heads(
     folder: Path, config: Mapping[str, Any], further: Mapping[str, Tensor]
 ) -> tuple[dict[str, PortableHead], tuple[str, ...], list[str]]:
-    """The heads that the class in `config` has on the network of a folder, the names of its classes, and those of tensors that
-    belong to no head.
+    """The heads that the class in `config` has on the network of a folder, the names of its classes, and those of tensors in
+    `further` that belong to no head.
 
     `further` are tensors of the heads under transformers' names, which come before those of the folder.
     """
     architecture = architecture_of(folder, config)
+    roles = {role for cls in classes_of(architecture, config) for role in cls.roles}
+    architecture = replace(architecture, heads=tuple(table for table in architecture.heads if table.role in roles))
     arguments, (tensors, base) = config_arguments(folder, config, architecture), modernised(read_weights(folder), architecture)
     lead = architecture.base_in(further)
     upstream_names = {base + name.removeprefix(lead) if lead and name.startswith(lead) else name: name for name in further}
     tensors |= {name: further[upstream] for name, upstream in upstream_names.items()}
-    pad = config.get("pad_token_id", 1 if architecture.paddings else 0)
-    facts, source = architecture.facts(arguments, config.get("vocab_size", 30522), base=base, pad=pad), str(weights_file(folder))
-    _fold_segments(tensors, architecture, config, arguments, base, source)
-    _drop_copies(architecture, tensors, base, source, arguments)
-    network = network_state(architecture, arguments, tensors, facts, source)
-    roles = {role for cls in classes_of(architecture, config) for role in cls.roles}
-    variant = replace(architecture, heads=tuple(table for table in architecture.heads if table.role in roles))
-    head_tables, _ = read_heads(variant, config, tensors, network, arguments, facts, source)
-    heads = own_names(head_tables, None, folder, config)
-    labels = _labels(folder, config, heads, dict(names_of(head_tables, config)))
+    _, heads_by_role, _ = _translate(folder, config, architecture, arguments, tensors, base)
+    heads = named_heads(heads_by_role, None, folder, config)
+    labels = _labels(folder, config, heads, default_names(heads_by_role, config))
     return heads, labels, [upstream for name, upstream in upstream_names.items() if name in tensors]
 
 
 def _model(
     folder: Path, config: Mapping[str, Any], architecture: Architecture, description: Mapping[str, Any] | None
 ) -> tuple[PortableModel, tuple[str, ...], list[str]]:
+    """The model, the names of its classes, and remarks."""
     remarks: list[str] = []
     arguments = config_arguments(folder, config, architecture)
-    tower = description is not None and description["part"] != architecture.part and has_tower(description["part"])
-    described = None if description is None else _own_arguments(description, architecture, folder / DESCRIPTION)
-    if described is not None and not _agrees(described, config, architecture):
-        remarks.append(f"config.json was changed since cloze wrote {DESCRIPTION}; config.json is followed.")
-        description = None
-        described = None
-    arguments = described or arguments
+    if description is not None:
+        own_arguments = _own_arguments(description, architecture, folder / DESCRIPTION)
+        if _agrees(own_arguments, config, architecture):
+            arguments = own_arguments
+        else:
+            remarks.append(f"config.json was changed since cloze wrote {DESCRIPTION}; config.json is followed.")
+            description = None
     weights = read_stored(folder)
     tensors, base = modernised(weights.tensors, architecture)
     if weights.narrow:
         remarks.append(f"the weights are stored in {' and '.join(weights.narrow)}; cloze computes and writes in float32.")
-    pad = config.get("pad_token_id", 1 if architecture.paddings else 0)
-    facts = architecture.facts(arguments, config.get("vocab_size", 30522), base=base, pad=pad)
-    source = str(weights_file(folder))
-    _fold_segments(tensors, architecture, config, arguments, base, source)
-    _drop_copies(architecture, tensors, base, source, arguments)
-    network = network_state(architecture, arguments, tensors, facts, source)
-    head_tables, about_heads = read_heads(architecture, config, tensors, network, arguments, facts, source)
+    network, heads_by_role, about_heads = _translate(folder, config, architecture, arguments, tensors, base)
     remarks += about_heads
-    heads = own_names(head_tables, description, folder, config)
+    heads = named_heads(heads_by_role, description, folder, config)
     if description is None:
         sentences = read_sentences(folder, arguments, architecture.reading)
         heads |= {} if sentences is None else {SENTENCES: sentences}
@@ -165,38 +157,59 @@ def _model(
     if tensors:
         names = ", ".join(sorted(tensors)[:4]) + (" …" if len(tensors) > 4 else "")
         remarks.append(f"carried along, but used by no part of cloze: {names}.")
-    spare = {name.removeprefix(base): tensor for name, tensor in tensors.items()}
-    order = description["order"] if description is not None else _order(config, architecture)
-    remarks += architecture.beware(arguments)
+    remarks += architecture.remarks(arguments)
     longest = architecture.longest(config)
     if description is None and longest is not None and longest < arguments["positions.max_length"]:
         remarks.append(
             f"transformers' {architecture.title} sees all tokens only in rows of up to {longest}, to which cloze cuts texts."
         )
-    input_edits, tables = ((), {}) if description is None else read_input_edits(folder, description)
-    languages = () if description is None else tuple(description.get("languages", ()))
-    changes, changed = ((), {}) if description is None else read_changes(folder, description)
     model = PortableModel(
-        nested(arguments, architecture.part), order, network, heads, architecture.part, spare, input_edits, tables,
-        {} if description is None else read_annotators(folder, description), languages, changes, changed,
+        arguments=nested(arguments, architecture.part),
+        order=_order(config, architecture) if description is None else description["order"],
+        network=network,
+        heads=heads,
+        part=architecture.part,
+        spare={name.removeprefix(base): tensor for name, tensor in tensors.items()},
         prompts=prompts_of(folder),
+        **({} if description is None else read_own_parts(folder, description)),
     )
-    if description is not None and tower:
+    if description is not None and _is_tower(description, architecture):
         model = whole_of(model, folder, description["part"], description["arguments"])
-    model = own_embeddings(model, folder)
-    roles = _roles(head_tables, description, config)
-    return model, _labels(folder, config, heads, roles), remarks
+    roles = default_names(heads_by_role, config) if description is None else {
+        name: entry["role"] for name, entry in description["heads"].items()
+    }  # fmt: skip
+    return with_own_embeddings(model, folder), _labels(folder, config, heads, roles), remarks
+
+
+def _translate(
+    folder: Path, config: Mapping[str, Any], architecture: Architecture, arguments: Mapping[str, Any],
+    tensors: dict[str, Tensor], base: str,
+) -> tuple[dict[str, Tensor], dict[str, tuple[HeadTable, PortableHead]], list[str]]:
+    """The network's state, its heads by role, each with its table, and remarks. What is used is taken out of `tensors`.
+
+    The order counts: a single segment becomes part of the positions and copies of the token table become one before the network
+    is read, and heads that are tied are compared with the network's table.
+    """
+    source, pad = str(weights_file(folder)), config.get("pad_token_id", 1 if architecture.paddings else 0)
+    sizes = architecture.table_sizes(arguments, config.get("vocab_size", VOCAB_SIZE), base=base, pad=pad)
+    _fold_segments(tensors, architecture, config, arguments, base, source)
+    _drop_buffers(architecture, tensors, base, source, arguments)
+    _drop_copies(architecture, tensors, base, source)
+    network = network_state(architecture, arguments, tensors, sizes, source)
+    heads_by_role, remarks = read_heads(architecture, config, tensors, network, arguments, sizes, source)
+    return network, heads_by_role, remarks
 
 
 def network_state(
-    architecture: Architecture, arguments: Mapping[str, Any], tensors: dict[str, Tensor], facts: TableSizes, path: str
+    architecture: Architecture, arguments: Mapping[str, Any], tensors: dict[str, Tensor], sizes: TableSizes, path: str
 ) -> dict[str, Tensor]:
-    """The network's state; of tensors that follow from the arguments, those that the file lacks are computed."""
-    lines, computed = architecture.rows(arguments), architecture.computed(arguments)
-    present = {entry.ours for entry in entries(lines, facts) if all(name in tensors for name in entry.theirs)}
+    """The network's state, whose tensors are taken out of `tensors`; of those that follow from the arguments, the ones that the
+    file lacks are computed."""
+    lines, computed = architecture.lines(arguments), architecture.computed(arguments)
+    present = {entry.ours for entry in entries(lines, sizes) if all(name in tensors for name in entry.theirs)}
     absent = computed.keys() - present
     return {name: computed[name] for name in absent} | to_ours(
-        [line for line in lines if line.ours not in absent], tensors, facts, path
+        [line for line in lines if line.ours not in absent], tensors, sizes, path
     )
 
 
@@ -211,8 +224,8 @@ def drop_ignored(architecture: Architecture, tensors: dict[str, Tensor], base: s
 def _own_arguments(description: Mapping[str, Any], architecture: Architecture, path: Path) -> dict[str, Any]:
     """The flat arguments in cloze/network.json; a `CheckpointError` if one is missing, or a mapping where a number belongs."""
     try:
-        own_part = description["part"] != architecture.part and has_tower(description["part"])
-        arguments = tower_arguments(description["arguments"]) if own_part else description["arguments"]
+        own_arguments = description["arguments"]
+        arguments = tower_arguments(own_arguments) if _is_tower(description, architecture) else own_arguments
         flat_arguments = flat(arguments, architecture.part)
         unknown = flat_arguments.keys() - flat(nested(flat_arguments, architecture.part), architecture.part).keys()
         if unknown:
@@ -224,6 +237,11 @@ def _own_arguments(description: Mapping[str, Any], architecture: Architecture, p
         return derived(flat_arguments)
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{path}: the network's arguments are damaged: {error}. Copy the file again.") from None
+
+
+def _is_tower(description: Mapping[str, Any], architecture: Architecture) -> bool:
+    """Whether the architecture expresses only the text tower of the network in cloze/network.json."""
+    return description["part"] != architecture.part and has_tower(description["part"])
 
 
 def _check_own_arguments(arguments: Mapping[str, Any], architecture: Architecture, path: Path) -> None:
@@ -263,7 +281,7 @@ def config_arguments(folder: Path, config: Mapping[str, Any], architecture: Arch
     path = folder / "config.json"
     segments = {"segments": 0} if "segments" in defaults("network", architecture.part) else {}  # unless config.json counts them
     arguments: dict[str, Any] = {**segments, **architecture.assumed, **architecture.fixed}
-    for setting in (*architecture.settings, Setting("vocab_size", "vocab_size", 30522)):
+    for setting in (*architecture.settings, Setting("vocab_size", "vocab_size", VOCAB_SIZE)):
         value = config.get(setting.theirs, setting.default)
         if not _sound(value, setting.default):
             raise CheckpointError(
@@ -275,7 +293,7 @@ def config_arguments(folder: Path, config: Mapping[str, Any], architecture: Arch
             raise CheckpointError(f"{path}: {setting.theirs} is {value}; expected at most {DEEPEST}. Copy the file again.")
     del arguments["vocab_size"]
     try:
-        arguments.update(architecture.read(config))
+        arguments.update(architecture.from_config(config))
     except ValueError as error:
         raise CheckpointError(f"{path}: {error} This model cannot be imported.") from None
     if architecture.paddings:
@@ -322,7 +340,7 @@ def _agrees(arguments: Mapping[str, Any], config: Mapping[str, Any], architectur
         if config.get(setting.theirs, setting.default) != (value + shift if setting.ours == "positions.max_length" else value):
             return False
     expected = architecture.keys(arguments, architecture.orders[0])
-    return dict(architecture.read({**expected, **config})) == dict(architecture.read(expected))
+    return dict(architecture.from_config({**expected, **config})) == dict(architecture.from_config(expected))
 
 
 def modernised(weights: Mapping[str, Tensor], architecture: Architecture) -> tuple[dict[str, Tensor], str]:
@@ -370,10 +388,10 @@ def _fold_segments(
         tensors[positions] = tensors[positions] + table[:1]
 
 
-def _drop_copies(
+def _drop_buffers(
     architecture: Architecture, tensors: dict[str, Tensor], base: str, path: str, arguments: Mapping[str, Any]
 ) -> None:
-    """Reduce the copies of the token table in the file to one, and remove buffers, which must have the values of ours."""
+    """Remove the buffers in the file, which must have the values of ours, or be zero where ours has none."""
     for name, expected in architecture.buffers(arguments).items():
         held = tensors.pop(base + name, expected)
         # A file in bfloat16 rounds a sine by up to 0.002.
@@ -385,6 +403,10 @@ def _drop_copies(
     for name in architecture.blank:
         if name in tensors and bool(tensors.pop(name).any()):
             raise CheckpointError(f"{path}: {name} is not zero; cloze's network has none, so this model cannot be imported.")
+
+
+def _drop_copies(architecture: Architecture, tensors: dict[str, Tensor], base: str, path: str) -> None:
+    """Reduce the copies of the token table in the file to one, under its name in the table."""
     if not architecture.copies:
         return
     line = next(line for line in architecture.body if line.ours == "embeddings.tokens.weight")
@@ -402,21 +424,14 @@ def _drop_copies(
 
 def _read_own(folder: Path, description: Mapping[str, Any]) -> Imported:
     """A folder of a network that transformers cannot express: everything is in `cloze/`."""
-    input_edits, tables = read_input_edits(folder, description)
-    changes, changed = read_changes(folder, description)
     model = PortableModel(
         arguments=description["arguments"],
         order=description["order"],
         network=read_tensors(folder / OWN_NETWORK),
-        heads=own_names({}, description, folder),
+        heads=named_heads({}, description, folder),
         part=description["part"],
-        input_edits=input_edits,
-        tables=tables,
-        annotators=read_annotators(folder, description),
-        languages=tuple(description.get("languages", ())),
-        changes=changes,
-        changed=changed,
         no_plain_form=str(description.get("no_plain_form", "")),
+        **read_own_parts(folder, description),
     )
     tokenizer, _ = fitting_tokenizer(folder, Tokenizer.load(folder), model)
     return Imported(
@@ -446,19 +461,11 @@ def fitting_tokenizer(folder: Path, tokenizer: Tokenizer, model: PortableModel) 
     return fitting, [f"the network has no vector for {lost}: the tokenizer is read without."]
 
 
-def _roles(
-    heads: Mapping[str, tuple[HeadTable, PortableHead]], description: Mapping[str, Any] | None, config: Mapping[str, Any]
-) -> dict[str, str | None]:
-    """The roles of the heads in transformers by their names here."""
-    if description is None:
-        return dict(names_of(heads, config))
-    return {name: entry["role"] for name, entry in description["heads"].items()}
-
-
 def _labels(
     folder: Path, config: Mapping[str, Any], heads: Mapping[str, PortableHead], roles: Mapping[str, str | None]
 ) -> tuple[str, ...]:
-    """The names of the classes if a head of a role with names has classes; a `CheckpointError` if it has more or fewer."""
+    """The names of the classes, if a head has some; a `CheckpointError` if it has more or fewer. `roles`: those of the heads in
+    transformers, by their names here."""
     classes = [head.argument("classes") for name, head in heads.items() if roles.get(name) in NAMED_ROLES]
     classes = [number for number in classes if number is not None]
     if not classes:

@@ -198,6 +198,12 @@ class Band:
     dense_every: Count | None = None
     dense_first: Count | None = None
 
+    def limits(self, layer: int) -> bool:
+        """Whether tokens of a layer, counted from 0, see only their neighbourhood."""
+        if layer < (self.dense_first or 0):
+            return False
+        return self.dense_every is None or layer % self.dense_every > 0
+
 
 @dataclass(frozen=True, kw_only=True)
 class BandedAttention:

@@ -38,7 +38,7 @@ class EncodedSource(NamedTuple):
     needs_grad: bool
 
 
-def shown(batch: Mapping[str, Tensor], view: str = "") -> SequenceSize:
+def size_of(batch: Mapping[str, Tensor], view: str = "") -> SequenceSize:
     """The size of the sequence of a view (`decoder.`) among the fields of a pass, by default its own; nothing if it has none.
     `block` is 0 at padding."""
     name, block = f"{view}tokens" if view else fields.sequence(batch) or "tokens", f"{view}block"
@@ -49,7 +49,7 @@ def shown(batch: Mapping[str, Tensor], view: str = "") -> SequenceSize:
     return SequenceSize(rows, tokens, length)
 
 
-def shown_items(batch: Mapping[str, Tensor], set: str) -> SequenceSize | None:
+def size_of_items(batch: Mapping[str, Tensor], set: str) -> SequenceSize | None:
     """The size of the items of that set among the fields of a pass, or None if it has none."""
     features, real = batch.get(f"item_vectors/{set}"), batch.get(f"item_length/{set}")
     if features is None:
@@ -124,7 +124,7 @@ class Operations:
                 module.count_operations(self, size)  # type: ignore[operator]
             elif isinstance(module, nn.Linear):
                 self.add_weight_products(size.tokens * module.in_features * module.out_features, trained=is_trained(module))
-                self._sum += computing(module, self.gradients)
+                self._sum += computed_products(module, self.gradients)
             elif isinstance(module, nn.MultiheadAttention):
                 self.add_weight_products(3 * size.tokens * module.embed_dim**2, trained=is_trained(module))
                 self.add_row_products(2 * size.tokens * size.length * module.embed_dim)
@@ -163,7 +163,7 @@ def is_trained(module: nn.Module | None) -> bool:
     return module is not None and any(parameter.requires_grad for parameter in module.parameters())
 
 
-def computing(linear: nn.Linear, gradients: bool) -> float:
+def computed_products(linear: nn.Linear, gradients: bool) -> float:
     """The operations of computing a map's weight, where a change does: its module says how many `products` that takes."""
     changes = getattr(linear, "changes", None) or {}
     return _MULTIPLY_ADD * sum(

@@ -19,7 +19,7 @@ from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.feed_forward import feed_forward_of
 from cloze.networks.blocks.hooks import count_hooks
 from cloze.networks.blocks.initial import attend_to_offsets, draw, initialise, initialise_apart
-from cloze.networks.blocks.inputs.embeddings import Embeddings, add_positions, position_table, residual_dtype
+from cloze.networks.blocks.inputs.embeddings import Embeddings, add_positions, position_table, to_residual_dtype
 from cloze.networks.blocks.layer import Layer
 from cloze.networks.blocks.norm import make_norm
 from cloze.networks.blocks.positions.buckets import Bias, Buckets
@@ -31,8 +31,8 @@ from cloze.networks.blocks.selected import Selected
 from cloze.networks.blocks.stack import Cache, Stack, each_layer
 from cloze.networks.blocks.visibility import AnyOrder, Visibility, visibility
 from cloze.networks.clock import Clock
-from cloze.networks.cost import EncodedSource, Operations, SequenceSize, is_trained, shown
-from cloze.networks.fast.switch import near
+from cloze.networks.cost import EncodedSource, Operations, SequenceSize, is_trained, size_of
+from cloze.networks.fast.switch import takes_device
 from cloze.networks.network import (
     Network,
     StateKind,
@@ -88,7 +88,7 @@ class Coder(nn.Module):
         """
         past, length = (0 if cache is None else cache.length), vectors.shape[1]
         x = add_positions(vectors, self.positions, position_ids, past)
-        x = self.embedding_dropout(residual_dtype(x if self.embedding_norm is None else self.embedding_norm(x)))
+        x = self.embedding_dropout(to_residual_dtype(x if self.embedding_norm is None else self.embedding_norm(x)))
         seen = visibility(order, block, length=length, past=past, device=x.device)
         rows, record, crossing = _real(block, x, cache), AttentionRecord.of(want, prefix), None
         caches, sources = (None, None) if cache is None else (cache.layers, cache.source)
@@ -307,7 +307,7 @@ class EncoderDecoder(Network):
         counted.pass_through(self.embeddings)
         _count_stack(counted, self.encoder, size)
         if _reads_decoder(counted.want):
-            target = shown(counted.fields, "decoder.") if "decoder.tokens" in counted.fields else size
+            target = size_of(counted.fields, "decoder.") if "decoder.tokens" in counted.fields else size
             _count_stack(branch, self.decoder, target, counted.source(size))
             counted.add_branches(branch)
 
@@ -372,7 +372,7 @@ def rolled(tokens: Tensor, block: Tensor | None) -> Tensor:
 
 def _real(block: Tensor | None, x: Tensor, cache: SequenceCache | None) -> Selected | None:
     """The tokens that are not padding, where padding is left out: on a CPU, outside of generation."""
-    if block is None or cache is not None or not near(x):
+    if block is None or cache is not None or not takes_device(x):
         return None
     rows = Selected.real(block)
     return rows if len(rows.flat) else None

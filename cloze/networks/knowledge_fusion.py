@@ -17,7 +17,7 @@ from cloze.networks.bert import Bert, BertInputs
 from cloze.networks.blocks.attention import Attention, AttentionInputs
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.hooks import LayerHook
-from cloze.networks.blocks.inputs.embeddings import residual_dtype
+from cloze.networks.blocks.inputs.embeddings import to_residual_dtype
 from cloze.networks.blocks.inputs.items import first_tokens
 from cloze.networks.blocks.inputs.known_vectors import KnownVectors
 from cloze.networks.blocks.visibility import visibility
@@ -182,7 +182,7 @@ class KnowledgeFusion(Bert):
         home, linked = first_tokens(pairs, ids.numel())
         real = real & linked.view_as(real)
         seen = visibility("open", real.long(), length=count + 1, past=0, device=tokens.device)
-        x = residual_dtype(self.entities(ids))
+        x = to_residual_dtype(self.entities(ids))
         return EntityFusion(self.entity_layers, self.mix_at, x, real[..., None].to(x.dtype), AttentionInputs(seen), pairs, home)
 
     def count_layer(self, counted: Operations, number: int, size: SequenceSize) -> None:

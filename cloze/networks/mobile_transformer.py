@@ -23,7 +23,7 @@ from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.feed_forward import activate
 from cloze.networks.blocks.hooks import LayerHook
 from cloze.networks.blocks.initial import initialise
-from cloze.networks.blocks.inputs.embeddings import residual_dtype
+from cloze.networks.blocks.inputs.embeddings import to_residual_dtype
 from cloze.networks.blocks.layer_inputs import LayerInputs
 from cloze.networks.blocks.positions.relation import NONE
 from cloze.networks.blocks.projections import SplitProjections
@@ -247,7 +247,7 @@ class MobileTransformer(Network):
         require_order("mobile_transformer", order, "open")
         record = AttentionRecord.of(want)
         inputs = self.layer_inputs(tokens, position_ids=position_ids, order=order, block=block, past=0)
-        x = residual_dtype(self.embedding_dropout(self.embeddings(tokens, position_ids, segments, block, vectors)))
+        x = to_residual_dtype(self.embedding_dropout(self.embeddings(tokens, position_ids, segments, block, vectors)))
         stack = Stack(self.layers, each_layer(inputs, gates=gates, record=record), [*self.around, *layer_hooks])  # type: ignore[arg-type]
         passed = stack.run(x)
         states = reading_states(want, passed[-1], passed, summaries)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from cloze.errors import RecipeError
 from cloze.networks.blocks.hooks import count_hooks
-from cloze.networks.cost import Operations, SequenceSize, shown
+from cloze.networks.cost import Operations, SequenceSize, size_of
 from cloze.networks.remembered import RememberedRows
 
 States = Mapping[str, Tensor]
@@ -177,7 +177,7 @@ class Network(nn.Module, ABC):
         return {}
 
     def rotate_by(self, positions: Any) -> None:
-        """Turn by other bases of rotary positions (`choices.Rotary`) from now on; by default there are none to turn."""
+        """Rotate by other positions, a `choices.Rotary`, from now on; nothing happens where positions are not rotary."""
 
     def __call__(self, **inputs: Any) -> Any:
         """`forward`, through the `NetworkHook`s that changes have added; the last one is outermost. What it remembers is not
@@ -267,7 +267,7 @@ class Network(nn.Module, ABC):
     def flops(self, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None = None) -> float:
         """Floating-point operations of a pass, forward and backward."""
         counted = Operations(fields, want=want, positions=positions)
-        self.count_operations(counted, shown(fields))
+        self.count_operations(counted, size_of(fields))
         return counted.total
 
 
@@ -277,12 +277,13 @@ def state_width(network: Network, read: Mapping[str, str]) -> int:
 
 
 def reading_states(
-    want: frozenset[str], hidden: Tensor, passed: Sequence[Tensor], summaries: Tensor | None
+    want: frozenset[str], hidden: Tensor, layer_states: Sequence[Tensor], summaries: Tensor | None
 ) -> dict[str, Any]:
     """Of `hidden` (B, L, D), `layers` (S, B, L, D) and `summary` (E, D) those that are wanted.
 
-    `passed` is the input of every layer and the output of the last one, which `layers` replaces by `hidden`; states of another
-    width are left out of `layers`. `summaries` are the flat positions of the summary tokens, by default the first of each row.
+    `layer_states` are the input of every layer and the output of the last one, which `layers` replaces by `hidden`; states of
+    another width are left out of `layers`. `summaries` are the flat positions of the summary tokens, by default the first of
+    each row.
     """
     states: dict[str, Any] = {}
     if "hidden" in want:
@@ -290,7 +291,7 @@ def reading_states(
     if "summary" in want:
         states["summary"] = hidden[:, 0] if summaries is None else hidden.flatten(0, 1)[summaries]
     if "layers" in want:
-        states["layers"] = torch.stack([*(x for x in passed[:-1] if x.shape[-1] == hidden.shape[-1]), hidden])
+        states["layers"] = torch.stack([*(x for x in layer_states[:-1] if x.shape[-1] == hidden.shape[-1]), hidden])
     return states
 
 

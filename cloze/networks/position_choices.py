@@ -65,6 +65,10 @@ class Rotary:
     values: bool = False
     max_length: Count = 512
 
+    def rotates_in(self, layer: int) -> bool:
+        """Whether a layer, counted from 0, rotates queries and keys."""
+        return self.skip_every is None or (layer + 1) % self.skip_every > 0
+
 
 @register("positions", "rotary_table")
 @dataclass(frozen=True, kw_only=True)
@@ -142,7 +146,6 @@ class Disentangled:
     def as_queries(self) -> bool:
         """Whether the vectors are queries for the keys of tokens."""
         return self.terms != "content_to_position"
-
 
 @register("positions", "buckets")
 @dataclass(frozen=True, kw_only=True)

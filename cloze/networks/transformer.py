@@ -24,7 +24,7 @@ from cloze.networks.blocks.feed_forward import feed_forward_of
 from cloze.networks.blocks.hooks import LayerHook
 from cloze.networks.blocks.initial import attend_to_offsets, initialise, initialise_apart
 from cloze.networks.blocks.inputs.characters import Characters
-from cloze.networks.blocks.inputs.embeddings import Embeddings, residual_dtype
+from cloze.networks.blocks.inputs.embeddings import Embeddings, to_residual_dtype
 from cloze.networks.blocks.inputs.senses import sense_vectors
 from cloze.networks.blocks.inputs.without_masks import WithoutMasks
 from cloze.networks.blocks.layer import Layer
@@ -109,8 +109,9 @@ class Transformer(Network):
         self.width, self.vocab_size, self.heads, self.clock = width, vocab_size, heads, clock
         self.inner, self.initial = feed_forward.inner or 4 * width, initial
         self.max_length = None if isinstance(positions, choices.NoPositions) else positions.max_length
-        far = positions if isinstance(positions, choices.Disentangled) else None
-        self.unlimited = isinstance(positions, choices.FunctionalPositions) or (far is not None and far.absolute is None)
+        disentangled = positions if isinstance(positions, choices.Disentangled) else None
+        by_distance = disentangled is not None and disentangled.absolute is None
+        self.unlimited = isinstance(positions, choices.FunctionalPositions) or by_distance
         self.rates = rates = choices.dropouts(dropout)
         table = embedding if isinstance(embedding, choices.TokenTable) else choices.TokenTable()
         self.embedding_width, self.inputs = table.width or width, table.inputs or {}
@@ -131,24 +132,25 @@ class Transformer(Network):
         self.project = nn.Linear(self.embedding_width, width) if projects else None
         self.distances = make_positions(positions, width=width, heads=heads, epsilon=norm.epsilon)
 
-        def attending() -> Attention:
+        def make_attention() -> Attention:
             learned: dict[str, nn.Module | nn.Parameter] = {}
-            if far is not None:
-                rate = rates.hidden if far.drop_as == "hidden" else rates.of_attention
+            if disentangled is not None:
+                rate = rates.hidden if disentangled.drop_as == "hidden" else rates.of_attention
                 learned = {"distance_dropout": StepDropout(rate, clock)}
-                learned |= distance_maps(far, width=width, inside=head_width * heads, biases=attention.biases)
+                learned |= distance_maps(disentangled, width=width, inside=head_width * heads, biases=attention.biases)
             return Attention(
                 width=width, heads=heads, head_width=attention.head_width, dropout=Dropout(rates.of_attention, clock),
                 bias=attention.biases, output_bias=attention.output_bias, key_value_heads=attention.key_value_heads,
                 gated=attention.gate, norm_epsilon=norm.epsilon if attention.norm else None,
                 query_key_norm=query_key_norm(attention, norm), learned=learned,
-                scale=None if far is None else ((1 + far.as_keys + far.as_queries) * head_width) ** -0.5,
+                scale=None if disentangled is None
+                else ((1 + disentangled.as_keys + disentangled.as_queries) * head_width) ** -0.5,
             )
 
         self.layers: Sequence[Layer] = nn.ModuleList(  # type: ignore[assignment]
             Layer(
                 width=width, norm=norm, dropout=lambda: Dropout(rates.hidden, clock), active_dropout=Dropout(0.0, clock),
-                attention=attending(), feed_forward=feed_forward_of(feed_forward, self.inner, norm.epsilon, stacked=True),
+                attention=make_attention(), feed_forward=feed_forward_of(feed_forward, self.inner, norm.epsilon, stacked=True),
                 number=number,
             )
             for number in range(layers)
@@ -159,18 +161,18 @@ class Transformer(Network):
         if table.convolution is not None:
             self.convolution = InputConvolution(table.convolution, width, norm.epsilon, Dropout(rates.hidden, clock))
         self.mask_decoder: MaskDecoder | None = None
-        if far is not None and far.absolute == "decoder":
-            self.mask_decoder = MaskDecoder(steps=far.decoder_steps, max_length=far.max_length, width=width)
+        if disentangled is not None and disentangled.absolute == "decoder":
+            self.mask_decoder = MaskDecoder(
+                steps=disentangled.decoder_steps, max_length=disentangled.max_length, width=width
+            )
             self.gives = {**self.gives, "decoded": StateKind("B L D", "order")}
         self.around = nn.ModuleList()  # objects that the stack calls in every pass, such as adapters
         self.norm = make_norm(norm.kind, width, norm.epsilon) if norm.final else None
         optional = {"order", "block", "visible", "summaries", "vectors"} | {f"inputs/{name}" for name in self.inputs}
         optional |= {"characters"} if isinstance(embedding, Characters) else set()
-        read = {
-            "segments": segments > 0,
-            "position_ids": not isinstance(positions, choices.NoPositions),
-        }
-        self.takes = self.needs | optional | {field for field, whether in read.items() if whether}
+        optional |= {"segments"} if segments else set()
+        optional |= set() if isinstance(positions, choices.NoPositions) else {"position_ids"}
+        self.takes = self.needs | optional
         self.reset_parameters()
         name_dropouts(self)
 
@@ -181,8 +183,8 @@ class Transformer(Network):
             self.embeddings.characters.reset_parameters()
         if not isinstance(self.initial, choices.Uniform):
             by_depth = self.initial.residual == "feed_forward_by_depth"
-            inward = [[(layer.inner if by_depth else layer.attention.out).weight, layer.outer.weight] for layer in self.layers]
-            initialise_apart(self.initial, [self.embeddings.positions], [inward])
+            scaled = [[(layer.inner if by_depth else layer.attention.out).weight, layer.outer.weight] for layer in self.layers]
+            initialise_apart(self.initial, [self.embeddings.positions], [scaled])
             tables = self.embeddings
             added = [part for part in (tables.tokens, tables.segments, *tables.inputs.values()) if isinstance(part, nn.Embedding)]
             attend_to_offsets(
@@ -214,7 +216,7 @@ class Transformer(Network):
             caches=None if cache is None else cache.layers, gates=gates, record=record,
         )
         x = self.embeddings(tokens, position_ids, segments, vectors, inputs, characters, block, order)
-        x = residual_dtype(self.embedding_dropout(x))
+        x = to_residual_dtype(self.embedding_dropout(x))
         x = x if self.project is None else self.project(x)
         hooks = [*self.around, *layer_hooks]
         if self.convolution is not None:
@@ -224,14 +226,14 @@ class Transformer(Network):
         selected = self._read_tokens(tokens, want, positions, summaries) if stack.per_token and record is None else None
         decoder = self.mask_decoder if "decoded" in want else None
         unread = decoder is not None and record is None and not want & {"hidden", "summary", "layers"}
-        passed = stack.run(x, selected=selected, unread=unread)
+        layer_states = stack.run(x, selected=selected, unread=unread)
         states: dict[str, Tensor] = {}
         if not unread:
-            hidden = self.finish(passed[-1])
-            states = reading_states(want, hidden if selected is None else selected.put_back(hidden), passed, summaries)
+            hidden = self.finish(layer_states[-1])
+            states = reading_states(want, hidden if selected is None else selected.put_back(hidden), layer_states, summaries)
         if decoder is not None:
-            read = passed[-1] if unread else passed[-2]
-            states["decoded"] = self.finish(decoder(read, self.layers[-1], inputs_by_layer[-1], position_ids))
+            last_input = layer_states[-1] if unread else layer_states[-2]
+            states["decoded"] = self.finish(decoder(last_input, self.layers[-1], inputs_by_layer[-1], position_ids))
         return states if record is None else {**states, **record.stacked()}
 
     @property
@@ -270,7 +272,7 @@ class Transformer(Network):
             self.count_layer(counted, number, size)
 
     def rotate_by(self, positions: Any) -> None:
-        """Turn queries and keys by other bases from now on, where positions are rotary."""
+        """Rotate queries and keys by other positions from now on, where positions are rotary."""
         if isinstance(self.layer_inputs.positions, choices.Rotary):
             self.layer_inputs = replace(self.layer_inputs, positions=positions)
 

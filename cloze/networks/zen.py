@@ -16,7 +16,7 @@ from cloze.networks.blocks.attention import Attention, AttentionInputs
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.feed_forward import FeedForward
 from cloze.networks.blocks.hooks import LayerHook
-from cloze.networks.blocks.inputs.embeddings import Embeddings, residual_dtype
+from cloze.networks.blocks.inputs.embeddings import Embeddings, to_residual_dtype
 from cloze.networks.blocks.inputs.items import first_tokens
 from cloze.networks.blocks.layer import Layer
 from cloze.networks.blocks.selected import Selected
@@ -122,5 +122,5 @@ class Zen(Bert):
         kinds = None if segments is None else segments.flatten()[first].view_as(items)
         blocks = linked.long() if block is None else block.flatten()[first].long() * linked
         seen = visibility("open", blocks.view_as(items), length=items.shape[1], past=0, device=items.device)
-        x = residual_dtype(self.ngram_dropout(self.ngrams(items, None, kinds, None)))
+        x = to_residual_dtype(self.ngram_dropout(self.ngrams(items, None, kinds, None)))
         return NGrams(self.ngram_layers, x, AttentionInputs(seen), pairs)

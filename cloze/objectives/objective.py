@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from cloze import fields
 from cloze.batch import Batch
 from cloze.bounds import Positive
-from cloze.networks.cost import Operations, shown
+from cloze.networks.cost import Operations, size_of
 from cloze.objectives.product import Product
 
 #: What a trained head predicts: the token at a position, whether each token belongs where it stands, or the class of a text or
@@ -143,7 +143,7 @@ class Objective(nn.Module, ABC):
 
     def head_rows(self, batch: Batch) -> float:
         """How many rows the head reads: by default those at `at`, or all tokens."""
-        return next((batch[name].shape[0] for name in self.at if name in batch), shown(batch).tokens)
+        return next((batch[name].shape[0] for name in self.at if name in batch), size_of(batch).tokens)
 
     def count_operations(self, counted: Operations, batch: Batch) -> None:
         """Count the products of the head; the count begins where the network ends."""

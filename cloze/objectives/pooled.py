@@ -14,7 +14,7 @@ from cloze.bounds import BelowOne, Count, OptionalWidth, Width
 from cloze.errors import RecipeError
 from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.clock import Clock
-from cloze.networks.cost import Operations, shown
+from cloze.networks.cost import Operations, size_of
 from cloze.objectives.cross_entropy import cross_entropy_sum
 from cloze.objectives.objective import ClassWeights, Loss, TargetsAtPositions, weights_of
 from cloze.registry import Given, register
@@ -154,7 +154,7 @@ class PooledClassification(TargetsAtPositions):
     def count_operations(self, counted: Operations, batch: Batch) -> None:
         """What stands before the pooling for every token, what stands after it for every text."""
         head: Any = self.head
-        size = shown(batch)
+        size = size_of(batch)
         counted.add(size, *head.children(), without=head.after_pooling)
         counted.add(size.rows, *head.after_pooling)
 

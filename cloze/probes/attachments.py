@@ -25,8 +25,8 @@ from cloze.decoding.reader import Checkpoint, Reader
 from cloze.errors import UserError
 from cloze.probes.distance import ProbedTrees, is_punctuation
 from cloze.probes.linear import HiddenLayers, control_labels
-from cloze.probes.training import Convergence, converge, several_passes
-from cloze.probes.words import joined, word_rows, word_states
+from cloze.probes.training import Convergence, converge, last_tenth, several_passes
+from cloze.probes.words import join_words, word_rows, word_states
 
 Int64 = NDArray[np.int64]
 _BATCH, _UPDATES = 20, 50
@@ -135,7 +135,7 @@ def found_edges(guesses: Sequence[Int64], heads: Sequence[Int64], words: Sequenc
 
 def _sentences(reader: Reader, trees: ProbedTrees, seed: int, length: int | None, size: int) -> list[HeadSentence]:
     """The sentences that were read whole."""
-    running, spans = zip(*(joined(words) for words in trees.words), strict=True)
+    running, spans = zip(*(join_words(words) for words in trees.words), strict=True)
     rows = word_rows(reader, running, spans, length=length)
     indices = [n for n, row in enumerate(rows) if (row.columns[:, 0] >= 0).all()]
     if not indices:
@@ -155,8 +155,8 @@ def _sentences(reader: Reader, trees: ProbedTrees, seed: int, length: int | None
 def _fit(x: Sequence[Tensor], heads: Sequence[Int64], layers: HiddenLayers, seed: int) -> HeadScorer:
     """A scorer with the least loss on the last tenth of the sentences, the cross-entropy of their heads, summed over words."""
     generator = torch.Generator().manual_seed(seed)
-    count = len(x) - len(x) // 10
-    development = list(range(count % len(x), len(x)))
+    count, held_out = last_tenth(len(x))
+    development = list(range(len(x)))[held_out]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = HeadScorer(x[0].shape[1], layers)
@@ -167,7 +167,7 @@ def _fit(x: Sequence[Tensor], heads: Sequence[Int64], layers: HiddenLayers, seed
             loss = functional.cross_entropy(scores.flatten(0, 1), truth.flatten(), ignore_index=-1, reduction="sum")
             return loss / len(numbers)
 
-        def judge() -> float:
+        def evaluate() -> float:
             model.eval()
             batches = [development[at : at + _BATCH] for at in range(0, len(development), _BATCH)]
             loss = sum(float(loss_of(batch)) * len(batch) for batch in batches) / len(development)
@@ -176,7 +176,7 @@ def _fit(x: Sequence[Tensor], heads: Sequence[Int64], layers: HiddenLayers, seed
 
         converge(
             list(model.parameters()),
-            lambda: (batch.tolist() for batch in several_passes(count, _BATCH, _UPDATES, generator)), loss_of, judge,
+            lambda: (batch.tolist() for batch in several_passes(count, _BATCH, _UPDATES, generator)), loss_of, evaluate,
             Convergence(),
         )  # fmt: skip
     return model.eval()

@@ -23,7 +23,7 @@ from cloze.decoding.reader import Checkpoint, Reader
 from cloze.errors import UserError
 from cloze.probes.distance import is_punctuation
 from cloze.probes.gates import require_attention
-from cloze.probes.words import Places
+from cloze.probes.words import Spans
 
 Floats = NDArray[np.float64]
 Shares = NDArray[np.float32]
@@ -119,7 +119,7 @@ def _mean(values: Sequence[Any]) -> Any:
     return np.where(np.isnan(stacked).all(0), np.nan, np.nansum(stacked, 0) / (~np.isnan(stacked)).sum(0))
 
 
-def word_attention(attention: Shares, columns: Places) -> Shares:
+def word_attention(attention: Shares, columns: Spans) -> Shares:
     """Attention between words (…, K, K) from that between tokens (…, L, L): a word that is attended to has the sum over its
     `columns` (K, 2), from and up to; one that attends, the mean. A word without columns has and gives nothing."""
     token = np.arange(attention.shape[-1])

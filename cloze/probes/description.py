@@ -24,7 +24,7 @@ from torch.nn import functional
 
 from cloze.decoding.reader import Checkpoint, Reader
 from cloze.errors import UserError, counted
-from cloze.probes.layers import Probed, remarks_on_lost, vectors_of
+from cloze.probes.layers import LabelledWords, remarks_on_lost, vectors_of
 from cloze.probes.linear import Control, HiddenLayers, LinearMap, Numbers, fit_layers, random_labels
 
 Bits = NDArray[np.float64]
@@ -70,7 +70,7 @@ class Description:
 
 
 def describe(
-    loaded: Checkpoint, train: Probed, development: Probed, layers: HiddenLayers | LinearMap, *,
+    loaded: Checkpoint, train: LabelledWords, development: LabelledWords, layers: HiddenLayers | LinearMap, *,
     control: Control | None = "kinds", seed: int = 0, length: int | None = None, size: int = 32,
 ) -> Description:
     """The online code of the labels of `train` at every layer, and that of the labels of the control task.
@@ -84,16 +84,16 @@ def describe(
     reader = Reader.of(loaded)
     x, examples = vectors_of(reader, train, length=length, size=size)
     z, development_examples = vectors_of(reader, development, length=length, size=size)
-    names = sorted({label for _, _, label, _ in examples})
+    names = sorted({example.label for example in examples})
     number = {name: n for n, name in enumerate(names)}
-    order, ends = parts(np.array([text for text, _, _, _ in examples]), seed)
+    order, ends = parts(np.array([example.text for example in examples]), seed)
     if len(ends) < 2 or len(names) < 2:
         raise UserError(
             f"an online code needs labels of two kinds and two sentences; read: {counted(len(names), 'kind')} in "
-            f"{counted(len({text for text, _, _, _ in examples}), 'sentence')}.\n  Give more text, or another column."
+            f"{counted(len({example.text for example in examples}), 'sentence')}.\n  Give more text, or another column."
         )
-    truth = np.array([number[label] for _, _, label, _ in examples], np.int64)
-    expected = np.array([number.get(label, -1) for _, _, label, _ in development_examples], np.int64)
+    truth = np.array([number[example.label] for example in examples], np.int64)
+    expected = np.array([number.get(example.label, -1) for example in development_examples], np.int64)
 
     def code(labels: Numbers, held_out: Numbers) -> OnlineCode:
         in_train, bits, accuracies = held_out >= 0, [], []
@@ -113,8 +113,8 @@ def describe(
 
     random = None
     if control is not None:
-        kinds = [kind for _, _, _, kind in (*examples, *development_examples)]
-        drawn = random_labels(kinds, [label for _, _, label, _ in examples], seed, control)
+        kinds = [example.kind for example in (*examples, *development_examples)]
+        drawn = random_labels(kinds, [example.label for example in examples], seed, control)
         random = code(drawn[: len(truth)], drawn[len(truth) :])
     remarks = remarks_on_lost([train, development], [examples, development_examples])
     return Description(code(truth, expected), random, ends, len(names), len(development_examples), remarks)

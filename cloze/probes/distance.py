@@ -25,15 +25,15 @@ from torch.nn.utils.rnn import pad_sequence
 from cloze.corpus.readers.trees import each_tree
 from cloze.decoding.reader import Checkpoint, Reader
 from cloze.errors import UserError
-from cloze.probes.training import Convergence, converge, several_passes
-from cloze.probes.words import joined, word_rows, word_states
+from cloze.probes.training import Convergence, converge, last_tenth, several_passes
+from cloze.probes.words import join_words, word_rows, word_states
 from cloze.tasks.measures.agreement import spearman
 
 Distances = NDArray[np.int64]
 SHORT, LONG = 5, 50  # words of the sentences whose rank correlation counts
 _BRACKETS = frozenset({"-LRB-", "-RRB-", "-LCB-", "-RCB-", "-LSB-", "-RSB-"})  # as the Penn Treebank writes them
 _BATCH, _UPDATES = 20, 50
-_CONVERGENCE = Convergence(factor=0.1, least=1e-4)
+_CONVERGENCE = Convergence(factor=0.1, margin=1e-4)
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,7 @@ def probe_distance(
 
 def _sentences(reader: Reader, trees: ProbedTrees, length: int | None, size: int) -> list[list[ProbedSentence]]:
     """By layer, the sentences that were read whole."""
-    running, spans = zip(*(joined(words) for words in trees.words), strict=True)
+    running, spans = zip(*(join_words(words) for words in trees.words), strict=True)
     rows = word_rows(reader, running, spans, length=length)
     indices = [n for n, row in enumerate(rows) if (row.columns[:, 0] >= 0).all()]
     if not indices:
@@ -220,8 +220,8 @@ def _fit(
     """The map (D, rank) with the least loss on the last tenth of the sentences."""
     generator = torch.Generator().manual_seed(seed)
     every = PaddedSentences.of(sentences)
-    count = len(sentences) - len(sentences) // 10
-    development = every.take(torch.arange(count % len(sentences), len(sentences)))
+    count, held_out = last_tenth(len(sentences))
+    development = every.take(torch.arange(len(sentences))[held_out])
     weight = ((torch.rand(every.vectors.shape[-1], rank, generator=generator) - 0.5) * 0.1).requires_grad_()
     converge(
         [weight], lambda: several_passes(count, _BATCH, _UPDATES, generator), lambda batch: loss_of(weight, every.take(batch)),

@@ -28,12 +28,12 @@ from cloze.corpus.readers.trees import each_tree
 from cloze.decoding.reader import Checkpoint, Reader
 from cloze.errors import TaskError, UserError
 from cloze.probes.linear import control_labels
-from cloze.probes.training import Convergence, converge, several_passes
-from cloze.probes.words import joined, row_states, word_rows
+from cloze.probes.training import Convergence, converge, last_tenth, several_passes
+from cloze.probes.words import join_words, row_states, word_rows
 
 WIDTH, DROPOUT, INPUT_DROPOUT = 256, 0.3, 0.2  # of projections and hidden units; of the hidden units; of the mixture
 _BATCH, _UPDATES = 32, 50  # sentences; batches of an epoch, at least about
-_CONVERGENCE = Convergence(patience=2, least=0.0, clip=5.0)
+_CONVERGENCE = Convergence(patience=2, margin=0.0, clip=5.0)
 Labels = tuple[str, ...]
 
 
@@ -117,7 +117,7 @@ class EdgeBatch(NamedTuple):
 @dataclass(frozen=True)
 class EdgeSentences:
     """Sentences as one network reads them: states (N + 1, L, D), spans of tokens (M, S, 2), the labels of each target and its
-    kind, which the control depends on: the words of the first span."""
+    kind, which the control depends on: the words of the first span. `lost` targets were left out."""
 
     states: Sequence[Tensor]
     spans: Sequence[NDArray[np.int64]]
@@ -136,7 +136,7 @@ class EdgeSentences:
 
 def edge_sentences(reader: Reader, texts: SpanTexts, *, length: int | None = None, size: int = 32) -> EdgeSentences:
     """The states of sentences, and the tokens of their spans; targets of which a word was not read are left out."""
-    running, places = zip(*(joined(words) for words in texts.words), strict=True)
+    running, places = zip(*(join_words(words) for words in texts.words), strict=True)
     rows = word_rows(reader, running, places, length=length)
     states, spans, labels, kinds, lost = [], [], [], [], 0
     for number, layers in sorted(row_states(reader, [row.row for row in rows], size=size), key=lambda pair: pair[0]):
@@ -277,22 +277,37 @@ def _scored(
     """Right, predicted and true labels of the test targets by a classifier of these layers, and the weights of the layers."""
     number = {name: n for n, name in enumerate(names)}
     train, test = parts
-    binary = [[_binary(sentence, number) for sentence in sentences] for sentences in labels]
+    binary, test_binary = ([_binary(sentence, number) for sentence in sentences] for sentences in labels)
+    model = _fit(train, binary, layers, seed)
+    counts = np.zeros(3)
+    with torch.no_grad():
+        for at in range(0, len(test.states), _BATCH):
+            numbers = range(at, min(at + _BATCH, len(test.states)))
+            batch = test.batch(numbers, test_binary, layers)
+            guess = model.eval()(batch.states, batch.spans) > 0
+            true = sum(len(set(target)) for n in numbers for target in labels[1][n])  # also those that no training target has
+            counts += [float((guess & (batch.labels > 0)).sum()), float(guess.sum()), float(true)]
+    return counts, model.mix.detach().softmax(0)
+
+
+def _fit(train: EdgeSentences, binary: Sequence[Tensor], layers: slice, seed: int) -> EdgeClassifier:
+    """A classifier of these layers with the least loss of the `binary` labels on the last tenth of the sentences."""
     generator = torch.Generator().manual_seed(seed)
-    count = len(train.states) - len(train.states) // 10
-    batched = list(range(count % len(train.states), len(train.states)))
+    count, held_out = last_tenth(len(train.states))
+    development = list(range(len(train.states)))[held_out]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = EdgeClassifier(len(train.states[0][layers]), train.states[0].shape[-1], train.spans[0].shape[1], len(names))
+        sides, classes = train.spans[0].shape[1], binary[0].shape[1]
+        model = EdgeClassifier(len(train.states[0][layers]), train.states[0].shape[-1], sides, classes)
 
         def loss_of(batch: EdgeBatch) -> Tensor:
             return functional.binary_cross_entropy_with_logits(model.train()(batch.states, batch.spans), batch.labels)
 
-        def judge() -> float:
+        def evaluate() -> float:
             model.eval()
             total, answers = 0.0, 0
-            for at in range(0, len(batched), _BATCH):
-                batch = train.batch(batched[at : at + _BATCH], binary[0], layers)
+            for at in range(0, len(development), _BATCH):
+                batch = train.batch(development[at : at + _BATCH], binary, layers)
                 scores = model(batch.states, batch.spans)
                 total += float(functional.binary_cross_entropy_with_logits(scores, batch.labels, reduction="sum"))
                 answers += batch.labels.numel()
@@ -301,20 +316,12 @@ def _scored(
         converge(
             list(model.parameters()),
             lambda: (
-                train.batch(numbers.tolist(), binary[0], layers)
+                train.batch(numbers.tolist(), binary, layers)
                 for numbers in several_passes(count, _BATCH, _UPDATES, generator)
             ),
-            loss_of, judge, _CONVERGENCE,
+            loss_of, evaluate, _CONVERGENCE,
         )  # fmt: skip
-    counts = np.zeros(3)
-    with torch.no_grad():
-        for at in range(0, len(test.states), _BATCH):
-            numbers = range(at, min(at + _BATCH, len(test.states)))
-            batch = test.batch(numbers, binary[1], layers)
-            guess = model.eval()(batch.states, batch.spans) > 0
-            true = sum(len(set(target)) for n in numbers for target in labels[1][n])  # also those that no training target has
-            counts += [float((guess & (batch.labels > 0)).sum()), float(guess.sum()), float(true)]
-    return counts, model.mix.detach().softmax(0)
+    return model
 
 
 def _binary(labels: Sequence[Labels], number: Mapping[str, int]) -> Tensor:

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from cloze.changes.compressing.attentions import KINDS, Of
+from cloze.changes.compressing.attentions import KINDS, AttentionName
 from cloze.errors import UserError
 
 
-class Family(NamedTuple):
+class HeadKind(NamedTuple):
     """The heads of one kind of attention: the argument of the network that gates them, their name, layers and heads."""
 
     argument: str
@@ -30,17 +30,17 @@ def require_attention(network: Any) -> None:
         )
 
 
-def families(network: Any) -> list[Family]:
+def head_kinds(network: Any) -> list[HeadKind]:
     """The kinds of heads that a network has; a `UserError` if it has no attention."""
     require_attention(network)
     if network.writes is None:
-        return [Family(KINDS["attention"].gates, "attention", len(network.layers), network.layers[0].attention.heads)]
+        return [HeadKind(KINDS["attention"].gates, "attention", len(network.layers), network.layers[0].attention.heads)]
     encoder, decoder = network.encoder.layers, network.decoder.layers
-    sizes: dict[Of, tuple[int, int]] = {
+    sizes: dict[AttentionName, tuple[int, int]] = {
         "attention": (len(encoder), encoder[0].attention.heads), "decoder": (len(decoder), decoder[0].attention.heads),
         "crossing": (len(decoder), decoder[0].crossing.heads),
     }
-    return [Family(KINDS[kind].gates, KINDS[kind].said, *size) for kind, size in sizes.items()]
+    return [HeadKind(KINDS[kind].gates, KINDS[kind].title, *size) for kind, size in sizes.items()]
 
 
 @contextmanager
@@ -66,7 +66,7 @@ def closed(network: Any, gates: Mapping[str, Tensor]) -> Iterator[None]:
 
 @contextmanager
 def each_gate(
-    network: Any, kinds: Sequence[Family], values: Mapping[str, Tensor] | None = None
+    network: Any, kinds: Sequence[HeadKind], values: Mapping[str, Tensor] | None = None
 ) -> Iterator[list[dict[str, Tensor]]]:
     """Every call of the network in this context gets gates (N, B, H) of its own, which require gradients; the list collects them.
 

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from cloze.errors import UserError
-from cloze.probes.gates import Family, closed, each_gate, families
+from cloze.probes.gates import HeadKind, closed, each_gate, head_kinds
 from cloze.probes.losses import LossExamples
 
 Scores = Mapping[str, NDArray[np.float64]]
@@ -40,7 +40,7 @@ class HeadImportance:
     if it is the only one, and the change of the measure of the curve with it alone.
     """
 
-    families: Sequence[Family]
+    kinds: Sequence[HeadKind]
     importance: Scores
     order: Sequence[AttentionHead]
     shares: Sequence[float]
@@ -69,7 +69,7 @@ def importance(examples: LossExamples, *, size: int = 32, shut: Sequence[Attenti
     Every example has gates of its own, so that one backward pass gives the gradients of all. Published code differs: it takes the
     absolute value of a batch's mean gradient, or per position.
     """
-    kinds = families(examples.network)
+    kinds = head_kinds(examples.network)
     values = without(kinds, shut)
     sums = {kind.argument: np.zeros((kind.layers, kind.heads)) for kind in kinds}
     done = 0
@@ -109,7 +109,7 @@ def _ascending(scores: Scores, spared: int, shut: Collection[AttentionHead] = ()
     return [head for _, head in sorted(scored, key=lambda pair: pair[0])]
 
 
-def without(kinds: Sequence[Family], heads: Iterable[AttentionHead]) -> dict[str, torch.Tensor]:
+def without(kinds: Sequence[HeadKind], heads: Iterable[AttentionHead]) -> dict[str, torch.Tensor]:
     """Gates that close these heads."""
     gates = {kind.argument: torch.ones(kind.layers, kind.heads) for kind in kinds}
     for head in heads:
@@ -141,7 +141,7 @@ def probe_heads(
         UserError: The network has no attention, or has no more heads in a layer than stay.
     """
     network, by = examples.network, by or examples
-    kinds = families(network)
+    kinds = head_kinds(network)
     fewest = min(kind.heads for kind in kinds)
     if pruning.spared >= fewest:
         raise UserError(f"--spare {pruning.spared}: the layers of this network have {fewest} heads. Give a smaller number.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,95 +17,105 @@ from cloze.decoding.reader import Checkpoint, Reader
 from cloze.errors import UserError
 from cloze.probes.linear import Accuracies, ProbeSplit, majority, share_equal
 from cloze.probes.measures import Floats, unit
-from cloze.probes.words import Places, joined, word_rows, word_states
+from cloze.probes.words import Spans, join_words, word_rows, word_states
 
 Vectors = NDArray[np.float32]
-Example = tuple[int, tuple[int, ...], str, str]
+
+
+class WordExample(NamedTuple):
+    """One or several words of a text, by their numbers, with their label, and their kind, on which controls depend."""
+
+    text: int
+    words: tuple[int, ...]
+    label: str
+    kind: str
 
 
 @dataclass(frozen=True)
-class Probed:
-    """Texts, the characters (K, 2) of their words, and examples: the text, the words that are read, the label, the kind.
+class LabelledWords:
+    """Texts, the characters (K, 2) of their words, and the labelled words.
 
-    `usual`: the label of a kind that has no training example, where it is known.
+    `fallback`: the label of a kind that has no training example, where it is known.
     """
 
     texts: Sequence[str]
-    spans: Sequence[Places]
-    examples: Sequence[Example]
-    usual: Mapping[str, str] = field(default_factory=dict)
+    spans: Sequence[Spans]
+    examples: Sequence[WordExample]
+    fallback: Mapping[str, str] = field(default_factory=dict)
 
 
-def tagged_words(path: Path | str, column: str, *, most: int) -> Probed:
+def tagged_words(path: Path | str, column: str, *, most: int) -> LabelledWords:
     """The words of a file with their labels; CoNLL-U, CoNLL, or lists in JSON lines."""
     universal = str(path).endswith((".conllu", ".conllu.xz", ".conllu.gz"))
     text = "form" if universal else "text"
     tagged = read_tagged(path, text=text, label=column, columns=None, format=None, labelled=True)
     texts, spans, examples = [], [], []
     for number, (words, labels) in enumerate(zip(tagged.words[:most], tagged.labels or (), strict=False)):
-        running, places = joined(words)
+        running, places = join_words(words)
         texts.append(running)
         spans.append(places)
-        examples += [(number, (n,), label, word) for n, (word, label) in enumerate(zip(words, labels, strict=True))]
-    return Probed(texts, spans, examples)
+        examples += [WordExample(number, (n,), label, word) for n, (word, label) in enumerate(zip(words, labels, strict=True))]
+    return LabelledWords(texts, spans, examples)
 
 
-def sense_words(path: Path | str, *, most: int) -> Probed:
+def sense_words(path: Path | str, *, most: int) -> LabelledWords:
     """The words with senses in `NAME.data.xml` (Raganato et al., 2017); the kind is the lemma with its part of speech.
 
     Differs: of several keys of a word the first is right; the framework's scorer accepts any.
     """
     texts, spans, examples = [], [], []
     for number, (words, senses) in enumerate(read_sense_xml(path, most=most)):
-        running, places = joined(words)
+        running, places = join_words(words)
         texts.append(running)
         spans.append(places)
-        examples += [(number, (sense.number,), sense.keys[0], sense.lemma) for sense in senses]
-    return Probed(texts, spans, examples)
+        examples += [WordExample(number, (sense.number,), sense.keys[0], sense.lemma) for sense in senses]
+    return LabelledWords(texts, spans, examples)
 
 
-def marked_spans(path: Path | str, *, most: int) -> Probed:
+def marked_spans(path: Path | str, *, most: int) -> LabelledWords:
     """Texts with one marked word and its sense: rows of the task span_classification. The kind is the word as it is spelled."""
     rows = read_marked(path, TextFields("text", "spans", "label"), labelled=True).each[:most]
     spans = [np.array(row.spans[:1], np.int64).reshape(-1, 2) for row in rows]
     examples = [
-        (n, (0,), str(row.label), row.text[row.spans[0][0] : row.spans[0][1]].lower()) for n, row in enumerate(rows)
+        WordExample(n, (0,), str(row.label), row.text[row.spans[0][0] : row.spans[0][1]].lower()) for n, row in enumerate(rows)
     ]  # fmt: skip
-    return Probed([row.text for row in rows], spans, examples)
+    return LabelledWords([row.text for row in rows], spans, examples)
 
 
-def vectors_of(reader: Reader, marked: Probed, *, length: int | None = None, size: int = 32) -> tuple[Vectors, list[Example]]:
+def vectors_of(
+    reader: Reader, marked: LabelledWords, *, length: int | None = None, size: int = 32
+) -> tuple[Vectors, list[WordExample]]:
     """The examples whose words were read, and their vectors (N + 1, M, D), those of several words side by side."""
     rows = word_rows(reader, marked.texts, marked.spans, length=length)
     by_text: dict[int, list[int]] = {}
-    for n, (text, words, _, _) in enumerate(marked.examples):
-        if all(rows[text].columns[word, 0] >= 0 for word in words):
-            by_text.setdefault(text, []).append(n)
+    for n, example in enumerate(marked.examples):
+        if all(rows[example.text].columns[word, 0] >= 0 for word in example.words):
+            by_text.setdefault(example.text, []).append(n)
     vectors: dict[int, Vectors] = {}
     for text, states in word_states(reader, rows, size=size):
         for n in by_text.get(text, ()):
-            vectors[n] = np.concatenate([states[:, word] for word in marked.examples[n][1]], axis=-1)
+            vectors[n] = np.concatenate([states[:, word] for word in marked.examples[n].words], axis=-1)
     if not vectors:
         raise UserError("no labelled word was read by this network.")
     numbers = sorted(vectors)
     return np.stack([vectors[n] for n in numbers], axis=1), [marked.examples[n] for n in numbers]
 
 
-def remarks_on_lost(every: Sequence[Probed], examples: Sequence[Sequence[Example]]) -> list[str]:
+def remarks_on_lost(every: Sequence[LabelledWords], examples: Sequence[Sequence[WordExample]]) -> list[str]:
     """A remark on the words of some parts that were not read, if there are any."""
     lost = sum(map(len, (part.examples for part in every))) - sum(map(len, examples))
     return [f"{lost:,} words were left out: the network did not read them"] if lost else []
 
 
 def split_of(
-    loaded: Checkpoint, train: Probed, test: Probed, *, length: int | None = None, size: int = 32
+    loaded: Checkpoint, train: LabelledWords, test: LabelledWords, *, length: int | None = None, size: int = 32
 ) -> tuple[ProbeSplit, list[str]]:
     """The vectors of both parts in one network, and remarks on what was left out."""
     reader = Reader.of(loaded)
     x, examples = vectors_of(reader, train, length=length, size=size)
     z, others = vectors_of(reader, test, length=length, size=size)
     (_, _, labels, kinds), (_, _, other_labels, other_kinds) = zip(*examples, strict=True), zip(*others, strict=True)
-    split = ProbeSplit(x, z, labels, other_labels, kinds, other_kinds, test.usual)
+    split = ProbeSplit(x, z, labels, other_labels, kinds, other_kinds, test.fallback)
     return split, remarks_on_lost([train, test], [examples, others])
 
 
@@ -138,7 +149,7 @@ def nearest_senses(split: ProbeSplit) -> Senses:
             indexes = by_kind.get(kind)
             if indexes is None:
                 for labels in guesses:
-                    labels.append(split.usual.get(kind, usual))
+                    labels.append(split.fallback.get(kind, usual))
                 continue
             guesses[0].append(split.train_labels[indexes[int((x[indexes] @ z[n]).argmax())]])
             names, vectors = centres[kind]
@@ -156,10 +167,10 @@ def _centres(x: Floats, indices: Sequence[int], labels: Sequence[str]) -> tuple[
 
 @dataclass(frozen=True)
 class LayerScores:
-    """What linear probes read from the layers of one network, and probes with `hidden` layers; with senses, also their nearest
-    neighbours."""
+    """What linear probes read from the layers of one network, and `second` probes, if there are any; with senses, also their
+    nearest neighbours."""
 
     scores: Accuracies
     senses: Senses | None = None
-    hidden: Accuracies | None = None
+    second: Accuracies | None = None
     remarks: Sequence[str] = ()

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from cloze.probes.training import Convergence, converge, several_passes
+from cloze.probes.training import Convergence, converge, last_tenth, several_passes
 from cloze.uncompiled import eager
 
 Vectors = NDArray[np.float32]
@@ -26,7 +26,7 @@ _BATCH, _UPDATES = 400, 50  # words; batches of an epoch, at least about
 @dataclass(frozen=True)
 class ProbeSplit:
     """Vectors (N + 1, M, D) of the examples for training and for the test, with their labels and the kinds that controls depend
-    on, such as the spelling of a word. `usual`: the label of a kind that has no training example, where it is known."""
+    on, such as the spelling of a word. `fallback`: the label of a kind that has no training example, where it is known."""
 
     train: Vectors
     test: Vectors
@@ -34,7 +34,7 @@ class ProbeSplit:
     test_labels: Sequence[str]
     train_kinds: Sequence[str]
     test_kinds: Sequence[str]
-    usual: Mapping[str, str] = field(default_factory=dict)
+    fallback: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ def probe_linear(
     usual, by_kind = majority(split.train_labels), most_frequent(split.train_kinds, split.train_labels)
     return Accuracies(
         accuracies, controls or [float("nan")] * len(accuracies), share_equal([usual] * len(expected), split.test_labels),
-        share_equal([by_kind.get(kind, split.usual.get(kind, usual)) for kind in split.test_kinds], split.test_labels),
+        share_equal([by_kind.get(kind, split.fallback.get(kind, usual)) for kind in split.test_kinds], split.test_labels),
         len(names), len(truth), len(expected),
     )
 
@@ -207,9 +207,8 @@ def fit_layers(
     """
     y, count = torch.from_numpy(labels), len(x)
     if development is None:
-        count -= len(x) // 10
-        dev = slice(count % len(x), len(x))
-        x_dev, y_dev = x[dev], y[dev]
+        count, held_out = last_tenth(len(x))
+        x_dev, y_dev = x[held_out], y[held_out]
     else:
         x_dev, y_dev = development[0], torch.from_numpy(development[1])
     generator = torch.Generator().manual_seed(seed)

@@ -44,7 +44,7 @@ class Probe(ABC, Generic[Material, Figures]):
     @property
     @abstractmethod
     def title(self) -> str:
-        """The title of the page, often a question that the figures answer."""
+        """The title of the page, often a question that the figures answer; a class attribute if no option changes it."""
 
     @abstractmethod
     def read(self) -> Material:
@@ -140,9 +140,10 @@ class LossProbe(TextProbe[list[str], Figures]):
 
 @dataclass(frozen=True, kw_only=True)
 class TrainTestProbe(Probe[tuple[Material, Material], Figures]):
-    """A probe that is trained on one labelled file and tested on another; `form` says how --task names them.
+    """A probe that is trained on one labelled file and tested on another.
 
     Attributes:
+        form: How --task names them, in words. A subclass with another form also declares `task` again, whose help it is.
         with_name: Whether a name and `=` stand before the files.
     """
 

@@ -28,8 +28,8 @@ from cloze.decoding.reader import Checkpoint, Reader
 from cloze.errors import UserError, counted
 from cloze.probes.attention import Shares, each_attention, word_attention
 from cloze.probes.gates import require_attention
-from cloze.probes.training import Convergence, converge, several_passes
-from cloze.probes.words import WordRow, joined, word_rows
+from cloze.probes.training import Convergence, converge, last_tenth, several_passes
+from cloze.probes.words import WordRow, join_words, word_rows
 
 Int64 = NDArray[np.int64]
 ALL = "all"
@@ -189,7 +189,7 @@ def each_sentence(
     reader: Reader, trees: Sequence[Tree], use: Callable[[ReadSentence], None], *, length: int | None = None, size: int = 32
 ) -> None:
     """Use every sentence that the network reads whole, in their order within batches of like length."""
-    running, spans = zip(*(joined(tree.words) for tree in trees), strict=True)
+    running, spans = zip(*(join_words(tree.words) for tree in trees), strict=True)
     rows = word_rows(reader, running, spans, length=length)
     whole = [n for n, row in enumerate(rows) if (row.columns[:, 0] >= 0).all()]
     if not whole:
@@ -228,8 +228,8 @@ def fit_attention(sentences: Sequence[tuple[Tensor, Tensor]], seed: int) -> Atte
     no longer falls: the cross-entropy of the heads, summed over the words of a sentence."""
     generator = torch.Generator().manual_seed(seed)
     order = torch.randperm(len(sentences), generator=generator).tolist()  # they come by length
-    count = len(sentences) - len(sentences) // 10
-    development = order[count % len(sentences) :]
+    count, held_out = last_tenth(len(sentences))
+    development = order[held_out]
     model = AttentionClassifier(sentences[0][0].shape[0] * sentences[0][0].shape[1])
 
     def loss_of(numbers: Sequence[int]) -> Tensor:

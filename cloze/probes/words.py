@@ -14,7 +14,7 @@ from cloze.decoding.reader import Reader
 from cloze.text.characters import IDEOGRAPHS, word_pattern
 
 Vectors = NDArray[np.float32]
-Places = NDArray[np.int64]
+Spans = NDArray[np.int64]  # (K, 2): characters of a text or columns of a row, from and up to
 #: A word: an ideograph, or letters and digits; punctuation is no word.
 _WORD = word_pattern(alone=IDEOGRAPHS, joins="_", symbols=False)
 
@@ -23,22 +23,22 @@ class WordRow(NamedTuple):
     """A text as a row, and the columns (K, 2) of each of its words, from and up to; -1 where a word was not read."""
 
     row: Framed
-    columns: Places
+    columns: Spans
 
 
-def words_of(text: str) -> Places:
+def words_of(text: str) -> Spans:
     """The characters (K, 2) of the words of a running text; punctuation is left out."""
     return np.array([match.span() for match in _WORD.finditer(text)], np.int64).reshape(-1, 2)
 
 
-def joined(words: Sequence[str]) -> tuple[str, Places]:
+def join_words(words: Sequence[str]) -> tuple[str, Spans]:
     """Words as a text with single spaces, and their characters (K, 2)."""
     sizes = np.array([len(word) for word in words], np.int64)
     ends = np.cumsum(sizes + 1) - 1
     return " ".join(words), np.stack([ends - sizes, ends], axis=1).reshape(-1, 2)
 
 
-def word_rows(reader: Reader, texts: Sequence[str], spans: Sequence[Places], *, length: int | None = None) -> list[WordRow]:
+def word_rows(reader: Reader, texts: Sequence[str], spans: Sequence[Spans], *, length: int | None = None) -> list[WordRow]:
     """Texts as rows with the tokens of their words, which are given by `spans` of characters.
 
     A word is not read if the tokenizer leaves no token of it, or if it stands behind what the network can read.
@@ -75,7 +75,7 @@ def word_states(reader: Reader, rows: Sequence[WordRow], *, size: int = 32) -> I
         yield number, _means(states, rows[number].columns)
 
 
-def _means(states: Vectors, columns: Places) -> Vectors:
+def _means(states: Vectors, columns: Spans) -> Vectors:
     """The means (N + 1, K, D) of the states (N + 1, L, D) over each word's columns; zeros for words that were not read."""
     sums = np.pad(states.cumsum(1, dtype=np.float64), ((0, 0), (1, 0), (0, 0)))
     begin, end = np.maximum(columns.T, 0)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # imports torch, which recipes without changes do not need
     from cloze.interop import PortableModel
     from cloze.recipe.recipe import Recipe
 
-Described = tuple[str, Mapping[str, Any]]  # a change as `cloze/network.json` has it: the registered part and its arguments
+ChangeDescription = tuple[str, Mapping[str, Any]]  # as in `cloze/network.json`: the registered part and its arguments
 
 
 def parse_change(argument: str, *, option: str = "--change") -> Node:
@@ -59,7 +59,7 @@ def read_by(model: PortableModel) -> set[str]:
     return set(_read_by(model.changes))
 
 
-def take_over(network: Node, inherited: Sequence[Described], origin: str, path: str, faults: Faults) -> None:
+def take_over(network: Node, inherited: Sequence[ChangeDescription], origin: str, path: str, faults: Faults) -> None:
     """Apply the changes of a network that is taken over whole from `origin`, a folder or a stage, to its written part, in place.
 
     The lasting changes of the origin are put in front of the recipe's own.
@@ -96,7 +96,7 @@ def joins_vocabulary(recipe: Recipe, network: str) -> bool:
     return any(type_of(change.name).joins_vocabulary for change in recipe.networks[network].change)
 
 
-def _read_by(changes: Iterable[Described]) -> tuple[str, ...]:
+def _read_by(changes: Iterable[ChangeDescription]) -> tuple[str, ...]:
     return tuple(name for part, arguments in changes for name in build(builder_of("change", part), arguments, {}).reads)
 
 
@@ -111,9 +111,9 @@ def complete_among(networks: Mapping[str, Node]) -> None:
                 next(iter(item.value.values())).put(key, from_data(value, item.where))
 
 
-def inherited_by(network: Node) -> list[Described]:
+def inherited_by(network: Node) -> list[ChangeDescription]:
     """The lasting changes of a network in the tree of an earlier stage."""
-    descriptions: list[Described] = []
+    descriptions: list[ChangeDescription] = []
     for item in network.items_at("change"):
         if change_of(item) is not None:
             ((name, arguments),) = item.plain().items()
@@ -131,9 +131,9 @@ def require_unwritten(network: Node, path: str, faults: Faults) -> None:
                        "Write these values among them, and leave the change out.")
 
 
-def with_defaults(changes: Iterable[Described]) -> list[Described]:
+def with_defaults(changes: Iterable[ChangeDescription]) -> list[ChangeDescription]:
     """Changes with all of their arguments as plain data, those that are left out with their defaults; faulty ones as they are."""
-    described: list[Described] = []
+    described: list[ChangeDescription] = []
     for name, arguments in changes:
         node, faults = from_data({name: dict(arguments)}, Where("cloze/network.json")), Faults()
         expand_part("change", node, "", faults)

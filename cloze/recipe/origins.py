@@ -17,7 +17,7 @@ from cloze.document import Node, from_data, read_yaml
 from cloze.errors import CheckpointError, RecipeError, did_you_mean, nearest
 from cloze.hub import local_folder
 from cloze.recipe.changes import (
-    Described,
+    ChangeDescription,
     complete_among,
     inherited_by,
     parse_change,
@@ -188,7 +188,9 @@ def add_masks(tree: Node, inits: Mapping[str, Path]) -> None:
         network.put("change", Node([*described, *network.items_at("change")], network.where))
 
 
-def _lost_masks(folder: Path, masks: Sequence[Described], changes: Sequence[Described], part: str) -> CheckpointError:
+def _lost_masks(
+    folder: Path, masks: Sequence[ChangeDescription], changes: Sequence[ChangeDescription], part: str
+) -> CheckpointError:
     """The error for masks that a network of a recipe cannot take over from a folder."""
     others = [change for change, _ in changes if not type_of(change).masks]
     further = f" with the changes {', '.join(others)}" if others else ""

@@ -17,7 +17,7 @@ from cloze.batch import Batch
 from cloze.errors import RecipeError
 from cloze.fields import sequence, split
 from cloze.networks.clock import Clock
-from cloze.networks.cost import Operations, shown
+from cloze.networks.cost import Operations, size_of
 from cloze.networks.network import PARAMETERS, Network
 from cloze.networks.routing import routed, seen_by, takes_positions, worth_selecting
 from cloze.objectives import Loss, StepObjective
@@ -191,7 +191,7 @@ class StepModule(nn.Module):
         if self._runs_network(resolved):
             for hook in network.outside:
                 hook.begin_operations(counted)
-            size = shown(counted.fields)
+            size = size_of(counted.fields)
             network.count_operations(counted, size)
             for hook in network.outside:
                 if hook.makes & resolved.want:

@@ -21,7 +21,7 @@ from cloze.compression.compress import changed_network, compress
 from cloze.decoding.reader import Reader
 from cloze.errors import CheckpointError
 from cloze.networks.network import Network, reading_kinds
-from cloze.probes.gates import closed, families
+from cloze.probes.gates import closed, head_kinds
 from cloze.probes.heads import AttentionHead, importance, without
 from cloze.probes.losses import task_examples
 from cloze.registry import Given, register
@@ -113,7 +113,7 @@ def test_heads_are_pruned_by_their_measured_importance_and_the_same_by_a_file_of
     (change,) = load_checkpoint(tmp_path / "one").imported.model.changes
     assert change == ("prune_heads", {"heads": pruned, "of": "attention"})
     network = examples.network
-    gates = without(families(network), [AttentionHead("gates", layer, head) for layer, head in pruned])
+    gates = without(head_kinds(network), [AttentionHead("gates", layer, head) for layer, head in pruned])
     with closed(network, gates):
         expected = Reader.of(load_checkpoint(tuned()))
         expected = Reader(network, expected.tokenizer, expected.reading, expected.order)

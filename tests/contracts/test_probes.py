@@ -21,7 +21,7 @@ from cloze.compression.speed import TimedNetwork, measure
 from cloze.errors import UserError
 from cloze.probes.attention import attention_habits
 from cloze.probes.finding import Subject, as_text, plain
-from cloze.probes.gates import families
+from cloze.probes.gates import head_kinds
 from cloze.probes.geometry import Sampled, geometry
 from cloze.probes.heads import importance
 from cloze.probes.losses import text_examples
@@ -127,8 +127,8 @@ def test_heads_of_every_network_with_attention_have_an_importance_that_the_batch
     texts = [f"{text}\tthe {text[-5:]}" for text in TEXTS] if name == "t5-small" else TEXTS
     examples = text_examples(loaded, texts)
     one, many = importance(examples, size=1), importance(examples, size=3)
-    assert list(one) == [kind.argument for kind in families(loaded.network)]
-    for kind in families(loaded.network):
+    assert list(one) == [kind.argument for kind in head_kinds(loaded.network)]
+    for kind in head_kinds(loaded.network):
         assert one[kind.argument].shape == (kind.layers, kind.heads) and (one[kind.argument] > 0).all()
         np.testing.assert_allclose(many[kind.argument], one[kind.argument], rtol=2e-2, atol=1e-6)
 
@@ -140,7 +140,7 @@ def test_heads_of_every_network_with_attention_have_an_importance_that_the_batch
 def test_attention_of_every_network_with_attention_is_measured(name: str, start: Callable[[str], Path]) -> None:
     loaded = load_checkpoint(start(name))
     habits = attention_habits(loaded, TEXTS)
-    assert habits.entropy.shape == (families(loaded.network)[0].layers, families(loaded.network)[0].heads)
+    assert habits.entropy.shape == (head_kinds(loaded.network)[0].layers, head_kinds(loaded.network)[0].heads)
     assert (habits.shares["same"] > 0).all() and (habits.entropy < habits.uniform + 1e-2).all()
 
 
@@ -152,4 +152,4 @@ def test_a_network_that_answers_texts_is_told_of_no_option_that_probes_lack(star
 @pytest.mark.parametrize("name", ["lstm", "elmo", "mamba", "word2vec-cbow"])
 def test_networks_without_attention_have_no_heads(name: str, start: Callable[[str], Path]) -> None:
     with pytest.raises(UserError, match="has no attention, and therefore no heads"):
-        families(load_checkpoint(start(name)).network)
+        head_kinds(load_checkpoint(start(name)).network)

@@ -27,10 +27,10 @@ RECURRENT = Architecture(
 
 def test_a_table_takes_its_letters_from_the_architecture() -> None:
     arguments = derived(flat({"layers": 2, "width": 8}, "lstm"))
-    facts = RECURRENT.facts(arguments, 11, base="", pad=None)
-    shapes = {entry.theirs[0]: entry.shape for entry in entries(RECURRENT.rows(arguments), facts)}
+    sizes = RECURRENT.table_sizes(arguments, 11, base="", pad=None)
+    shapes = {entry.theirs[0]: entry.shape for entry in entries(RECURRENT.lines(arguments), sizes)}
     assert shapes == {"wte.weight": (11, 8), "h.0.weight": (32, 8), "h.1.weight": (32, 8)}
-    assert "I" not in facts.sizes
+    assert "I" not in sizes.letters
 
 
 def test_an_architecture_can_express_it() -> None:

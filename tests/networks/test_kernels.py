@@ -11,7 +11,7 @@ from torch import Tensor
 from cloze.networks import Clock
 from cloze.networks.blocks.attention import Attention, AttentionInputs, QueryKeyValue
 from cloze.networks.blocks.dropout import Dropout
-from cloze.networks.blocks.kernels import attend_by_kernel
+from cloze.networks.blocks.gpu_attention import attend_by_kernel
 from cloze.networks.blocks.positions.buckets import Bias
 from cloze.networks.blocks.positions.relation import NONE
 from cloze.networks.blocks.recurrence.locked import LockedDropout

@@ -24,4 +24,4 @@ def test_defaults_are_those_of_transformers_and_what_it_does_by_itself_is_unders
     for key, values in architecture.legal.items():
         assert getattr(config, key, values[0]) in values, key  # version 5 dropped some of the keys
     for head in architecture.heads:
-        assert {key: getattr(config, key) for key in head.keys} == {**head.keys, **head.absent}
+        assert {key: getattr(config, key) for key in head.required} == {**head.required, **head.if_absent}

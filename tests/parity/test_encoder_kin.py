@@ -109,11 +109,11 @@ def test_states_and_gradients_of_padded_rows_are_those_of_transformers(
     assert loaded.imported is not None
     portable, architecture = loaded.imported.model, ARCHITECTURES[name]
     gradients = {key: parameter.grad for key, parameter in loaded.network.named_parameters() if parameter.grad is not None}
-    rows = [row for row in architecture.rows(portable.flat) if "frequencies" not in row.ours]
+    lines = [line for line in architecture.lines(portable.flat) if "frequencies" not in line.ours]
     pad = reader.tokenizer.role("[PAD]")
-    facts = architecture.facts(portable.flat, loaded.network.vocab_size, base=architecture.base, pad=pad)
+    sizes = architecture.table_sizes(portable.flat, loaded.network.vocab_size, base=architecture.base, pad=pad)
     upstream = dict(model.named_parameters())
-    for key, gradient in to_theirs(rows, gradients, facts).items():
+    for key, gradient in to_theirs(lines, gradients, sizes).items():
         wanted = upstream[key].grad
         if key.endswith("word_embeddings.weight"):  # transformers leaves out the row of [PAD]
             gradient, wanted = (x.index_fill(0, torch.tensor(pad), 0.0) for x in (gradient, wanted))

@@ -16,7 +16,7 @@ from cloze.errors import UserError
 from cloze.probes.description import SHARES, Description, OnlineCode, describe, online_bits, parts
 from cloze.probes.finding import Subject, as_text
 from cloze.probes.kinds.description_length import DescriptionProbe
-from cloze.probes.layers import Probed, tagged_words
+from cloze.probes.layers import LabelledWords, WordExample, tagged_words
 from cloze.probes.linear import HiddenLayers, LinearMap, fit_layers
 
 
@@ -73,7 +73,7 @@ def test_a_development_set_of_its_own_leaves_all_words_for_training(monkeypatch:
     ]  # fmt: skip
 
 
-def spoken(count: int, tag: Callable[[str, int], str]) -> Probed:
+def spoken(count: int, tag: Callable[[str, int], str]) -> LabelledWords:
     """Sentences of three words, each labelled by its word and the number of the sentence."""
     words = ["cat", "dog", "rain", "mat", "river", "cheese"]
     draw = np.random.default_rng(count)
@@ -83,8 +83,8 @@ def spoken(count: int, tag: Callable[[str, int], str]) -> Probed:
         begins = np.cumsum([0, *(len(word) + 1 for word in chosen)])[:3]
         texts.append(" ".join(chosen))
         spans.append(np.stack([begins, begins + [len(word) for word in chosen]], axis=1))
-        examples += [(n, (k,), tag(word, n), word) for k, word in enumerate(chosen)]
-    return Probed(texts, spans, examples)
+        examples += [WordExample(n, (k,), tag(word, n), word) for k, word in enumerate(chosen)]
+    return LabelledWords(texts, spans, examples)
 
 
 @pytest.mark.parametrize("layers", [LinearMap(), HiddenLayers(1, 16)], ids=["linear", "hidden"])

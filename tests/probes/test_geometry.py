@@ -15,7 +15,7 @@ from cloze.probes.finding import Subject, as_text, plain, subjects
 from cloze.probes.geometry import Sampled, geometry
 from cloze.probes.kinds.contextuality import GeometryProbe
 from cloze.probes.measures import explained, first_direction, intra_sentence, self_similarity, unit
-from cloze.probes.words import joined, word_rows, word_states, words_of
+from cloze.probes.words import join_words, word_rows, word_states, words_of
 from cloze.reports.probe import render, write_finding
 from tests.pages import Outline
 
@@ -83,7 +83,7 @@ def test_words_are_the_mean_of_their_pieces_and_punctuation_is_none(checkpoint: 
     ] == [("a", "b2"), ("中", "文", "x")]
     for name in ("bert", "gpt2"):
         reader = Reader.of(checkpoint(name))
-        text, spans = joined(["nobody", "sleeps", ",", "on"])
+        text, spans = join_words(["nobody", "sleeps", ",", "on"])
         (row,) = word_rows(reader, [text], [spans])
         assert row.columns[0, 0] == len(reader.single.opening) and (row.columns[1:, 0] >= row.columns[:-1, 1]).all()
         ((number, states),) = word_states(reader, [row])

@@ -18,7 +18,7 @@ from cloze.networks.blocks.attention import Attention, AttentionInputs
 from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.blocks.visibility import Visibility
 from cloze.probes.finding import Subject, as_text
-from cloze.probes.gates import closed, each_gate, families
+from cloze.probes.gates import closed, each_gate, head_kinds
 from cloze.probes.heads import AttentionHead, Pruning, importance, ordered, probe_heads, without
 from cloze.probes.kinds.head_importance import HeadProbe
 from cloze.probes.losses import ClassifiedExamples, LabelledExamples, TextExamples, learner_examples, text_examples
@@ -84,7 +84,7 @@ def test_importance_of_a_classifier_is_the_mean_of_the_absolute_gradients(checkp
     found = importance(examples, size=4)["gates"]
     expected = np.zeros((2, 2))
     for n in range(len(TEXTS)):
-        with each_gate(examples.network, families(examples.network)) as made:
+        with each_gate(examples.network, head_kinds(examples.network)) as made:
             loss = examples.losses([n])[0]
         expected += torch.autograd.grad(loss, made[0]["gates"])[0][:, 0].abs().double().numpy() / len(TEXTS)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-7)
@@ -99,7 +99,7 @@ def test_the_gradients_of_gates_sum_to_the_product_of_the_output_and_its_gradien
     examples, outputs = TextExamples(loaded, TEXTS), []
     for layer in loaded.network.layers:
         layer.attention.out.register_forward_hook(lambda module, args, output: outputs.append((module, output)))
-    with each_gate(examples.network, families(examples.network)) as made:
+    with each_gate(examples.network, head_kinds(examples.network)) as made:
         total = examples.losses(range(4)).sum()
     gates, ys = made[0]["gates"], [output for _, output in outputs]
     by_gate, *by_output = torch.autograd.grad(total, [gates, *ys])
@@ -126,9 +126,9 @@ def test_closing_all_heads_is_the_end_of_every_order_and_none_its_beginning(chec
     found = probe_heads(examples, pruning=Pruning(parts=4, draws=2), each_alone=True)
     assert found.shares == [0.0, 0.25, 0.5, 0.75, 1.0] and found.measure == "accuracy" and found.higher
     assert found.curve[0] == found.random[0] == examples.value(size=9) and found.curve[-1] == found.random[-1]
-    with closed(examples.network, without(found.families, found.order)):
+    with closed(examples.network, without(found.kinds, found.order)):
         assert examples.value(size=9) == found.curve[-1]
-    with closed(examples.network, without(found.families, [AttentionHead("gates", 1, 0)])):
+    with closed(examples.network, without(found.kinds, [AttentionHead("gates", 1, 0)])):
         assert examples.value(size=9) - found.curve[0] == pytest.approx(found.each["gates"][1, 0])
     made = HeadProbe().finding([Subject("a", Path(), 0), Subject("b", Path(), 10)], {"a": found, "b": found})
     assert "a: accuracy as heads are closed" in as_text(made) and "importance of every head, attention" in as_text(made)
@@ -152,7 +152,7 @@ def test_networks_without_heads_and_checkpoints_without_a_head_are_refused(check
     with pytest.raises(UserError, match="no text has a token to predict"):
         text_examples(checkpoint("gpt2"), ["a"[:0]])
     with pytest.raises(UserError, match=r"LSTM has no attention, and therefore no heads\.\n  Other probes: .*--bits"):
-        families(type("LSTM", (), {"gives": {}})())
+        head_kinds(type("LSTM", (), {"gives": {}})())
 
 
 def test_a_labeller_of_words_has_a_loss_for_each_text_whatever_the_batch(checkpoint: Callable[..., Any]) -> None:
@@ -181,6 +181,6 @@ def test_a_labeller_of_words_has_a_loss_for_each_text_whatever_the_batch(checkpo
 
 def test_an_encoder_decoder_has_three_kinds_of_heads_with_gates_of_their_own() -> None:
     network = network_of("encoder_decoder", layers=2, decoder_layers=3, width=12, heads=3, vocab_size=20, clock=Clock())
-    assert [tuple(kind) for kind in families(network)] == [
+    assert [tuple(kind) for kind in head_kinds(network)] == [
         ("gates", "encoder", 2, 3), ("decoder_gates", "decoder", 3, 3), ("crossing_gates", "decoder to encoder", 3, 3),
     ]  # fmt: skip

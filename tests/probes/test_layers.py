@@ -178,10 +178,10 @@ def test_senses_are_read_from_the_files_of_the_evaluation_framework(tmp_path: Pa
     index.write_text("mat%1:06:00:: 03727837 1 8\nmat%1:06:01:: 03727946 2 0\nhot%3:00:01:: 01247240 1 45\n")
     words = LayerProbe(task="sense=A,B", wordnet=str(index)).read_file(str(data))
     assert words.texts == ["the mats in_front"] and words.examples == [(0, (1,), "mat%1:06:00::", "mat#NOUN")]
-    assert words.usual == {"mat#NOUN": "mat%1:06:00::", "hot#ADJ": "hot%3:00:01::"}
+    assert words.fallback == {"mat#NOUN": "mat%1:06:00::", "hot#ADJ": "hot%3:00:01::"}
     split, _ = split_of(checkpoint("bert"), words, words)
     unseen = replace(split, train_labels=["x"], train_kinds=["other#NOUN"])
-    assert nearest_senses(unseen).occurrence == [1.0, 1.0, 1.0] and nearest_senses(replace(unseen, usual={})).mean == [0.0] * 3
+    assert nearest_senses(unseen).occurrence == [1.0, 1.0, 1.0] and nearest_senses(replace(unseen, fallback={})).mean == [0.0] * 3
     gold.write_text("d0.s9.t0 mat%1:06:00::\n")
     with pytest.raises(TaskError, match=r"dev\.gold\.key\.txt: no sense for 'd0\.s0\.t0'"):
         sense_words(data, most=5)

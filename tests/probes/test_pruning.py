@@ -82,7 +82,7 @@ def test_the_best_head_alone_is_chosen_where_the_importance_is_and_measured_wher
     for layer, (best, change) in enumerate(probed.best["gates"]):
         assert best == probed.only["gates"][layer].argmin() and probed.only["gates"].shape == (2, 4)
         others = [AttentionHead("gates", layer, head) for head in range(4) if head != best]
-        with closed(loaded.network, without(probed.families, others)):
+        with closed(loaded.network, without(probed.kinds, others)):
             assert curve.value(size=8) - probed.curve[0] == pytest.approx(change)
             assert by.value(size=8) - by_itself(by) == pytest.approx(probed.only["gates"][layer, best])
     finding = HeadProbe(importance="x").finding([Subject("a", Path())], {"a": probed})

@@ -9,28 +9,28 @@ from typing import Any, Literal, NamedTuple
 
 from cloze.networks.blocks.attention import Attention
 
-Of = Literal["attention", "decoder", "crossing"]
+AttentionName = Literal["attention", "decoder", "crossing"]
 
 
 class AttentionKind(NamedTuple):
     """A kind of multi-head attention: the argument of a call that gates its heads, and its name in a table for readers."""
 
     gates: str
-    said: str
+    title: str
 
 
 #: A sequence's attention to itself, that of a decoder to itself, and that of a decoder to the encoder.
-KINDS: Mapping[Of, AttentionKind] = MappingProxyType({
+KINDS: Mapping[AttentionName, AttentionKind] = MappingProxyType({
     "attention": AttentionKind("gates", "encoder"), "decoder": AttentionKind("decoder_gates", "decoder"),
     "crossing": AttentionKind("crossing_gates", "decoder to encoder"),
 })  # fmt: skip
 #: The kind whose heads an argument of a call gates.
-KIND_OF: Mapping[str, Of] = MappingProxyType({kind.gates: name for name, kind in KINDS.items()})
+KIND_OF: Mapping[str, AttentionName] = MappingProxyType({kind.gates: name for name, kind in KINDS.items()})
 
 
-def attentions(network: Any) -> Mapping[Of, list[Attention]]:
+def attentions(network: Any) -> Mapping[AttentionName, list[Attention]]:
     """The multi-head attentions of a network, one per layer, by kind. Empty if it has none, as in an LSTM."""
-    groups: dict[Of, list[Attention]] = {kind: [] for kind in KINDS}
+    groups: dict[AttentionName, list[Attention]] = {kind: [] for kind in KINDS}
     for name, module in network.named_modules():
         if isinstance(module, Attention):
             inside, _, leaf = name.rpartition(".")

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from cloze.bounds import Natural
 from cloze.changes.change import Change
-from cloze.changes.compressing.attentions import Of, attentions
+from cloze.changes.compressing.attentions import AttentionName, attentions
 from cloze.errors import CheckpointError
 from cloze.networks.blocks.computed import compute_weight
 from cloze.registry import register
@@ -42,7 +42,7 @@ class PruneHeads(Change):
     """
 
     heads: tuple[tuple[Natural, Natural], ...]
-    of: Of = "attention"
+    of: AttentionName = "attention"
 
     lasts: ClassVar[bool] = True
     masks: ClassVar[bool] = True
@@ -68,7 +68,7 @@ class PruneHeads(Change):
             compute_weight(attention.out, "prune_heads", HeadMask(mask.flatten()))
 
 
-def heads_of(network: Any) -> Mapping[Of, list[Any]]:
+def heads_of(network: Any) -> Mapping[AttentionName, list[Any]]:
     """The attentions of a network by kind, as `attentions` gives them; a `CheckpointError` where heads cannot be pruned."""
     layers_by_kind = attentions(network)
     name = type(network).__name__

@@ -164,7 +164,7 @@ def probe(
         raise UserError(f"unknown probe {kind!r}. {propose(kind, names)}\n  Usage: cloze probe PROBE CHECKPOINT…")
     if out is not None:
         require_place(out)
-    measurement, selected = _built(kind, context, options), subjects(checkpoints, steps)
+    measurement, selected = _build_probe(kind, context, options), subjects(checkpoints, steps)
 
     def load(subject: Subject) -> Checkpoint:
         from cloze.checkpoint.build import load_checkpoint
@@ -186,18 +186,18 @@ def probe(
         typer.echo(f"Next: open {shlex.quote(str(page))} in a browser", err=True)
 
 
-def _built(kind: str, context: typer.Context, options: Mapping[str, Any]) -> Probe[Any, Any]:
+def _build_probe(kind: str, context: typer.Context, options: Mapping[str, Any]) -> Probe[Any, Any]:
     """The probe with the options that were typed; a `UserError` for one that it does not have."""
     cls = class_of("probe", kind)
-    words = {
+    spellings = {
         parameter.name: (parameter.secondary_opts if parameter.default is True else parameter.opts)[0]
         for parameter in context.command.params
     }
     sources = {name: context.get_parameter_source(name) for name in options}
     chosen = {name: options[name] for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"}
     fields = annotations_of(cls)
-    if foreign := [words[name] for name in chosen if name not in fields]:
-        uses = ", ".join(words[name] for name in fields if name not in annotations_of(Probe))
+    if foreign := [spellings[name] for name in chosen if name not in fields]:
+        uses = ", ".join(spellings[name] for name in fields if name not in annotations_of(Probe))
         raise UserError(f"{kind} does not use {foreign[0]}. Omit it. {kind} uses {uses}.")
     built: Probe[Any, Any] = cls(**chosen)
     return built

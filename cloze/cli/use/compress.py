@@ -67,18 +67,15 @@ def command(
             raise UserError("--rows, for classifiers of fasttext-supervised, works alone. Leave the other options out.")
         _keep_rows(checkpoint, out, rows)
         return
-    selection, levels = _kept(layers, depth), _levels(bits)
-    measured = _measured(heads, levels, scores, task, text)
+    selection, levels = _parse_layers(layers, depth), _parse_bits(bits)
+    measured = _measured_option(heads, levels, scores, task, text)
     if measured and selection is not None:
         option = "--layers" if layers is not None else "--depth"
         raise UserError(f"{option} and {measured}: use two commands, first {option}, then {measured} on what it wrote.")
-    if heads is not None:
-        before = _heads(checkpoint, heads, scores, task, text)
-    elif len(levels) > 1:
-        before, levels = [], _mixed(checkpoint, levels, scores, task, text)
-    else:
-        before = []
-    changes = [*before, *described(selection, magnitude, levels, groups, asymmetric, embeddings)]
+    head_changes = [] if heads is None else _prune_heads(checkpoint, heads, scores, task, text)
+    if len(levels) > 1:
+        levels = _choose_bits(checkpoint, levels, scores, task, text)
+    changes = [*head_changes, *_other_changes(selection, magnitude, levels, groups, asymmetric, embeddings)]
     if not changes:
         examples = "--layers 0,2,4, --depth 3, --heads 0.4, --magnitude 0.5 and --bits 8"
         raise UserError(f"no change was asked for. Give one or more of {examples}.")
@@ -128,11 +125,12 @@ def _keep_rows(checkpoint: Path, out: Path, rows: int) -> None:
     suggest("cloze", "finetune", out, *several, "--recipe", recipe, "--train", "TRAIN", "--dev", "DEV", "--out", "RETRAINED")
 
 
-def described(
+def _other_changes(
     layers: list[int] | int | str | None, magnitude: float | None, bits: list[int], groups: int, asymmetric: bool,
     embeddings: bool | None,
 ) -> list[tuple[str, Mapping[str, Any]]]:
-    """The changes that the options mean; a `UserError` for values that mean none. `bits`: none, one, or one for each layer."""
+    """The changes that the options besides --heads mean; a `UserError` for values that mean none. `bits`: none, one, or one for
+    each layer."""
     from cloze.errors import UserError
 
     changes: list[tuple[str, Mapping[str, Any]]] = []
@@ -154,7 +152,7 @@ def described(
     return changes
 
 
-def _kept(layers: str | None, depth: int | None) -> list[int] | int | str | None:
+def _parse_layers(layers: str | None, depth: int | None) -> list[int] | int | str | None:
     """Which layers --layers and --depth keep, as `keep_layers` has them."""
     from cloze.errors import UserError
 
@@ -170,7 +168,7 @@ def _kept(layers: str | None, depth: int | None) -> list[int] | int | str | None
         ) from None
 
 
-def _levels(bits: str | None) -> list[int]:
+def _parse_bits(bits: str | None) -> list[int]:
     """The numbers of --bits; empty if it is not given."""
     from cloze.errors import UserError
 
@@ -183,7 +181,7 @@ def _levels(bits: str | None) -> list[int]:
     return levels
 
 
-def _measured(
+def _measured_option(
     heads: float | None, levels: list[int], scores: Path | None, task: str | None, text: str | None
 ) -> str | None:
     """The option that needs a measurement, which exactly one option gives; None if none does."""
@@ -206,7 +204,7 @@ def _measured(
     return methods[0]
 
 
-def _heads(
+def _prune_heads(
     checkpoint: Path, share: float, scores: Path | None, task: str | None, text: str | None
 ) -> list[tuple[str, Mapping[str, Any]]]:
     """The changes that prune heads by the scores in a file, or by those measured on rows or texts."""
@@ -222,7 +220,7 @@ def _heads(
     return head_changes(loaded, share, importance)
 
 
-def _mixed(checkpoint: Path, levels: list[int], scores: Path | None, task: str | None, text: str | None) -> list[int]:
+def _choose_bits(checkpoint: Path, levels: list[int], scores: Path | None, task: str | None, text: str | None) -> list[int]:
     """A number of bits for each layer, by its sensitivity in a file, or measured on rows or texts."""
     from cloze.checkpoint.build import load_checkpoint
     from cloze.compression.measures import bits_by_layer, measured_sensitivity, read_sensitivity

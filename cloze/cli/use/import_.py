@@ -12,6 +12,7 @@ from cloze.cli.options import Encoding, WithFiles
 if TYPE_CHECKING:
     from cloze.interop import Imported
     from cloze.interop.vectors.fasttext import FastText
+    from cloze.recipe.recipe import Recipe
 
 
 def command(
@@ -53,11 +54,12 @@ def command(
     from cloze.interop.released import import_released, is_released
 
     require_new(out)
-    if is_released(source):
+    released = is_released(source)
+    if released:
         from cloze.interop.vectors import open_vectors
 
         vectors = None if words is None else open_vectors(words, repeated=repeated)
-        imported, words = import_released(source, split=split, words=vectors), None
+        imported = import_released(source, split=split, words=vectors)
     elif source.is_file():
         from cloze.interop.vectors.importing import import_vectors, supervised
 
@@ -83,30 +85,30 @@ def command(
     if split != "punctuation" and not imported.trained_by:
         raise UserError(f"--split {split}: only for released weights of recurrent systems; {source} brings its own tokenizer.")
     if language is not None or to is not None:
-        imported = _told(imported, language, to)
-    as_it_is = source.is_dir() and not imported.trained_by and words is None and language is None and to is None
-    notes = [] if encoder or words is not None else _copied(source)
+        imported = _with_languages(imported, language, to)
+    extended = words is not None and not released  # a released system reads --words by itself
+    unchanged = source.is_dir() and not imported.trained_by and not extended and not encoder and language is None and to is None
+    notes = [] if encoder or extended else _remarks_on_copy(source)
     if encoder:
         from cloze.changes import encoder_only
 
         imported = encoder_only(imported)
-    if words is not None:
+    if words is not None and extended:
         from cloze.changes import expand_vocabulary
         from cloze.interop.vectors import open_vectors
 
         imported, details = expand_vocabulary(imported, open_vectors(words, repeated=repeated))
         notes += details
-    write_remarks = write(imported, out, name or source.resolve().name, as_it_is=as_it_is and not encoder)
-    remarks = [*imported.remarks, *notes, *write_remarks]
-    typer.echo(describe(imported))
+    remarks = [*imported.remarks, *notes, *_write(imported, out, name or source.resolve().name, unchanged=unchanged)]
+    typer.echo(_describe(imported))
     for remark in dict.fromkeys(remarks):
         typer.echo(f"  {remark}")
     typer.echo(f"written to {out}")
     suggest("cloze", "show", out)
 
 
-def _told(imported: Imported, language: str | None, to: str | None) -> Imported:
-    """The model with the languages that it reads and writes from now on."""
+def _with_languages(imported: Imported, language: str | None, to: str | None) -> Imported:
+    """A translator that reads `language` and writes `to` from now on."""
     from dataclasses import replace
 
     from cloze.decoding.languages import speaking
@@ -150,51 +152,35 @@ def _write_classifier(model: FastText, source: Path, out: Path, name: str | None
     suggest("cloze", "predict", out, "TEXT")
 
 
-def _copied(source: Path) -> list[str]:
-    """A remark on a folder that needs no import."""
-    if not (source / "cloze" / "recipe.yaml").is_file():
+def _remarks_on_copy(source: Path) -> list[str]:
+    """A remark on a folder that needs no import; none on any other."""
+    if not _has_recipe(source):
         return []
     return [f"{source} is already a checkpoint of cloze, which every command opens; this is a copy without the log"]
 
 
-def write(imported: Imported, out: Path, name: str, *, as_it_is: bool) -> list[str]:
+def _write(imported: Imported, out: Path, name: str, *, unchanged: bool) -> list[str]:
     """Write a checkpoint folder, whole or not at all; returns remarks on what could not be expressed.
 
-    `as_it_is`: the model is that of a folder without any change, so that it keeps its task.
+    `unchanged`: the model is that of a folder without any change, so that it keeps its task.
     """
     from dataclasses import replace
 
     from cloze.atomic import whole_folder
     from cloze.interop import Card, export_folder
     from cloze.interop.files import write_json
-    from cloze.interop.recipe import adapted_recipe, base_recipe
-    from cloze.interop.released import released_recipe
-    from cloze.interop.vectors.importing import base_of_vectors, recipe_of_vectors
     from cloze.recipe.canonical import to_yaml
-    from cloze.recipe.load import load_recipe, read_tree, recipe_from_data
     from cloze.tasks.result import described_in, length_of_tuned
 
-    has_recipe = (imported.folder / "cloze" / "recipe.yaml").is_file()
-    if as_it_is and has_recipe:
+    if unchanged and _has_recipe(imported.folder):
         from cloze.checkpoint.share import card_of, write_copy
 
         card = card_of(imported.folder, imported, languages=(), licence=None, data=None, folder=out.name)
         return write_copy(imported.folder, out, imported, replace(card, name=name))
-    task = described_in(imported.folder) if as_it_is else None
+    task = described_in(imported.folder) if unchanged else None
     out.parent.mkdir(parents=True, exist_ok=True)
     with whole_folder(out, new=True) as stage:
-        words, released = imported.model.network_type.of_words, imported.trained_by
-        if released:
-            recipe = recipe_from_data(
-                released_recipe(imported, read_tree(released).plain(), name), origin=str(imported.folder)
-            )
-        elif not words and has_recipe:
-            recipe = load_recipe(imported.folder)
-        else:
-            base = read_tree(base_of_vectors(imported) if words else base_recipe(imported)).plain()
-            adapted = recipe_of_vectors if words else adapted_recipe
-            recipe = recipe_from_data(adapted(imported, base, name), origin=str(imported.folder))
-        origin = "its authors' files" if released else "a file of vectors" if words else "a Hugging Face folder"
+        recipe, origin = _recipe_and_origin(imported, name)
         card = Card(name, paper=recipe.paper, notes=f"Imported from {origin}.", step=imported.step, folder=out.name)
         remarks = export_folder(
             stage, model=imported.model, tokenizer=imported.tokenizer, reading=imported.reading, card=card,
@@ -207,7 +193,29 @@ def write(imported: Imported, out: Path, name: str, *, as_it_is: bool) -> list[s
     return remarks
 
 
-def describe(imported: Imported) -> str:
+def _has_recipe(folder: Path) -> bool:
+    return (folder / "cloze" / "recipe.yaml").is_file()
+
+
+def _recipe_and_origin(imported: Imported, name: str) -> tuple[Recipe, str]:
+    """The recipe for training the model further, and what it was read from, in words."""
+    from cloze.interop.recipe import adapted_recipe, base_recipe
+    from cloze.interop.released import released_recipe
+    from cloze.interop.vectors.importing import base_of_vectors, recipe_of_vectors
+    from cloze.recipe.load import load_recipe, read_tree, recipe_from_data
+
+    if imported.trained_by:
+        base, adapt, origin = imported.trained_by, released_recipe, "its authors' files"
+    elif imported.model.network_type.of_words:
+        base, adapt, origin = base_of_vectors(imported), recipe_of_vectors, "a file of vectors"
+    elif _has_recipe(imported.folder):
+        return load_recipe(imported.folder), "a Hugging Face folder"
+    else:
+        base, adapt, origin = base_recipe(imported), adapted_recipe, "a Hugging Face folder"
+    return recipe_from_data(adapt(imported, read_tree(base).plain(), name), origin=str(imported.folder)), origin
+
+
+def _describe(imported: Imported) -> str:
     """One line: what was read."""
     arguments = imported.model.arguments
     if imported.model.network_type.of_words:

@@ -14,7 +14,7 @@ from cloze.comparison.best.question import TEXTS_OF_TEACHER, QuestionRows
 from cloze.decoding.reader import Reader
 from cloze.decoding.vectors.embedding import embed, length_of, sentence_head
 from cloze.decoding.vectors.prompted import prompted
-from cloze.probes.words import joined, word_rows, word_states
+from cloze.probes.words import join_words, word_rows, word_states
 from cloze.tasks.kinds.multiple_choice import LinearChoice
 from cloze.tasks.linear.linear_task import LinearTask, LinearTexts
 from cloze.tasks.linear.linear_words import LinearLabelling
@@ -49,7 +49,7 @@ def _of_words(linear: LinearLabelling, loaded: Loaded, examples: Any) -> Vectors
     network: Any = loaded.network
     if network.of_words or "layers" not in network.gives:
         return _with_neighbours(reader, examples.words)
-    texts, spans = zip(*map(joined, examples.words), strict=True)
+    texts, spans = zip(*map(join_words, examples.words), strict=True)
     words: dict[int, Vectors] = {}
     for number, states in word_states(reader, word_rows(reader, texts, spans, length=length_of(loaded))):
         depth = len(states) - 1

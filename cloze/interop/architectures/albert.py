@@ -117,9 +117,9 @@ ALBERT = add(Architecture(
     ),
     tokenizer_class="BertTokenizer",
     reading=encoder.READING,
-    read=_read,
+    from_config=_read,
     recipe=lambda model: "albert-base",
     tokens={"bos_token_id": ("[BOS]", "[CLS]"), "eos_token_id": ("[EOS]", "[SEP]")},
     ignored=encoder.IGNORED,
-    pooled=True,
+    has_pooler=True,
 ))

@@ -23,10 +23,10 @@ _NAMES = ("q_proj", "k_proj", "v_proj", "out_proj")
 class Spare(Move):
     """Two unused rows before the first position."""
 
-    def there(self, ours: Tensor, facts: TableSizes, parts: int) -> tuple[Tensor, ...]:
+    def there(self, ours: Tensor, sizes: TableSizes, parts: int) -> tuple[Tensor, ...]:
         return (torch.cat([ours.new_zeros(2, ours.shape[1]), ours]),)
 
-    def back(self, tensors: tuple[Tensor, ...], facts: TableSizes) -> Tensor:
+    def back(self, tensors: tuple[Tensor, ...], sizes: TableSizes) -> Tensor:
         return tensors[0][2:]
 
 
@@ -117,8 +117,8 @@ BART = add(Architecture(
     title="BART",
     part="encoder_decoder",
     settings=settings(),
-    read=read,
-    write=write,
+    from_config=read,
+    to_config=write,
     resemblance=lambda model, kind: 1,
     fixed={
         "norm": "post", "norm.kind": "layer", "norm.epsilon": 1e-5, "norm.embedding": True, "norm.final": False,

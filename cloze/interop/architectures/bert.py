@@ -18,7 +18,7 @@ from cloze.interop.question_answering import ANSWER, answers_questions
 from cloze.interop.tagging import TAGGER, tagger_class
 
 
-def _masked_lm(head: PortableHead, arguments: Mapping[str, Any]) -> list[str]:
+def _masked_lm_objections(head: PortableHead, arguments: Mapping[str, Any]) -> list[str]:
     return encoder.prediction_objections(head, arguments, arguments["feed_forward.activation"])
 
 
@@ -45,7 +45,7 @@ MASKED_LM = HeadTable(
         "cls.predictions.decoder.bias": "cls.predictions.bias",
     },
     copies={"cls.predictions.bias": "cls.predictions.decoder.bias"},
-    objections=_masked_lm,
+    objections=_masked_lm_objections,
     arguments=_masked_lm_arguments,
 )
 
@@ -85,5 +85,5 @@ BERT = add(Architecture(
     recipe=lambda model: "bert",
     resemblance=lambda model, kind: 1,
     ignored=encoder.IGNORED,
-    pooled=True,
+    has_pooler=True,
 ))

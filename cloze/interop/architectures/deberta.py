@@ -26,11 +26,11 @@ _ATTENTION = "{base}encoder.layer.{i}.attention.self."
 class HeadByHead(Move):
     """Their rows are the query, key and value of one head after the other; ours are all queries, all keys and all values."""
 
-    def there(self, ours: Tensor, facts: TableSizes, parts: int) -> tuple[Tensor, ...]:
-        return (ours.unflatten(0, (3, facts.sizes["H"], -1)).transpose(0, 1).flatten(0, 2),)
+    def there(self, ours: Tensor, sizes: TableSizes, parts: int) -> tuple[Tensor, ...]:
+        return (ours.unflatten(0, (3, sizes.letters["H"], -1)).transpose(0, 1).flatten(0, 2),)
 
-    def back(self, tensors: tuple[Tensor, ...], facts: TableSizes) -> Tensor:
-        return tensors[0].unflatten(0, (facts.sizes["H"], 3, -1)).transpose(0, 1).flatten(0, 2)
+    def back(self, tensors: tuple[Tensor, ...], sizes: TableSizes) -> Tensor:
+        return tensors[0].unflatten(0, (sizes.letters["H"], 3, -1)).transpose(0, 1).flatten(0, 2)
 
 
 def _body() -> tuple[MappingLine, ...]:
@@ -87,9 +87,9 @@ DEBERTA = add(Architecture(
     reading=encoder.READING,
     recipe=lambda model: "deberta-base",
     resemblance=_resemblance,
-    read=_read,
-    write=lambda arguments, order: deberta_v2.write_positions(arguments),
-    against=deberta_v2.against,
-    beware=_beware,
+    from_config=_read,
+    to_config=lambda arguments, order: deberta_v2.write_positions(arguments),
+    further_objections=deberta_v2.against,
+    remarks=_beware,
     ignored=deberta_v2.DEBERTA_V2.ignored,
 ))  # fmt: skip

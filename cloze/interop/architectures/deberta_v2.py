@@ -105,11 +105,11 @@ CLASSIFIER = HeadTable(
     arguments=lambda config, tensors: {
         **_pooled_arguments(config, tensors), "classes": int(tensors["classifier.weight"].shape[0]),
     },
-    says=_pooled_keys,
+    to_config=_pooled_keys,
 )
 CHOOSER = replace(
     chooser(MappingLine("head.dense.*", "pooler.dense.*", "D D"), "classifier.weight", transform="gelu"),
-    objections=_pooled, says=_pooled_keys,
+    objections=_pooled, to_config=_pooled_keys,
     arguments=lambda config, tensors: {key: v for key, v in _pooled_arguments(config, tensors).items() if key != "reading"},
 )
 
@@ -319,8 +319,8 @@ DEBERTA_V2 = add(Architecture(
     reading=encoder.READING,
     recipe=_recipe,
     resemblance=_resemblance,
-    read=_read,
-    write=_write,
-    against=against,
+    from_config=_read,
+    to_config=_write,
+    further_objections=against,
     ignored=(*encoder.IGNORED, "{base}embeddings.position_embeddings.weight"),
 ))  # fmt: skip

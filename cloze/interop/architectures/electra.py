@@ -18,7 +18,7 @@ from cloze.interop.question_answering import ANSWER, answers_questions
 from cloze.interop.tagging import TAGGER, tagger_class
 
 
-def _labelling(head: PortableHead, arguments: Mapping[str, Any]) -> list[str]:
+def _labelling_objections(head: PortableHead, arguments: Mapping[str, Any]) -> list[str]:
     wrong = []
     if head.argument("classes") != 2:
         wrong.append(f"it has {head.argument('classes')} classes, transformers has original and replaced")
@@ -40,7 +40,7 @@ REPLACED = HeadTable(
         MappingLine("head.dense.*", "discriminator_predictions.dense.*", "D D"),
         MappingLine("head.output.*", "discriminator_predictions.dense_prediction.*", "1 D"),
     ),
-    objections=_labelling,
+    objections=_labelling_objections,
     arguments=_labelling_arguments,
 )
 

@@ -40,9 +40,9 @@ ERNIE = add(replace(
     title="ERNIE",
     base="ernie.",
     resemblance=lambda model, kind: 2 if _tasks(model.flat) else 0,
-    read=_read,
-    write=lambda arguments, order: {"use_task_id": _tasks(arguments) > 0, "task_type_vocab_size": _tasks(arguments) or 3},
-    against=_against,
+    from_config=_read,
+    to_config=lambda arguments, order: {"use_task_id": _tasks(arguments) > 0, "task_type_vocab_size": _tasks(arguments) or 3},
+    further_objections=_against,
     further=lambda arguments: (
         (MappingLine("embeddings.inputs.task.weight", "{base}embeddings.task_type_embeddings.weight", "G D"),)
         if _tasks(arguments) else ()

@@ -60,9 +60,9 @@ GPT = add(Architecture(
     reading=Reading("{A}", None, "last"),
     recipe=lambda model: "gpt",
     orders=("left_to_right",),
-    read=lambda config: {"feed_forward.inner": 4 * config.get("n_embd", 768)},
-    write=lambda arguments, order: {"n_embd": arguments["width"], "afn": "gelu"},
-    against=lambda arguments: (
+    from_config=lambda config: {"feed_forward.inner": 4 * config.get("n_embd", 768)},
+    to_config=lambda arguments, order: {"n_embd": arguments["width"], "afn": "gelu"},
+    further_objections=lambda arguments: (
         [] if arguments["feed_forward.inner"] == 4 * arguments["width"]
         else [f"inner is {arguments['feed_forward.inner']}, transformers' GPT has four times the width, {4 * arguments['width']}"]
     ),

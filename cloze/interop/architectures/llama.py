@@ -236,7 +236,7 @@ def _write_smollm3(arguments: Mapping[str, Any], order: str) -> dict[str, Any]:
 
 def against(arguments: Mapping[str, Any], architecture: Architecture) -> list[str]:
     """Objections to the arguments that config.json would give back otherwise."""
-    read = architecture.read(architecture.keys(arguments, "left_to_right"))
+    read = architecture.from_config(architecture.keys(arguments, "left_to_right"))
     if arguments.get("attention.band.width") is None:
         read = {name: value for name, value in read.items() if not name.startswith("attention.band")}
     return [
@@ -302,9 +302,9 @@ LLAMA: Architecture = add(Architecture(
     reading=Reading("{A}", None, "last"),
     recipe=lambda model: "smollm2-135m",
     orders=("left_to_right",),
-    read=_read_llama,
-    write=_write_llama,
-    against=_llama_objections,
+    from_config=_read_llama,
+    to_config=_write_llama,
+    further_objections=_llama_objections,
     ties=lambda config: bool(config.get("tie_word_embeddings", False)),
     tokens={"bos_token_id": ("[BOS]",), "eos_token_id": ("[EOS]",)},
     sizes=sizes,
@@ -320,9 +320,9 @@ MISTRAL: Architecture = add(replace(
     settings=settings(intermediate_size=14336, max_position_embeddings=4096 * 32),
     heads=(next_token("Mistral", "embed_tokens.weight"), *LLAMA.heads[1:]),
     classes=_classes("Mistral", None),
-    read=_read_mistral,
-    write=_write_mistral,
-    against=lambda arguments: against(arguments, MISTRAL),
+    from_config=_read_mistral,
+    to_config=_write_mistral,
+    further_objections=lambda arguments: against(arguments, MISTRAL),
 ))
 
 QWEN2: Architecture = add(replace(
@@ -332,9 +332,9 @@ QWEN2: Architecture = add(replace(
     settings=settings(intermediate_size=22016, max_position_embeddings=32768),
     heads=(next_token("Qwen2", "embed_tokens.weight"), *LLAMA.heads[1:]),
     classes=_classes("Qwen2", _OLD_BASE),
-    read=_read_qwen2,
-    write=_write_qwen2,
-    against=lambda arguments: against(arguments, QWEN2),
+    from_config=_read_qwen2,
+    to_config=_write_qwen2,
+    further_objections=lambda arguments: against(arguments, QWEN2),
 ))
 
 QWEN3: Architecture = add(replace(
@@ -344,9 +344,9 @@ QWEN3: Architecture = add(replace(
     fixed={**LLAMA.fixed, "attention.query_key_norm": "head"},
     heads=(next_token("Qwen3", "embed_tokens.weight"), *LLAMA.heads[1:]),
     classes=_classes("Qwen3", _OLD_BASE),
-    read=_read_qwen3,
-    write=_write_qwen3,
-    against=lambda arguments: against(arguments, QWEN3),
+    from_config=_read_qwen3,
+    to_config=_write_qwen3,
+    further_objections=lambda arguments: against(arguments, QWEN3),
 ))
 
 SMOLLM3: Architecture = add(replace(
@@ -356,8 +356,8 @@ SMOLLM3: Architecture = add(replace(
     settings=settings(num_hidden_layers=36, hidden_size=2048, num_attention_heads=16, max_position_embeddings=32768),
     heads=(next_token("SmolLM3", "embed_tokens.weight"), *LLAMA.heads[1:]),
     classes=_classes("SmolLM3", _OLD_BASE),
-    read=_read_smollm3,
-    write=_write_smollm3,
-    against=lambda arguments: against(arguments, SMOLLM3),
+    from_config=_read_smollm3,
+    to_config=_write_smollm3,
+    further_objections=lambda arguments: against(arguments, SMOLLM3),
     ties=lambda config: bool(config.get("tie_word_embeddings", True)),
 ))

@@ -113,7 +113,8 @@ def _of_items(role: str, name: str, says: tuple[str, str | None]) -> HeadTable:
         return {**head_arguments, "deviation": "smooth_l1"} if features else head_arguments
 
     return HeadTable(
-        role=role, part="regress" if features else "classify", sign=(sign,), read=_TRANSFORMED, says=told, arguments=arguments,
+        role=role, part="regress" if features else "classify", sign=(sign,), read=_TRANSFORMED, to_config=told,
+        arguments=arguments,
         lines=(MappingLine("head.output.*", sign.replace("weight", "*"), "F D" if features else "C D"),),
         objections=lambda head, arguments: _item_objections(head, role),
     )
@@ -161,7 +162,7 @@ HEADS = (
             MappingLine("head.norm.*", "answer_head.logit_fc.2.*", "2D"),
             MappingLine("head.output.*", "answer_head.logit_fc.3.*", "C 2D"),
         ),
-        says=lambda head: {"task_qa": True, "num_qa_labels": head.argument("classes")},
+        to_config=lambda head: {"task_qa": True, "num_qa_labels": head.argument("classes")},
         arguments=lambda config, tensors: {
             "classes": int(tensors["answer_head.logit_fc.3.weight"].shape[0]), "set": "label", "reading": "summary",
             "transform": {"gelu": {"times": 2, "norm_epsilon": _EPSILON}},
@@ -185,9 +186,9 @@ LXMERT = add(Architecture(
     base="lxmert.",
     body=_body(),
     further=lambda arguments: _TRANSFORM if arguments["items.transform"] else (),
-    read=_read,
-    write=_write,
-    against=lambda arguments: [] if arguments.get("segments") else ["transformers' LXMERT always has segments"],
+    from_config=_read,
+    to_config=_write,
+    further_objections=lambda arguments: [] if arguments.get("segments") else ["transformers' LXMERT always has segments"],
     counts=lambda arguments: {"i": arguments["layers"], "j": arguments["item_layers"], "k": arguments["cross_layers"]},
     sizes=sizes,
     heads=HEADS,

@@ -21,10 +21,10 @@ from cloze.reading import Reading
 class Rates(Move):
     """The logarithms of the decay rates: (N·I,) here, (I, N) there."""
 
-    def there(self, ours: Tensor, facts: TableSizes, parts: int) -> tuple[Tensor, ...]:
-        return (ours.view(facts.sizes["N"], -1).t(),)
+    def there(self, ours: Tensor, sizes: TableSizes, parts: int) -> tuple[Tensor, ...]:
+        return (ours.view(sizes.letters["N"], -1).t(),)
 
-    def back(self, tensors: tuple[Tensor, ...], facts: TableSizes) -> Tensor:
+    def back(self, tensors: tuple[Tensor, ...], sizes: TableSizes) -> Tensor:
         return tensors[0].t().flatten()
 
 
@@ -107,8 +107,8 @@ MAMBA = add(Architecture(
     recipe=lambda model: "mamba",
     part="mamba",
     orders=("left_to_right",),
-    read=_read,
-    write=_write,
+    from_config=_read,
+    to_config=_write,
     tokens={"bos_token_id": ("[BOS]", "[CLS]", "[EOS]"), "eos_token_id": ("[EOS]", "[SEP]", "[BOS]")},
     sizes=_sizes,
     generates=True,

@@ -27,10 +27,10 @@ from cloze.reading import Reading
 class OneRow(Move):
     """A vector (V,) is a table of one row there."""
 
-    def there(self, ours: Tensor, facts: TableSizes, parts: int) -> tuple[Tensor, ...]:
+    def there(self, ours: Tensor, sizes: TableSizes, parts: int) -> tuple[Tensor, ...]:
         return (ours[None],)
 
-    def back(self, tensors: tuple[Tensor, ...], facts: TableSizes) -> Tensor:
+    def back(self, tensors: tuple[Tensor, ...], sizes: TableSizes) -> Tensor:
         return tensors[0].flatten()
 
 
@@ -65,8 +65,8 @@ MARIAN = add(replace(
     name="marian",
     title="Marian",
     resemblance=lambda model, kind: 0,
-    read=_read,
-    write=_write,
+    from_config=_read,
+    to_config=_write,
     fixed={**bart.BART.fixed, **_SINUSOIDS},
     legal={"is_encoder_decoder": (True,), "share_encoder_decoder_embeddings": (True,)},
     body=bart.body(positions=SAME, embedding_norm=False, final_norm=False),
@@ -94,7 +94,7 @@ PEGASUS = add(replace(
     name="pegasus",
     title="PEGASUS",
     resemblance=lambda model, kind: 0,
-    write=_write,
+    to_config=_write,
     fixed={
         **bart.BART.fixed, **_SINUSOIDS, "norm": "pre", "norm.first": True, "norm.final": True, "norm.depth_means": False,
         "dropout.final": 0.0,

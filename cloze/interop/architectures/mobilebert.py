@@ -31,11 +31,11 @@ _IMPLIED = 1e-5  # two norms of a layer, and that of the embeddings, have torch'
 class Widened(Move):
     """Output rows of our own are two tensors in theirs: columns as wide as the table of tokens, and further ones, transposed."""
 
-    def there(self, ours: Tensor, facts: TableSizes, parts: int) -> tuple[Tensor, ...]:
-        first, further = ours.split([facts.sizes["E"], facts.sizes["X"]], dim=1)
+    def there(self, ours: Tensor, sizes: TableSizes, parts: int) -> tuple[Tensor, ...]:
+        first, further = ours.split([sizes.letters["E"], sizes.letters["X"]], dim=1)
         return first, further.t()
 
-    def back(self, tensors: tuple[Tensor, ...], facts: TableSizes) -> Tensor:
+    def back(self, tensors: tuple[Tensor, ...], sizes: TableSizes) -> Tensor:
         return torch.cat([tensors[0], tensors[1].t()], dim=1)
 
 
@@ -66,7 +66,7 @@ _POOLED, _BARE, _UNSAID = ({"classifier_activation": value} for value in (True, 
 
 def _bare(table: HeadTable) -> HeadTable:
     """A head on the summary itself."""
-    return replace(table, keys=_BARE, absent=_UNSAID)
+    return replace(table, required=_BARE, if_absent=_UNSAID)
 
 
 NEXT_SENTENCE = _bare(replace(
@@ -90,9 +90,9 @@ CLASSIFIER = _bare(HeadTable(
 #: Heads behind a pooler first: one without is recognised by the lack of it.
 HEADS = (
     MASKED_LM,
-    replace(bert.NEXT_SENTENCE, sign=(*bert.NEXT_SENTENCE.sign, "{base}pooler.dense.weight"), keys=_POOLED), NEXT_SENTENCE,
-    replace(bert.CLASSIFIER, keys=_POOLED), CLASSIFIER,
-    replace(CHOOSER, keys=_POOLED), _bare(chooser(None, "classifier.weight")),
+    replace(bert.NEXT_SENTENCE, sign=(*bert.NEXT_SENTENCE.sign, "{base}pooler.dense.weight"), required=_POOLED), NEXT_SENTENCE,
+    replace(bert.CLASSIFIER, required=_POOLED), CLASSIFIER,
+    replace(CHOOSER, required=_POOLED), _bare(chooser(None, "classifier.weight")),
     TAGGER, ANSWER,
 )  # fmt: skip
 
@@ -175,10 +175,10 @@ MOBILEBERT = add(Architecture(
     fixed={"positions": "learned", "embedding.trigrams": True},
     assumed=encoder.ASSUMED,
     legal={"use_bottleneck": (True,), "trigram_input": (True,), "normalization_type": ("no_norm", "layer_norm")},
-    read=_read,
-    write=_write,
-    against=_against,
-    beware=_beware,
+    from_config=_read,
+    to_config=_write,
+    further_objections=_against,
+    remarks=_beware,
     base="mobilebert.",
     body=(
         MappingLine("embeddings.tokens.weight", "{base}embeddings.word_embeddings.weight", "V E"),

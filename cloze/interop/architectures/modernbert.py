@@ -90,7 +90,7 @@ CLASSIFIER = HeadTable(
         "classes": int(tensors["classifier.weight"].shape[0]), "set": "label", "transform": _transform(config),
         "reading": "mean" if config.get("classifier_pooling") == POOLING["mean"] else "summary",
     },
-    says=lambda head: {"classifier_pooling": POOLING[str(head.argument("reading"))]},
+    to_config=lambda head: {"classifier_pooling": POOLING[str(head.argument("reading"))]},
 )
 
 
@@ -263,8 +263,8 @@ MODERNBERT = add(Architecture(
     tokenizer_class="PreTrainedTokenizerFast",
     reading=encoder.READING,
     recipe=lambda model: "modern",
-    read=read,
-    write=write,
+    from_config=read,
+    to_config=write,
     tokens={
         "bos_token_id": ("[BOS]", "[CLS]"), "eos_token_id": ("[EOS]", "[SEP]"), "cls_token_id": ("[CLS]",),
         "sep_token_id": ("[SEP]",),

@@ -44,7 +44,7 @@ CLASSIFIER = replace(
         MappingLine("head.output.bias", (), "C", ABSENT),
     ),
     objections=_classifier,
-    says=lambda head: {},
+    to_config=lambda head: {},
 )
 
 
@@ -84,8 +84,8 @@ MODERNBERT_DECODER = add(replace(
     reading=Reading("{A}", None, "last"),
     recipe=lambda model: "quick-gpt",
     orders=("left_to_right",),
-    read=_read,
-    write=_write,
+    from_config=_read,
+    to_config=_write,
     tokens={  # transformers wants a number for each
         "bos_token_id": (*_BEGINS, "[PAD]"), "eos_token_id": (*_ENDS, "[PAD]"), "cls_token_id": (*_BEGINS, "[PAD]"),
         "sep_token_id": (*_ENDS, "[PAD]"),

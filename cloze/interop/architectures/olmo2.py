@@ -26,10 +26,10 @@ from cloze.interop.tagging import tagger_class
 class MinusOne(Move):
     """Their gain is ours minus 1."""
 
-    def there(self, ours: Tensor, facts: TableSizes, parts: int) -> tuple[Tensor, ...]:
+    def there(self, ours: Tensor, sizes: TableSizes, parts: int) -> tuple[Tensor, ...]:
         return (ours - 1.0,)
 
-    def back(self, tensors: tuple[Tensor, ...], facts: TableSizes) -> Tensor:
+    def back(self, tensors: tuple[Tensor, ...], sizes: TableSizes) -> Tensor:
         return tensors[0] + 1.0
 
 
@@ -74,9 +74,9 @@ OLMO2: Architecture = add(replace(
         ModelClass("Olmo2ForSequenceClassification", frozenset({ROLE}), AUTO, PIPELINE),
         ModelClass("Olmo2Model", frozenset(), "AutoModel", "feature-extraction"),
     ),
-    read=_read_olmo2,
-    write=_write_olmo2,
-    against=_without_head_width,
+    from_config=_read_olmo2,
+    to_config=_write_olmo2,
+    further_objections=_without_head_width,
 ))
 
 GEMMA: Architecture = add(replace(
@@ -101,8 +101,8 @@ GEMMA: Architecture = add(replace(
         tagger_class("Gemma"),
         ModelClass("GemmaModel", frozenset(), "AutoModel", "feature-extraction"),
     ),
-    read=_read_gemma,
-    write=_write_olmo2,
-    against=lambda arguments: llama.against(arguments, GEMMA),
+    from_config=_read_gemma,
+    to_config=_write_olmo2,
+    further_objections=lambda arguments: llama.against(arguments, GEMMA),
     ties=lambda config: bool(config.get("tie_word_embeddings", True)),
 ))

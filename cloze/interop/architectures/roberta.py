@@ -89,7 +89,7 @@ ROBERTA = add(Architecture(
     tokens={"bos_token_id": ("[BOS]", "[CLS]"), "eos_token_id": ("[EOS]", "[SEP]")},
     ignored=encoder.IGNORED,
     paddings=range(16),
-    pooled=True,
+    has_pooler=True,
 ))
 
 

@@ -119,8 +119,8 @@ T5 = add(Architecture(
         Setting("norm.epsilon", "layer_norm_epsilon", 1e-6),
         Setting("dropout.hidden", "dropout_rate", 0.1),
     ),
-    read=_read,
-    write=_write,
+    from_config=_read,
+    to_config=_write,
     ties=_ties,
     fixed={
         "norm": "pre", "norm.kind": "rms", "norm.embedding": False, "norm.final": True, "norm.first": True,
@@ -168,7 +168,7 @@ MT5 = add(replace(
     settings=tuple(
         replace(setting, default=_MT5_SIZES.get(setting.theirs, setting.default)) for setting in T5.settings
     ),
-    read=lambda config: _read({"feed_forward_proj": "gated-gelu", **config}),
+    from_config=lambda config: _read({"feed_forward_proj": "gated-gelu", **config}),
     ties=lambda config: bool(config.get("tie_word_embeddings", True)),
     tokenizer_class="PreTrainedTokenizerFast",
     recipe=lambda model: "t5-v1.1-base",
@@ -192,5 +192,5 @@ UMT5 = add(replace(
     heads=(replace(PREDICTION, objections=lambda head, arguments: _prediction(head, arguments, "umT5")),),
     ties=lambda config: bool(config.get("tie_word_embeddings", True)),
     fixed={**T5.fixed, "positions.shared": False},
-    beware=lambda arguments: [_RESCALED],
+    remarks=lambda arguments: [_RESCALED],
 ))  # fmt: skip

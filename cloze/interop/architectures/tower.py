@@ -40,8 +40,8 @@ def text_tower(model: PortableModel) -> PortableModel:
     return replace(model, part="transformer", arguments=tower_arguments(model.arguments), network=network)
 
 
-def only_text(part: str) -> str:
-    """The remark on what transformers opens."""
+def tower_remark(part: str) -> str:
+    """The remark on a folder of which transformers opens only the text tower."""
     return (
         f"transformers has no class for the network {part!r}: it opens its text tower as BERT, which reads texts alone. What the "
         f"network makes of items is in {OWN_ITEMS}; cloze opens the whole folder."

@@ -24,15 +24,15 @@ from cloze.reading import Reading
 class Repeated(Move):
     """One tensor of ours that their file contains under several names."""
 
-    def there(self, ours: Tensor, facts: TableSizes, parts: int) -> tuple[Tensor, ...]:
+    def there(self, ours: Tensor, sizes: TableSizes, parts: int) -> tuple[Tensor, ...]:
         return tuple(ours.clone() for _ in range(parts))
 
 
 class WithFrequencies(Move):
     """The token table, with a buffer of theirs that follows from the width."""
 
-    def there(self, ours: Tensor, facts: TableSizes, parts: int) -> tuple[Tensor, ...]:
-        width = facts.sizes["D"]
+    def there(self, ours: Tensor, sizes: TableSizes, parts: int) -> tuple[Tensor, ...]:
+        width = sizes.letters["D"]
         return ours, 1 / (10000 ** (torch.arange(0.0, width, 2.0) / width))
 
 
@@ -181,9 +181,9 @@ TRANSFO_XL = add(Architecture(
     recipe=lambda model: "transformer-xl",
     part="transformer_xl",
     orders=("left_to_right",),
-    read=_read,
-    write=_write,
-    against=_against,
+    from_config=_read,
+    to_config=_write,
+    further_objections=_against,
     tokens={"bos_token_id": ("[BOS]", "[CLS]"), "eos_token_id": ("[EOS]", "[SEP]")},
     sizes=lambda arguments: {
         "N": arguments["heads"], "K": arguments["head_width"], "W": arguments["heads"] * arguments["head_width"],

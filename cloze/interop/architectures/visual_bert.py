@@ -39,11 +39,11 @@ from cloze.text.tokenizer import Tokenizer
 class Exchanged(Move):
     """The first two rows in the other order."""
 
-    def there(self, ours: Tensor, facts: TableSizes, parts: int) -> tuple[Tensor, ...]:
+    def there(self, ours: Tensor, sizes: TableSizes, parts: int) -> tuple[Tensor, ...]:
         return (torch.cat([ours[:2].flip(0), ours[2:]]),)
 
-    def back(self, tensors: tuple[Tensor, ...], facts: TableSizes) -> Tensor:
-        return self.there(tensors[0], facts, 1)[0]
+    def back(self, tensors: tuple[Tensor, ...], sizes: TableSizes) -> Tensor:
+        return self.there(tensors[0], sizes, 1)[0]
 
 
 def settings(*, layers: str, longest: str = "max_position_embeddings") -> tuple[Setting, ...]:
@@ -137,5 +137,5 @@ VISUAL_BERT = add(Architecture(
     resemblance=lambda model, kind: 1,
     ignored=encoder.IGNORED,
     unused=(MappingLine("", "{base}pooler.dense.weight", "D D"), MappingLine("", "{base}pooler.dense.bias", "D")),
-    pooled=True,
+    has_pooler=True,
 ))

@@ -52,7 +52,7 @@ CLASSIFIER = HeadTable(
         "classes": int(tensors["sequence_summary.summary.weight"].shape[0]), "set": "label", "reading": "summary",
         "transform": None,
     },
-    keys={"summary_type": "first", "summary_use_proj": True, "summary_activation": None, "summary_proj_to_labels": True},
+    required={"summary_type": "first", "summary_use_proj": True, "summary_activation": None, "summary_proj_to_labels": True},
 )
 
 
@@ -62,9 +62,9 @@ CHOOSER = replace(
         MappingLine("head.pool.*", "sequence_summary.summary.*", "D D"), "logits_proj.weight",
         pooler="sequence_summary.summary.weight"
     ),
-    keys={**CLASSIFIER.keys, "summary_activation": "tanh"},
-    absent={"summary_activation": None},
-    says=lambda head: {"num_labels": len(head.state["head.pool.bias"])},
+    required={**CLASSIFIER.required, "summary_activation": "tanh"},
+    if_absent={"summary_activation": None},
+    to_config=lambda head: {"num_labels": len(head.state["head.pool.bias"])},
 )
 
 
@@ -179,10 +179,10 @@ XLM = add(Architecture(
     recipe=lambda model: recipe_of(model, "xlm-en"),
     orders=("open", "left_to_right"),
     order_of=lambda config: "left_to_right" if config.get("causal", False) else "open",
-    read=_read,
-    write=_write,
-    against=_against,
-    beware=_beware,
+    from_config=_read,
+    to_config=_write,
+    further_objections=_against,
+    remarks=_beware,
     tokens={
         "bos_token_id": ("[BOS]", "[CLS]"), "eos_token_id": ("[EOS]", "[SEP]"), "mask_token_id": ("[MASK]",),
         "mask_index": ("[MASK]",), "unk_index": ("[UNK]",),

@@ -27,31 +27,31 @@ from cloze.reading import Reading
 class Kernels(Move):
     """Ours is one tensor with all parts, (W, D) each; theirs are several (D, heads, head width)."""
 
-    def there(self, ours: Tensor, facts: TableSizes, parts: int) -> tuple[Tensor, ...]:
-        heads, width = facts.sizes["N"], facts.sizes["D"]
+    def there(self, ours: Tensor, sizes: TableSizes, parts: int) -> tuple[Tensor, ...]:
+        heads, width = sizes.letters["N"], sizes.letters["D"]
         return tuple(part.t().reshape(width, heads, -1) for part in ours.chunk(parts, dim=0))
 
-    def back(self, tensors: tuple[Tensor, ...], facts: TableSizes) -> Tensor:
+    def back(self, tensors: tuple[Tensor, ...], sizes: TableSizes) -> Tensor:
         return torch.cat([kernel.flatten(1).t() for kernel in tensors], dim=0)
 
 
 class OutputMap(Move):
     """Ours is (D, W), theirs (D, heads, head width)."""
 
-    def there(self, ours: Tensor, facts: TableSizes, parts: int) -> tuple[Tensor, ...]:
-        return (ours.reshape(ours.shape[0], facts.sizes["N"], -1),)
+    def there(self, ours: Tensor, sizes: TableSizes, parts: int) -> tuple[Tensor, ...]:
+        return (ours.reshape(ours.shape[0], sizes.letters["N"], -1),)
 
-    def back(self, tensors: tuple[Tensor, ...], facts: TableSizes) -> Tensor:
+    def back(self, tensors: tuple[Tensor, ...], sizes: TableSizes) -> Tensor:
         return tensors[0].flatten(1)
 
 
 class Wrapped(Move):
     """Ours is (D,), theirs (1, 1, D)."""
 
-    def there(self, ours: Tensor, facts: TableSizes, parts: int) -> tuple[Tensor, ...]:
+    def there(self, ours: Tensor, sizes: TableSizes, parts: int) -> tuple[Tensor, ...]:
         return (ours[None, None],)
 
-    def back(self, tensors: tuple[Tensor, ...], facts: TableSizes) -> Tensor:
+    def back(self, tensors: tuple[Tensor, ...], sizes: TableSizes) -> Tensor:
         return tensors[0].flatten()
 
 
@@ -78,7 +78,7 @@ PREDICTION = HeadTable(
 
 CLASSIFIER = encoder.pooled_head(
     ROLE, pool="sequence_summary.summary", output="logits_proj",
-    keys={"summary_type": "last", "summary_use_proj": True, "summary_activation": "tanh"},
+    required={"summary_type": "last", "summary_use_proj": True, "summary_activation": "tanh"},
 )
 
 
@@ -87,7 +87,7 @@ CHOOSER = replace(
         MappingLine("head.pool.*", "sequence_summary.summary.*", "D D"), "logits_proj.weight",
         pooler="sequence_summary.summary.weight"
     ),
-    keys=CLASSIFIER.keys,
+    required=CLASSIFIER.required,
 )
 
 
@@ -173,9 +173,9 @@ XLNET = add(Architecture(
     recipe=lambda model: "xlnet-base",
     part="two_stream",
     orders=("open",),
-    read=_read,
-    write=_write,
-    against=_against,
+    from_config=_read,
+    to_config=_write,
+    further_objections=_against,
     tokens={"bos_token_id": ("[BOS]", "[CLS]"), "eos_token_id": ("[EOS]", "[SEP]")},
     sizes=lambda arguments: {
         "N": arguments["heads"], "K": arguments["head_width"], "W": arguments["heads"] * arguments["head_width"],

@@ -23,7 +23,15 @@ from cloze.interop.files import read_json
 from cloze.interop.heads import read_heads
 from cloze.interop.model import PortableModel
 from cloze.interop.pickled import read_unwrapped, tensor_names
-from cloze.interop.read import Imported, config_arguments, drop_ignored, fitting_tokenizer, modernised, network_state
+from cloze.interop.read import (
+    VOCAB_SIZE,
+    Imported,
+    config_arguments,
+    drop_ignored,
+    fitting_tokenizer,
+    modernised,
+    network_state,
+)
 from cloze.interop.released.bert_system import BertBased, Files
 from cloze.interop.released.ernie_thu import ERNIE_THU
 from cloze.interop.released.knowbert import KNOWBERT
@@ -78,9 +86,9 @@ def read(files: Mapping[str, Path], split: Split, words: Vectors | None) -> Impo
     }  # fmt: skip
     architecture = system.variant(architecture, config)
     arguments, (tensors, base) = config_arguments(folder, config, architecture), modernised(weights, architecture)
-    facts = architecture.facts(arguments, config.get("vocab_size", 30522), base=base, pad=0)
-    network = network_state(architecture, arguments, tensors, facts, str(path))
-    tables, remarks = read_heads(architecture, config, tensors, network, arguments, facts, str(path))
+    sizes = architecture.table_sizes(arguments, config.get("vocab_size", VOCAB_SIZE), base=base, pad=0)
+    network = network_state(architecture, arguments, tensors, sizes, str(path))
+    tables, remarks = read_heads(architecture, config, tensors, network, arguments, sizes, str(path))
     drop_ignored(architecture, tensors, base)
     tokenizer = Tokenizer.load(folder)
     model = PortableModel(

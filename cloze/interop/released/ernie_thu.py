@@ -97,7 +97,7 @@ ERNIE_THU = BertBased(
     ".intermediate.dense_ent.weight", config="ernie_config.json", bert="bert-base-uncased", knowledge=_knowledge,
     architecture=Architecture(
         name="ernie-thu", title="ERNIE (Tsinghua)", part="knowledge_fusion", base="bert.", recipe=lambda model: "ernie-thu",
-        settings=settings(layers="num_hidden_layers"), legal={}, read=_read,
+        settings=settings(layers="num_hidden_layers"), legal={}, from_config=_read,
         fixed={"entities.table": "entities", "entities.width": _WIDTH, "entities.heads": 4, **FIXED},
         body=(*encoder.body(), encoder.SEGMENTS), further=_entity_layers,
         sizes=lambda arguments: {"P": arguments["max_length"], "W": _WIDTH},

@@ -122,8 +122,8 @@ def _adapter(path: Path, *, width: int, number: int) -> tuple[dict[str, Any], di
             MappingLine(f"{ours}blocks.{module}.up.*", f"adapter.{module}.up_project.*", "N D"),
         )),
     ]  # fmt: skip
-    facts = TableSizes(sizes={"N": width, "D": inner, "I": 4 * inner}, counts={"i": len(layers)})
-    state = to_ours(lines, tensors, facts, str(path))
+    sizes = TableSizes(letters={"N": width, "D": inner, "I": 4 * inner}, counts={"i": len(layers)})
+    state = to_ours(lines, tensors, sizes, str(path))
     if number:
         state[f"{ours}both.weight"] = torch.cat([torch.eye(width), torch.eye(width)], 1) / 2
         state[f"{ours}both.bias"] = torch.zeros(width)

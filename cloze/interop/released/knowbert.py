@@ -272,7 +272,7 @@ KNOWBERT = BertBased(
     variant=_variant, knowledge=_knowledge,
     architecture=Architecture(
         name="knowbert", title="KnowBERT", part="linked", base=_BERT, recipe=lambda model: "knowbert-staged", legal={},
-        read=_read, settings=settings(layers="num_hidden_layers"), fixed=FIXED, body=(*encoder.body(), encoder.SEGMENTS),
+        from_config=_read, settings=settings(layers="num_hidden_layers"), fixed=FIXED, body=(*encoder.body(), encoder.SEGMENTS),
         heads=(
             words_head(_HEADS),
             replace(

@@ -22,7 +22,7 @@ _PLAIN = settings(layers="num_hidden_layers")
 class _NotHidden(Move):
     """The row of what is not hidden is zero, as UNITER's code sets it before it is read (`UniterImageEmbeddings.forward`)."""
 
-    def back(self, tensors: tuple[Tensor, ...], facts: TableSizes) -> Tensor:
+    def back(self, tensors: tuple[Tensor, ...], sizes: TableSizes) -> Tensor:
         return torch.cat([torch.zeros_like(tensors[0][:1]), tensors[0][1:]])
 
 
@@ -129,7 +129,7 @@ VILBERT = BertBased(
         ),
         fixed={"items.set": "regions", "items.boxes": 5, "items.norm": "sum", "items.hidden": False, **FIXED},
         legal={"fusion_method": ("mul",), "dynamic_attention": (False,), "with_coattention": (True,), "model": ("bert",)},
-        read=_places,
+        from_config=_places,
         body=(
             *_TEXT,
             MappingLine("items.features.*", f"{_VIEW}image_embeddings.*", "W F"),

@@ -75,7 +75,8 @@ UNIVL = BertBased(
         for table in ("word", "position")
     },
     architecture=Architecture(
-        name="univl", title="UniVL", part="joint_modal", base="bert.", recipe=lambda model: "univilm", legal={}, read=_check,
+        name="univl", title="UniVL", part="joint_modal", base="bert.", recipe=lambda model: "univilm", legal={},
+        from_config=_check,
         settings=(
             *settings(layers="num_hidden_layers"), Setting("items.width", "visual_vocab_size", 1024),
             Setting("items.most", "visual_max_position_embeddings", 512),

@@ -3,7 +3,7 @@
 `Layer` calls it, or a fast CPU function that computes the same (`networks/fast/`). An `Attention` is built once, from the
 projections to queries, keys and values (`projections.py`), what it learns about relative positions (`distances.py`), a scale and
 a dropout. `AttentionInputs` holds what differs from call to call: who sees whom (`visibility.py`), how positions enter
-(`relation.py`), a memory, a cache, another sequence. GPU kernels are in `kernels.py`.
+(`relation.py`), a memory, a cache, another sequence. GPU kernels are called in `gpu_attention.py`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cloze.networks.blocks.dropout import Dropout, Positions, drop
-from cloze.networks.blocks.kernels import attend_by_kernel
+from cloze.networks.blocks.gpu_attention import attend_by_kernel
 from cloze.networks.blocks.norm import QueryKeyNorm, make_norm
 from cloze.networks.blocks.positions.relation import NONE, Relation
 from cloze.networks.blocks.projections import GroupedProjections, Projections, StackedProjections

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from cloze import kernels, rng
 from cloze.networks.clock import Clock
-from cloze.networks.fast.switch import near
+from cloze.networks.fast.switch import takes_device
 
 FIELDS = 4  # 16-bit fields in a 64-bit word
 LEVELS = 1 << 15  # a field decides with 15 bits: rates are multiples of 1/32768
@@ -56,7 +56,7 @@ def _mix(x: Tensor) -> Tensor:
 
 
 @lru_cache(maxsize=16)
-def _kept_table(sizes: tuple[int, ...], device: torch.device) -> Tensor:
+def _cached_table(sizes: tuple[int, ...], device: torch.device) -> Tensor:
     with torch.inference_mode(False):
         *rows, numbers = (torch.arange(size, dtype=torch.int64, device=device) for size in (*sizes[:-1], -(-sizes[-1] // FIELDS)))
         if len(rows) == 1:
@@ -70,8 +70,8 @@ def _kept_table(sizes: tuple[int, ...], device: torch.device) -> Tensor:
 def _table(sizes: tuple[int, ...], device: torch.device) -> Tensor:
     """A word for every place in a row: hidden states (L, D), or scores of attention (H, Lq, Lk)."""
     if torch.compiler.is_compiling() or prod(sizes) > _SMALL_TABLE * FIELDS:
-        return _kept_table.__wrapped__(sizes, device)
-    return _kept_table(sizes, device)
+        return _cached_table.__wrapped__(sizes, device)
+    return _cached_table(sizes, device)
 
 
 class Dropout(nn.Module):
@@ -84,9 +84,9 @@ class Dropout(nn.Module):
         super().__init__()
         self.clock = clock
         self.key = 0
-        self.change(rate)
+        self.set_rate(rate)
 
-    def change(self, rate: float) -> None:
+    def set_rate(self, rate: float) -> None:
         """Drop another share from now on. A compiled module that holds this one is compiled again for it, once."""
         if not 0.0 <= rate < 1.0:
             raise ValueError(f"dropout rate {rate} is not in [0, 1)")
@@ -176,7 +176,7 @@ class Dropout(nn.Module):
         The table is that of every row, has a row for each, or has those that are `picked` for each.
         """
         row_size = prod(table.shape if first.dim() > table.dim() else table.shape[1:])
-        kernel = kernels.find("dropout", size=len(first) * row_size * FIELDS) if near(first) else None
+        kernel = kernels.find("dropout", size=len(first) * row_size * FIELDS) if takes_device(first) else None
         if kernel is not None:
             return self._compiled(kernel.decide, table, first, second, numbers, picked)
         return self._decide((table if picked is None else table[picked]) ^ first, second, numbers)
@@ -276,7 +276,7 @@ def set_dropouts(root: nn.Module, rates: Mapping[str, float]) -> None:
     for name, rate in rates.items():
         module = root.get_submodule(name)
         assert isinstance(module, Dropout)  # the names are those of `dropouts`
-        module.change(rate)
+        module.set_rate(rate)
 
 
 def uniform_by_row(clock: Clock, name: str, row: Tensor, position: Tensor) -> Tensor:

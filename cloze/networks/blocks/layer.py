@@ -28,8 +28,8 @@ class Drops(NamedTuple):
 
     probabilities: Dropout
     attention: Dropout
-    active: Dropout
-    inner: Dropout
+    between: Dropout
+    feed_forward: Dropout
 
 
 class DepthMean(nn.Module):
@@ -69,13 +69,14 @@ class Layer(nn.Module):
     With `norm.depth_means`, the state after each residual connection is a mean over all states of the stack so far (`DepthMean`);
     parameters `means.attention.weight`, `means.crossing.weight` and `means.inner.weight`.
 
-    A module in `around` replaces the `NormPlace` of one residual connection: `attention`, `crossing` or `inner`. It has the same
-    method `around`; adapters are such modules.
+    The layer has a residual connection for each of `attention`, `crossing` and the feed-forward, which is called `inner` in the
+    names of its norm, its dropout and its mean. A module in `around` replaces the `NormPlace` of one of them, by that name. It
+    has the same method `connect`; adapters are such modules.
     """
 
     inner: nn.Linear
     outer: nn.Linear
-    query_drops: Any  # of a second stream, where the network has one
+    query_drops: Any  # the dropouts of a second stream, which `TwoStream` sets
 
     def __init__(
         self, *, width: int, attention: Attention, feed_forward: FeedForward, norm: Norms, dropout: Callable[[], Dropout],
@@ -155,8 +156,8 @@ class Layer(nn.Module):
             crossing = AttentionCall(self.crossing, across, self.crossing.dropout)
             x = self._residual("crossing", x, crossing, self.crossing_dropout, across)
         host = self if inputs.host is None else inputs.host
-        feed_forward = FeedForwardCall(self.feed_forward, host, drops.active, inputs.positions)
-        return self._residual("inner", x, feed_forward, drops.inner, inputs)
+        feed_forward = FeedForwardCall(self.feed_forward, host, drops.between, inputs.positions)
+        return self._residual("inner", x, feed_forward, drops.feed_forward, inputs)
 
     def _residual(
         self, name: str, x: Tensor, sublayer: AttentionCall | FeedForwardCall, dropout: Dropout, inputs: AttentionInputs

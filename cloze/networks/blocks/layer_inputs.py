@@ -18,12 +18,12 @@ from cloze.networks.blocks.positions.rotary import FrequencyTable, rotation, rot
 from cloze.networks.blocks.visibility import AnyOrder, Restricted, narrow, visibility
 from cloze.networks.choices import Band, Disentangled, FunctionalPositions, LearnedWithBuckets, Rotary, RotaryTable
 
-#: What a network keeps once for all layers about positions in attention.
-KeptPositions = DistanceVectors | Buckets | FrequencyTable
+#: The module that a network has once for all layers where positions act in attention.
+PositionModule = DistanceVectors | Buckets | FrequencyTable
 
 
-def make_positions(positions: Any, *, width: int, heads: int, epsilon: float) -> KeptPositions | None:
-    """The module with the tensors of such positions, for layers of `width`; None for positions without any in attention."""
+def make_positions(positions: Any, *, width: int, heads: int, epsilon: float) -> PositionModule | None:
+    """The module of such positions, for layers of `width`; None where attention needs no tensors for them."""
     if isinstance(positions, Disentangled):
         return DistanceVectors(positions, width, epsilon)
     if isinstance(positions, LearnedWithBuckets):
@@ -49,22 +49,19 @@ class LayerInputs:
             )
 
     def banded(self, layer: int) -> bool:
-        """Whether tokens of a layer see only their neighbourhood; layer 0 is the first dense one."""
-        if self.band is None or layer < (self.band.dense_first or 0):
-            return False
-        return self.band.dense_every is None or layer % self.band.dense_every > 0
+        """Whether tokens of a layer see only their neighbourhood."""
+        return self.band is not None and self.band.limits(layer)
 
     def rotated(self, layer: int) -> bool:
         """Whether a layer rotates queries and keys, where positions are rotary."""
-        every = self.positions.skip_every if isinstance(self.positions, Rotary) else None
-        return every is None or (layer + 1) % every > 0
+        return not isinstance(self.positions, Rotary) or self.positions.rotates_in(layer)
 
     def __call__(
         self, tokens: Tensor, *, position_ids: Tensor | None, order: AnyOrder, block: Tensor | None, past: int,
-        distances: KeptPositions | None = None,
+        distances: PositionModule | None = None,
     ) -> list[AttentionInputs]:
         """The inputs of each layer for tokens (B, L) that follow `past` cached ones; equal layers share one object. `distances`
-        is what the network keeps about them, where it keeps something."""
+        is the network's module of positions, where it has one."""
         length, device = tokens.shape[1], tokens.device
         seen = visibility(order, block, length=length, past=past, device=device)
         in_band = seen
@@ -81,7 +78,7 @@ class LayerInputs:
 
     def _relations(
         self, position_ids: Tensor | None, branched: bool, length: int, past: int, device: torch.device,
-        distances: KeptPositions | None,
+        distances: PositionModule | None,
     ) -> tuple[Relation, Relation]:
         """The relations of positions in dense and in banded layers. In rows that are not `branched`, two tokens of an example are
         as far apart as their columns."""

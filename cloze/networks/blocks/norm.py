@@ -1,4 +1,5 @@
-"""The two norms of the family, and where a residual connection applies them: after the sum, or before what is added."""
+"""The norms of the family, and where a residual connection applies them: after the sum, or before or after the function whose
+output is added."""
 
 from __future__ import annotations
 
@@ -56,7 +57,10 @@ Function = Callable[..., Any]
 
 
 class Post:
-    """norm(x + drop(function(x))) (Vaswani et al., 2017, §3.1); `take` selects the tokens of x that `function` returns."""
+    """norm(x + drop(function(x))) (Vaswani et al., 2017, §3.1); `take` selects the tokens of x that `function` returns.
+
+    `pre`: the norm stands before the function. `norms_sum`: it is that of the sum.
+    """
 
     pre = False
     norms_sum = True

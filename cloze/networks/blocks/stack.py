@@ -57,28 +57,28 @@ class Stack:
         """The input of every layer and the output of the last: N + 1 states (B, L, D).
 
         With `selected` the last layer computes only these tokens, and its output is (M, D). With `unread` nobody reads the output
-        of the last layer: the hooks are called before that layer, and the layer is skipped.
+        of the last layer: the hooks are called before that layer, the layer is skipped, and there are N states.
         """
         self._seed_kernels(x.device)
         for hook in self.layer_hooks:
             x = hook.enter(x)
-        passed, last = [x], len(self.layers) - 1
+        layer_states, last = [x], len(self.layers) - 1
         earlier = [x] if any(layer.means for layer in self.layers) else None
         for number, layer in enumerate(self.layers):
             inputs = self.inputs[number] if earlier is None else replace(self.inputs[number], earlier=earlier)
             for hook in self.layer_hooks:
-                inputs = hook.before(number, layer, passed[-1], inputs)
+                inputs = hook.before(number, layer, layer_states[-1], inputs)
             if unread and number == last:
                 break
             queries = selected if number == last else None
             if queries is not None:
                 seen, relation = inputs.seen.select(queries), inputs.relation.select(queries)
                 inputs = replace(inputs, seen=seen, relation=relation, selected=queries)
-            output = layer(passed[-1], inputs, None if self.across is None else self.across[number])
+            output = layer(layer_states[-1], inputs, None if self.across is None else self.across[number])
             for hook in self.layer_hooks:
                 output = hook.after(number, output, queries)
-            passed.append(output)
-        return passed
+            layer_states.append(output)
+        return layer_states
 
     @property
     def per_token(self) -> bool:

@@ -37,10 +37,9 @@ AnyOrder = Tensor | str | Restricted
 class Visibility:
     """`all`: no mask is needed. `causal`: the lower triangle. `mask`: a boolean (B or 1, 1, Lq, Lk), true where seen.
 
-    `starts`, on a GPU if only blocks of a batch make the mask: its `block_starts`, for kernels that take packed documents without
-    a mask; `order` is then their constant order. `reach`, if there is a band: how many
-    tokens back and ahead are seen at most; `mask` says the same. Every token sees itself, so that every query sees some
-    key, unless queries `may_see_nothing`.
+    `starts`: on a GPU, where the blocks of a batch alone make the mask, their `block_starts`, for kernels that take packed
+    documents without a mask; `order` is then the constant order. `reach`: with a band, how many tokens back and ahead are seen at
+    most; `mask` says the same. Every token sees itself, so that every query sees some key, unless queries `may_see_nothing`.
     """
 
     kind: Literal["all", "causal", "mask"]

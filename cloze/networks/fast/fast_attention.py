@@ -61,7 +61,7 @@ def attention(x: Tensor, call: AttentionCall, norm: Any, dropout: Dropout, norm_
     output = Attend.apply(
         rows, source, *weights, module.out.weight, module.out.bias, norm.weight, offset_of(norm),
         _added(inputs, x.dtype, keys),
-        Sequences(batch, queries, keys, module.heads, module.scale, keep, scale, query_tokens, key_tokens),
+        CallSettings(batch, queries, keys, module.heads, module.scale, keep, scale, query_tokens, key_tokens),
         Residual.of(norm, norm_place, dropout, x.shape if inputs.selected is None else rows.shape, inputs.positions),
     )
     return output.view(x.shape if inputs.selected is None else output.shape)
@@ -97,9 +97,10 @@ def _added(inputs: AttentionInputs, dtype: torch.dtype, keys: int) -> Tensor | N
     return inputs.relation.joined(mask, dtype) if isinstance(inputs.relation, Bias) else mask
 
 
-class Sequences(NamedTuple):
-    """The sizes of one call: rows, queries and keys per row, heads; the scale of the scores; mask and scale of the dropout of
-    probabilities; the tokens that have queries and those that have keys, None for all tokens of the rows."""
+class CallSettings(NamedTuple):
+    """What one call computes with, besides tensors that may be trained: rows, queries and keys per row, heads; the scale of the
+    scores; mask and scale of the dropout of probabilities; the tokens that have queries and those that have keys, None for all
+    tokens of the rows."""
 
     batch: int
     queries: int
@@ -129,61 +130,62 @@ class Attend(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, source: Tensor | None, w: Tensor, b: Tensor | None, w_memory: Tensor | None,
         b_memory: Tensor | None, w_out: Tensor, b_out: Tensor | None, gain: Tensor, offset: Tensor | None,
-        added: Tensor | None, sizes: Sequences, residual: Residual,
+        added: Tensor | None, settings: CallSettings, residual: Residual,
     ) -> Tensor:
         with torch.autocast("cpu", enabled=False):
-            read, mean, spread = residual.norm_before(x, gain, offset)
+            read, mean, rstd = residual.norm_before(x, gain, offset)
             dtype, inside = x.dtype, w_out.shape[1]
-            w_cast = _scaled_queries(w, inside, sizes.score_scale).to(dtype)
-            b_cast = None if b is None else _scaled_queries(b, inside, sizes.score_scale).to(dtype)
+            w_cast = _scaled_queries(w, inside, settings.score_scale).to(dtype)
+            b_cast = None if b is None else _scaled_queries(b, inside, settings.score_scale).to(dtype)
             kinds = 3 if source is None else 1
-            projected = _split_heads(linear(read, w_cast, b_cast), kinds, sizes.queries, sizes, sizes.query_tokens)
+            projected = _split_heads(linear(read, w_cast, b_cast), kinds, settings.queries, settings, settings.query_tokens)
             query, memory_cast = projected[0], None
             if source is None:
                 key, value = projected[1], projected[2]
             else:
                 assert w_memory is not None  # comes with a source
                 memory_cast, b_cast = w_memory.to(dtype), None if b_memory is None else b_memory.to(dtype)
-                key, value = _split_heads(linear(source, memory_cast, b_cast), 2, sizes.keys, sizes, sizes.key_tokens)
+                key, value = _split_heads(linear(source, memory_cast, b_cast), 2, settings.keys, settings, settings.key_tokens)
             scores = torch.bmm(query, key.transpose(1, 2))
-            probabilities, used = _soften(scores, added, sizes)
-            context = _merge_heads(torch.bmm(used, value)[None], sizes, sizes.query_tokens)
-            out_cast, b_cast = residual.cast_output(w_out, b_out, sizes.scale, dtype)
-            y, normed, mean, spread = residual.add(x, linear(context, out_cast, b_cast), gain, offset, mean, spread)
+            probabilities, used = _soften(scores, added, settings)
+            context = _merge_heads(torch.bmm(used, value)[None], settings, settings.query_tokens)
+            out_cast, b_cast = residual.cast_output(w_out, b_out, settings.scale, dtype)
+            y, norm_input, mean, rstd = residual.add(x, linear(context, out_cast, b_cast), gain, offset, mean, rstd)
         ctx.save_for_backward(
-            normed, read, source, mean, spread, query, key, value, probabilities, used, context, w, w_cast, b, w_memory,
+            norm_input, read, source, mean, rstd, query, key, value, probabilities, used, context, w, w_cast, b, w_memory,
             memory_cast, b_memory, w_out, out_cast, b_out, gain, offset, added,
         )
-        ctx.sizes, ctx.residual = sizes, residual
+        ctx.settings, ctx.residual = settings, residual
         return y
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         (
-            normed, read, source, mean, spread, query, key, value, probabilities, used, context, w, w_cast, b, w_memory,
+            norm_input, read, source, mean, rstd, query, key, value, probabilities, used, context, w, w_cast, b, w_memory,
             memory_cast, b_memory, w_out, out_cast, b_out, gain, offset, added,
         ) = ctx.saved_tensors
-        sizes: Sequences = ctx.sizes
+        settings: CallSettings = ctx.settings
         residual: Residual = ctx.residual
-        gradient, through, d_gain, d_offset = residual.add_backward(gradient, normed, mean, spread, gain, offset)
+        gradient, d_branch, d_gain, d_offset = residual.add_backward(gradient, norm_input, mean, rstd, gain, offset)
         required = ctx.needs_input_grad
-        d_w_out = weight_gradient(through, context, w_out, residual.scale * sizes.scale) if required[6] else None
-        d_b_out = bias_gradient(through, b_out, residual.scale) if required[7] else None
+        d_w_out = weight_gradient(d_branch, context, w_out, residual.scale * settings.scale) if required[6] else None
+        d_b_out = bias_gradient(d_branch, b_out, residual.scale) if required[7] else None
         read_wanted = required[0] or residual.pre and (required[8] or required[9])
         if not (read_wanted or any(required[1:6]) or required[10]):  # what is below is frozen
             return None, None, None, None, None, None, d_w_out, d_b_out, d_gain, d_offset, None, None, None
-        d_context = _split_heads(_context_gradient(through, out_cast, sizes), 1, sizes.queries, sizes, sizes.query_tokens)[0]
+        d_rows = _context_gradient(d_branch, out_cast, settings)
+        d_context = _split_heads(d_rows, 1, settings.queries, settings, settings.query_tokens)[0]
         d_scores, d_projected, d_memory = _attention_backward(
-            d_context, query, key, value, probabilities, used, source is None, sizes
+            d_context, query, key, value, probabilities, used, source is None, settings
         )
         inside = w_out.shape[1]
-        d_w = _query_gradient(weight_gradient(d_projected, read, w, 1.0) if required[2] else None, inside, sizes.score_scale)
-        d_b = _query_gradient(bias_gradient(d_projected, b) if required[3] else None, inside, sizes.score_scale)
+        d_w = _query_gradient(weight_gradient(d_projected, read, w, 1.0) if required[2] else None, inside, settings.score_scale)
+        d_b = _query_gradient(bias_gradient(d_projected, b) if required[3] else None, inside, settings.score_scale)
         d_x = None
         if read_wanted and residual.pre:
             d_read = d_projected @ w_cast
-            d_x, d_gain, d_offset = residual.norm_before_backward(d_read, gradient, normed, mean, spread, gain, offset)
+            d_x, d_gain, d_offset = residual.norm_before_backward(d_read, gradient, norm_input, mean, rstd, gain, offset)
         elif read_wanted:
             d_x = gradient.addmm_(d_projected, w_cast)
         d_source = d_w_memory = d_b_memory = None
@@ -191,37 +193,37 @@ class Attend(torch.autograd.Function):
             d_source = d_memory @ memory_cast if required[1] else None
             d_w_memory = weight_gradient(d_memory, source, w_memory, 1.0) if required[4] else None
             d_b_memory = bias_gradient(d_memory, b_memory) if required[5] else None
-        d_added = _added_gradient(d_scores, added, sizes) if required[10] else None
+        d_added = _added_gradient(d_scores, added, settings) if required[10] else None
         return (
             d_x, d_source, d_w, d_b, d_w_memory, d_b_memory, d_w_out, d_b_out, d_gain, d_offset, d_added, None, None
         )
 
 
-def _soften(scores: Tensor, added: Tensor | None, sizes: Sequences) -> tuple[Tensor, Tensor]:
+def _soften(scores: Tensor, added: Tensor | None, settings: CallSettings) -> tuple[Tensor, Tensor]:
     """The softmax of scores (B·H, Q, K) plus `added`, and the same after dropout, in the memory of the scores where it can be."""
     if added is not None:
-        scores.view(sizes.batch, sizes.heads, sizes.queries, -1).add_(added)
-    probabilities = torch.softmax(scores, dim=-1, out=scores if sizes.keep is None else None)
-    if sizes.keep is None:
+        scores.view(settings.batch, settings.heads, settings.queries, -1).add_(added)
+    probabilities = torch.softmax(scores, dim=-1, out=scores if settings.keep is None else None)
+    if settings.keep is None:
         return probabilities, probabilities
-    return probabilities, kept(probabilities, sizes.keep.view_as(scores), into=scores)
+    return probabilities, kept(probabilities, settings.keep.view_as(scores), into=scores)
 
 
-def _split_heads(x: Tensor, kinds: int, length: int, sizes: Sequences, tokens: Selected | None) -> Tensor:
+def _split_heads(x: Tensor, kinds: int, length: int, settings: CallSettings, tokens: Selected | None) -> Tensor:
     """(B·L, kinds·H·W), or only the rows of `tokens`, to (kinds, B·H, L, W)."""
     if tokens is not None:
-        return tokens.split_heads(x, kinds, sizes.heads)
-    split = x.view(sizes.batch, length, kinds, sizes.heads, -1).permute(2, 0, 3, 1, 4).contiguous()
-    return split.view(kinds, sizes.batch * sizes.heads, length, -1)
+        return tokens.split_heads(x, kinds, settings.heads)
+    split = x.view(settings.batch, length, kinds, settings.heads, -1).permute(2, 0, 3, 1, 4).contiguous()
+    return split.view(kinds, settings.batch * settings.heads, length, -1)
 
 
-def _merge_heads(x: Tensor, sizes: Sequences, tokens: Selected | None) -> Tensor:
+def _merge_heads(x: Tensor, settings: CallSettings, tokens: Selected | None) -> Tensor:
     """(kinds, B·H, L, W) to (B·L, kinds·H·W), or only to the rows of `tokens`."""
     if tokens is not None:
-        return tokens.merge_heads(x, sizes.heads)
+        return tokens.merge_heads(x, settings.heads)
     kinds, _, length, width = x.shape
-    split = x.view(kinds, sizes.batch, sizes.heads, length, width).permute(1, 3, 0, 2, 4)
-    return split.reshape(sizes.batch * length, -1)
+    split = x.view(kinds, settings.batch, settings.heads, length, width).permute(1, 3, 0, 2, 4)
+    return split.reshape(settings.batch * length, -1)
 
 
 def _scaled_queries(w: Tensor, inside: int, scale: float) -> Tensor:
@@ -236,25 +238,25 @@ def _query_gradient(gradient: Tensor | None, inside: int, scale: float) -> Tenso
     return gradient
 
 
-def _context_gradient(through: Tensor, out_cast: Tensor, sizes: Sequences) -> Tensor:
+def _context_gradient(d_branch: Tensor, out_cast: Tensor, settings: CallSettings) -> Tensor:
     """The gradient of the heads' outputs, (B·Q, H·W). For selected tokens a row of zeros follows, which fills empty cells."""
-    if sizes.query_tokens is None:
-        return through @ out_cast
-    gradient = through.new_empty(len(through) + 1, out_cast.shape[1])
-    torch.mm(through, out_cast, out=gradient[:-1])
+    if settings.query_tokens is None:
+        return d_branch @ out_cast
+    gradient = d_branch.new_empty(len(d_branch) + 1, out_cast.shape[1])
+    torch.mm(d_branch, out_cast, out=gradient[:-1])
     gradient[-1] = 0
     return gradient
 
 
 def _attention_backward(
     d_context: Tensor, query: Tensor, key: Tensor, value: Tensor, probabilities: Tensor, used: Tensor, self_attention: bool,
-    sizes: Sequences,
+    settings: CallSettings,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """The gradients of the scores and of the projections, as rows (B·Q, ·): queries, keys and values in one tensor if they are of
     the same sequence (`self_attention`); else queries, then keys and values."""
     d_probabilities = torch.bmm(d_context, value.transpose(1, 2))
-    if sizes.keep is not None:
-        keep_(d_probabilities, sizes.keep.view_as(d_probabilities))
+    if settings.keep is not None:
+        keep_(d_probabilities, settings.keep.view_as(d_probabilities))
     d_scores = torch._softmax_backward_data(d_probabilities, probabilities, -1, probabilities.dtype, grad_input=d_probabilities)
     # (kinds, B·H, K, W): keys, then values, last
     stacked = torch.empty((3 if self_attention else 2, *key.shape), dtype=key.dtype)
@@ -262,14 +264,14 @@ def _attention_backward(
     torch.bmm(d_scores.transpose(1, 2), query, out=stacked[-2])
     if self_attention:
         torch.bmm(d_scores, key, out=stacked[0])
-        return d_scores, _merge_heads(stacked, sizes, sizes.query_tokens), None
-    d_query = _merge_heads(torch.bmm(d_scores, key)[None], sizes, sizes.query_tokens)
-    return d_scores, d_query, _merge_heads(stacked, sizes, sizes.key_tokens)
+        return d_scores, _merge_heads(stacked, settings, settings.query_tokens), None
+    d_query = _merge_heads(torch.bmm(d_scores, key)[None], settings, settings.query_tokens)
+    return d_scores, d_query, _merge_heads(stacked, settings, settings.key_tokens)
 
 
-def _added_gradient(d_scores: Tensor, added: Tensor, sizes: Sequences) -> Tensor:
+def _added_gradient(d_scores: Tensor, added: Tensor, settings: CallSettings) -> Tensor:
     """The gradient of what was added to the scores, summed over the axes along which it was broadcast."""
-    if added.shape[0] == 1 and sizes.batch > 1:  # rows in one product: accumulated in float32
-        rows = d_scores.view(sizes.batch, -1)
-        d_scores = rows.new_full((1, sizes.batch), 1.0) @ rows  # (1, B) @ (B, H·Q·K)
-    return d_scores.view(-1, sizes.heads, sizes.queries, sizes.keys).sum_to_size(added.shape)
+    if added.shape[0] == 1 and settings.batch > 1:  # rows in one product: accumulated in float32
+        rows = d_scores.view(settings.batch, -1)
+        d_scores = rows.new_full((1, settings.batch), 1.0) @ rows  # (1, B) @ (B, H·Q·K)
+    return d_scores.view(-1, settings.heads, settings.queries, settings.keys).sum_to_size(added.shape)

@@ -48,7 +48,7 @@ class FastFeedForward(torch.autograd.Function):
         offset: Tensor | None, activation: str, keep: Tensor | None, scale: float, residual: Residual,
     ) -> Tensor:
         with torch.autocast("cpu", enabled=False):
-            read, mean, spread = residual.norm_before(x, gain, offset)
+            read, mean, rstd = residual.norm_before(x, gain, offset)
             dtype = x.dtype
             w1_cast = w1.to(dtype)
             hidden = linear(read, w1_cast, None if b1 is None else b1.to(dtype))
@@ -56,10 +56,10 @@ class FastFeedForward(torch.autograd.Function):
             if keep is not None:
                 keep_(active, keep)
             w2_cast, b2_cast = residual.cast_output(w2, b2, scale, dtype)
-            y, normed, mean, spread = residual.add(x, linear(active, w2_cast, b2_cast), gain, offset, mean, spread)
+            y, norm_input, mean, rstd = residual.add(x, linear(active, w2_cast, b2_cast), gain, offset, mean, rstd)
         before = None if activation == "relu" else hidden  # the backward pass of a ReLU needs only its output
         ctx.save_for_backward(
-            normed, read, mean, spread, before, active, keep, w1, w1_cast, b1, w2, w2_cast, b2, gain, offset
+            norm_input, read, mean, rstd, before, active, keep, w1, w1_cast, b1, w2, w2_cast, b2, gain, offset
         )
         ctx.activation, ctx.scale, ctx.residual = activation, scale, residual
         return y
@@ -68,18 +68,18 @@ class FastFeedForward(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         (
-            normed, read, mean, spread, hidden, active, keep, w1, w1_cast, b1, w2, w2_cast, b2, gain, offset
+            norm_input, read, mean, rstd, hidden, active, keep, w1, w1_cast, b1, w2, w2_cast, b2, gain, offset
         ) = ctx.saved_tensors
         residual: Residual = ctx.residual
         scale = ctx.scale * residual.scale
-        gradient, through, d_gain, d_offset = residual.add_backward(gradient, normed, mean, spread, gain, offset)
+        gradient, d_branch, d_gain, d_offset = residual.add_backward(gradient, norm_input, mean, rstd, gain, offset)
         required = ctx.needs_input_grad
-        d_w2 = weight_gradient(through, active, w2, scale) if required[3] else None
-        d_b2 = bias_gradient(through, b2, residual.scale) if required[4] else None
+        d_w2 = weight_gradient(d_branch, active, w2, scale) if required[3] else None
+        d_b2 = bias_gradient(d_branch, b2, residual.scale) if required[4] else None
         read_wanted = required[0] or residual.pre and (required[5] or required[6])
         if not (read_wanted or required[1] or required[2]):  # what is below is frozen
             return None, None, None, d_w2, d_b2, d_gain, d_offset, None, None, None, None
-        d_active = through @ w2_cast
+        d_active = d_branch @ w2_cast
         if hidden is not None and keep is not None:
             keep_(d_active, keep)
         d_hidden = activate_backward(d_active, active if hidden is None else hidden, ctx.activation)
@@ -88,7 +88,7 @@ class FastFeedForward(torch.autograd.Function):
         d_x = None
         if read_wanted and residual.pre:
             d_read = d_hidden @ w1_cast
-            d_x, d_gain, d_offset = residual.norm_before_backward(d_read, gradient, normed, mean, spread, gain, offset)
+            d_x, d_gain, d_offset = residual.norm_before_backward(d_read, gradient, norm_input, mean, rstd, gain, offset)
         elif read_wanted:
             d_x = gradient.addmm_(d_hidden, w1_cast)
         return d_x, d_w1, d_b1, d_w2, d_b2, d_gain, d_offset, None, None, None, None

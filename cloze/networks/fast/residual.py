@@ -48,30 +48,31 @@ class Residual(NamedTuple):
         return cls(norm_place.pre, epsilon, keep.view(-1, shape[-1]), dropout.scale)
 
     def norm_before(self, x: Tensor, gain: Tensor, offset: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """The input of the linear maps, x or its norm with `pre`, and the statistics of the norm."""
+        """The input of the linear maps, x or its norm with `pre`, and the statistics of the norm: the mean, which a norm by root
+        mean square lacks, and `rstd`, one over the standard deviation or the root mean square."""
         if not self.pre:
             return x, None, None
         if offset is not None:
             return _norm(x, gain, offset, self.epsilon)
         dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
-        mean = torch.linalg.vector_norm(x, dim=1, keepdim=True, dtype=dtype).square_().div_(x.shape[1])
-        spread = mean.add_(self.epsilon).rsqrt_().to(x.dtype)
-        return (x * spread).mul_(gain.to(x.dtype)), None, spread
+        mean_square = torch.linalg.vector_norm(x, dim=1, keepdim=True, dtype=dtype).square_().div_(x.shape[1])
+        rstd = mean_square.add_(self.epsilon).rsqrt_().to(x.dtype)
+        return (x * rstd).mul_(gain.to(x.dtype)), None, rstd
 
     @staticmethod
     def norm_before_backward(
-        d_read: Tensor, gradient: Tensor, x: Tensor, mean: Tensor | None, spread: Tensor, gain: Tensor, offset: Tensor | None
+        d_read: Tensor, gradient: Tensor, x: Tensor, mean: Tensor | None, rstd: Tensor, gain: Tensor, offset: Tensor | None
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """The backward pass of `norm_before` with `pre`: the gradients of x, residual included, of gain and of offset."""
         if offset is not None:
             assert mean is not None  # a layer norm has both
-            d_x, d_gain, d_offset = _norm_backward(d_read, x, mean, spread, gain, offset)
+            d_x, d_gain, d_offset = _norm_backward(d_read, x, mean, rstd, gain, offset)
             return d_x.add_(gradient), d_gain, d_offset
-        even = x * spread
-        gain_gradient = bias_gradient(d_read * even, gain)
-        d_even = d_read.mul_(gain.to(d_read.dtype))
-        along = (d_even * even).sum(1, keepdim=True).div_(-x.shape[1])
-        return torch.addcmul(gradient, d_even.addcmul_(even, along), spread), gain_gradient, None
+        normalised = x * rstd
+        gain_gradient = bias_gradient(d_read * normalised, gain)
+        d_normalised = d_read.mul_(gain.to(d_read.dtype))
+        along = (d_normalised * normalised).sum(1, keepdim=True).div_(-x.shape[1])
+        return torch.addcmul(gradient, d_normalised.addcmul_(normalised, along), rstd), gain_gradient, None
 
     def cast_output(self, w: Tensor, b: Tensor | None, scale: float, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
         """Weight and bias of the map into the residual, cast to `dtype` and multiplied by the scale of the dropout of its output;
@@ -79,28 +80,29 @@ class Residual(NamedTuple):
         return _cast(w, dtype, scale * self.scale), None if b is None else _cast(b, dtype, self.scale)
 
     def add(
-        self, x: Tensor, changed: Tensor, gain: Tensor, offset: Tensor | None, mean: Tensor | None, spread: Tensor | None
+        self, x: Tensor, branch: Tensor, gain: Tensor, offset: Tensor | None, mean: Tensor | None, rstd: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
-        """Dropout, the sum and a norm after it, if there is one: the output, the input of the norm, and its statistics."""
+        """Dropout of the `branch`, the sum and a norm after it, if there is one: the output, the input of the norm (before or
+        after), and its statistics."""
         if self.keep is not None:
-            keep_(changed, self.keep)
-        y = changed.add_(x)
+            keep_(branch, self.keep)
+        y = branch.add_(x)
         if self.pre:
-            return y, x, mean, spread
+            return y, x, mean, rstd
         assert offset is not None  # a norm after is a layer norm
-        after, mean, spread = _norm(y, gain, offset, self.epsilon)
-        return after, y, mean, spread
+        after, mean, rstd = _norm(y, gain, offset, self.epsilon)
+        return after, y, mean, rstd
 
     def add_backward(
-        self, gradient: Tensor, normed: Tensor, mean: Tensor, spread: Tensor, gain: Tensor, offset: Tensor
+        self, gradient: Tensor, norm_input: Tensor, mean: Tensor, rstd: Tensor, gain: Tensor, offset: Tensor
     ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
-        """The backward pass of `add`: the gradients of x, of `changed` (without its scale), of gain and of offset."""
+        """The backward pass of `add`: the gradients of x, of `branch` (without its scale), of gain and of offset."""
         d_gain = d_offset = None
         gradient = gradient.contiguous()
         if not self.pre:
-            gradient, d_gain, d_offset = _norm_backward(gradient, normed, mean, spread, gain, offset)
-        through = gradient if self.keep is None else kept(gradient, self.keep)
-        return gradient, through, d_gain, d_offset
+            gradient, d_gain, d_offset = _norm_backward(gradient, norm_input, mean, rstd, gain, offset)
+        d_branch = gradient if self.keep is None else kept(gradient, self.keep)
+        return gradient, d_branch, d_gain, d_offset
 
 
 def supported(norm: nn.Module, norm_place: NormPlace, *linears: nn.Module | None) -> bool:
@@ -119,10 +121,10 @@ def _norm(x: Tensor, gain: Tensor, offset: Tensor, epsilon: float) -> tuple[Tens
 
 
 def _norm_backward(
-    gradient: Tensor, x: Tensor, mean: Tensor, spread: Tensor, gain: Tensor, offset: Tensor
+    gradient: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, gain: Tensor, offset: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     return torch.ops.aten.native_layer_norm_backward(
-        gradient, x, (x.shape[-1],), mean, spread, gain, offset, [True, True, True]
+        gradient, x, (x.shape[-1],), mean, rstd, gain, offset, [True, True, True]
     )
 
 

@@ -20,14 +20,14 @@ def enabled() -> bool:
     return _on
 
 
-def near(x: Tensor) -> bool:
+def takes_device(x: Tensor) -> bool:
     """Whether they may be used on the device of `x`: a CPU, outside of torch.compile."""
     return _on and x.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
 def usable(x: Tensor) -> bool:
-    """Whether they may be used on `x`: as `near`, and under autocast only in its dtype."""
-    if not near(x):
+    """Whether they may be used on `x`: as `takes_device`, and under autocast only in its dtype."""
+    if not takes_device(x):
         return False
     return not torch.is_autocast_enabled("cpu") or x.dtype == torch.get_autocast_dtype("cpu")
 

@@ -17,11 +17,11 @@ from cloze.networks.blocks.attention import AttentionInputs
 from cloze.networks.blocks.cross import CROSS_KINDS, CoAttentionLayer, CrossRecords, CrossVisibility, TextAndItems
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.hooks import LayerHook
-from cloze.networks.blocks.inputs.embeddings import residual_dtype
+from cloze.networks.blocks.inputs.embeddings import to_residual_dtype
 from cloze.networks.blocks.inputs.items import ItemRows, ItemVectors
 from cloze.networks.blocks.layer import Layer
 from cloze.networks.blocks.selected import Selected
-from cloze.networks.cost import Operations, SequenceSize, shown_items
+from cloze.networks.cost import Operations, SequenceSize, size_of_items
 from cloze.networks.network import named_sizes, require_order
 from cloze.registry import register
 
@@ -123,7 +123,7 @@ class CoAttentionTransformer(Bert):
         want, tokens = inputs.want, inputs.tokens
         rows = self._with_whole(inputs.item_rows(self.items.items.set), tokens)
         views = CrossVisibility.of(inputs.text_visibility(), inputs.block, rows.among(), rows.real)
-        stream = ItemStream(self, residual_dtype(self.items(rows)), views, CrossRecords.of(want))
+        stream = ItemStream(self, to_residual_dtype(self.items(rows)), views, CrossRecords.of(want))
         # The pass of the text, (B, L, D), moves the stream of items, (B, 1 + R, W), on as well.
         below = (want - {"item_hidden", "pooled", *CROSS_KINDS}) | ({"summary"} if "pooled" in want else set())
         states = super().read(inputs._replace(want=below, layer_hooks=[stream, *inputs.layer_hooks]))
@@ -171,5 +171,5 @@ class CoAttentionTransformer(Bert):
 
     def _item_size(self, counted: Operations, size: SequenceSize) -> SequenceSize:
         """The size of the items with the whole picture in front."""
-        _, items, length = shown_items(counted.fields, self.items.items.set) or SequenceSize(0, 0, 0)
+        _, items, length = size_of_items(counted.fields, self.items.items.set) or SequenceSize(0, 0, 0)
         return SequenceSize(size.rows, items + size.rows, length + 1)

@@ -15,10 +15,10 @@ from cloze.networks.bert import Bert, BertInputs
 from cloze.networks.blocks.attention import AttentionInputs
 from cloze.networks.blocks.cross import CROSS_KINDS, CrossLayer, CrossRecords, CrossVisibility, TextAndItems
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
-from cloze.networks.blocks.inputs.embeddings import residual_dtype
+from cloze.networks.blocks.inputs.embeddings import to_residual_dtype
 from cloze.networks.blocks.inputs.items import ItemVectors
 from cloze.networks.blocks.layer import Layer
-from cloze.networks.cost import Operations, SequenceSize, shown_items
+from cloze.networks.cost import Operations, SequenceSize, size_of_items
 from cloze.networks.network import named_sizes, require_order
 from cloze.registry import register
 
@@ -100,7 +100,7 @@ class CrossModal(Bert):
         states = super().read(inputs._replace(want=below, positions=None))
         rows = inputs.item_rows(self.items.items.set) or self.items.padding(len(tokens), 1)
         seen = rows.among()
-        x = residual_dtype(self.items(rows))  # (B, R, D), where R is 1 in a batch without items
+        x = to_residual_dtype(self.items(rows))  # (B, R, D), where R is 1 in a batch without items
         for layer in self.item_layers:
             x = layer(x, AttentionInputs(seen, record=records.items))
         pair, views = TextAndItems(states["hidden"], x), CrossVisibility.of(
@@ -124,7 +124,7 @@ class CrossModal(Bert):
     def count_operations(self, counted: Operations, size: SequenceSize) -> None:
         """The way of the text, and of the items, through their layers, and of both through the cross layers."""
         super().count_operations(counted, size)
-        rows = shown_items(counted.fields, self.items.items.set) or SequenceSize(size.rows, size.rows, 1)
+        rows = size_of_items(counted.fields, self.items.items.set) or SequenceSize(size.rows, size.rows, 1)
         items = counted.side("items")
         items.add(rows, self.items, *self.item_layers)
         for cross in self.cross_layers:

@@ -16,11 +16,11 @@ from cloze.networks.bert import Bert, BertInputs
 from cloze.networks.blocks.attention import AttentionInputs
 from cloze.networks.blocks.cross import LayerSettings
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
-from cloze.networks.blocks.inputs.embeddings import Embeddings, residual_dtype
+from cloze.networks.blocks.inputs.embeddings import Embeddings, to_residual_dtype
 from cloze.networks.blocks.layer import Layer
 from cloze.networks.blocks.projections import Across
 from cloze.networks.blocks.visibility import Visibility, visibility
-from cloze.networks.cost import Operations, SequenceSize, shown, shown_items
+from cloze.networks.cost import Operations, SequenceSize, size_of, size_of_items
 from cloze.networks.encoder_decoder import SequenceCache
 from cloze.networks.network import StateKind, TokenSequence, named_sizes, require_order
 from cloze.networks.transformer import Transformer
@@ -142,7 +142,7 @@ class JointModal(Bert):
         if rows is None:
             film = _Side(text.x[:, :0], text.real[:, :0])  # R is 0
         else:
-            x, seen = residual_dtype(self.items(rows.features)), AttentionInputs(rows.among())
+            x, seen = to_residual_dtype(self.items(rows.features)), AttentionInputs(rows.among())
             for layer in self.item_layers:
                 x = layer(x, seen)
             film = _Side(x, rows.real)
@@ -182,7 +182,7 @@ class JointModal(Bert):
         of_film = positions[self.after : self.after + film.x.shape[1]] + film_segment
         x = self.joint_dropout(self.joint_norm(x + torch.cat([of_text, of_film])))
         seen = AttentionInputs(visibility("open", real.long(), length=x.shape[1], past=0, device=x.device))
-        passed = [residual_dtype(x)]
+        passed = [to_residual_dtype(x)]
         for layer in self.joint_layers:
             passed.append(layer(passed[-1], seen))
         return passed[1:]
@@ -205,7 +205,7 @@ class JointModal(Bert):
     def count_operations(self, counted: Operations, size: SequenceSize) -> None:
         """The way of the text and of the items through their layers, and of both, or of all pairs, through the joint ones."""
         want = counted.want
-        items = shown_items(counted.fields, self.items.items.set) or SequenceSize(size.rows, 0, 0)
+        items = size_of_items(counted.fields, self.items.items.set) or SequenceSize(size.rows, 0, 0)
         joint = SequenceSize(size.rows, size.tokens + items.tokens, size.length + items.length)
         film = counted.side("items")
         super().count_operations(counted, size)
@@ -218,7 +218,7 @@ class JointModal(Bert):
             counted.add(pairs * size.rows + size.rows * ("pooled" in want), self.pooler)
         if self.decoder is not None and "decoder_hidden" in want and "decoder.tokens" in counted.fields:
             for layer in self.decoder.layers:
-                layer.count_operations(counted, shown(counted.fields, "decoder."), counted.source(joint))
+                layer.count_operations(counted, size_of(counted.fields, "decoder."), counted.source(joint))
 
 
 class JointDecoder(nn.Module):
@@ -243,7 +243,7 @@ class JointDecoder(nn.Module):
         assert embeddings.tokens is not None and isinstance(embeddings.positions, nn.Embedding)  # those of the network
         past, length = 0 if cache is None else cache.length, read.tokens.shape[1]
         x = embeddings.tokens(read.tokens) + embeddings.positions.weight[past : past + length]
-        x = residual_dtype(self.dropout(self.norm(x)))
+        x = to_residual_dtype(self.dropout(self.norm(x)))
         inputs = AttentionInputs(visibility("left_to_right", read.block, length=length, past=past, device=x.device))
         memory = AttentionInputs(Visibility("mask", real[:, None, None]), source=encoded)
         for number, layer in enumerate(self.layers):

@@ -13,11 +13,11 @@ from cloze.networks import item_config as choices
 from cloze.networks.bert import Bert, BertInputs
 from cloze.networks.blocks.attention import AttentionInputs, AttentionRecord
 from cloze.networks.blocks.dropout import name_dropouts
-from cloze.networks.blocks.inputs.embeddings import residual_dtype
+from cloze.networks.blocks.inputs.embeddings import to_residual_dtype
 from cloze.networks.blocks.inputs.items import ItemInputs, ItemRows, item_embeddings
 from cloze.networks.blocks.stack import Stack, each_layer
 from cloze.networks.blocks.visibility import Visibility, visibility
-from cloze.networks.cost import Operations, SequenceSize, shown_items
+from cloze.networks.cost import Operations, SequenceSize, size_of_items
 from cloze.networks.network import reading_states, require_order
 from cloze.registry import PartMark, register
 
@@ -112,7 +112,7 @@ class Visual(Bert):
         x = self.embeddings(inputs.tokens, inputs.position_ids, inputs.segments, joined.vectors)
         x = self.embedding_dropout(x)
         x = x if joined.summed is None else x + joined.summed
-        return residual_dtype(x if joined.appended is None else torch.cat([x, joined.appended.to(x.dtype)], 1))
+        return to_residual_dtype(x if joined.appended is None else torch.cat([x, joined.appended.to(x.dtype)], 1))
 
     def _seen(self, x: Tensor, block: Tensor | None, joined: ItemInputs) -> Visibility:
         """Who sees whom among tokens and items: all that are not padding."""
@@ -131,7 +131,7 @@ class Visual(Bert):
 
     def count_operations(self, counted: Operations, size: SequenceSize) -> None:
         """The way of tokens and items through the layers."""
-        items = shown_items(counted.fields, self.items.set)
+        items = size_of_items(counted.fields, self.items.set)
         if items is None:
             super().count_operations(counted, size)
             return

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from cloze.batch import Batch
 from cloze.bounds import Count, Positive
-from cloze.networks.cost import Operations, shown
+from cloze.networks.cost import Operations, size_of
 from cloze.objectives.objective import Loss, TargetsAtPositions, at_least_float32
 from cloze.registry import Given, register
 
@@ -44,7 +44,7 @@ class Transport(TargetsAtPositions):
 
     def count_operations(self, counted: Operations, batch: Batch) -> None:
         """The cosines of tokens and items, and the products of rows in the steps of the plan."""
-        text, items = shown(batch), batch[self.vectors].shape[1] if self.vectors in batch else 0
+        text, items = size_of(batch), batch[self.vectors].shape[1] if self.vectors in batch else 0
         counted.add_row_products(text.tokens * items * self.width)
         steps = counted.branch(needs_grad=False)
         steps.add_row_products(2 * self.steps * text.tokens * items)

@@ -23,7 +23,7 @@ from cloze.bounds import Count, Depth, Positive, Width
 from cloze.errors import RecipeError
 from cloze.networks.blocks.visibility import visibility
 from cloze.networks.clock import Clock
-from cloze.networks.cost import shown
+from cloze.networks.cost import size_of
 from cloze.objectives.heads import dense
 from cloze.objectives.objective import SEQUENCES, Loss, Objective, at_least_float32
 from cloze.objectives.product import Product, distance_in_blocks
@@ -242,7 +242,7 @@ class MatchHidden(DistillationMatch):
         """The number of tokens that are not padding; at summaries, that of texts."""
         if self.at_summary:
             return torch.tensor(float(len(batch["summaries"]) if "summaries" in batch else len(sequence(batch))))
-        return torch.tensor(float(shown(batch).tokens))
+        return torch.tensor(float(size_of(batch).tokens))
 
     def head_rows(self, batch: Batch) -> float:
         """The tokens or texts of one layer."""
@@ -324,7 +324,7 @@ class MatchAttention(DistillationMatch):
 
     def count(self, batch: Batch) -> Tensor:
         """The number of tokens that are not padding."""
-        return torch.tensor(float(shown(batch).tokens))
+        return torch.tensor(float(size_of(batch).tokens))
 
     def scores(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """The loss, a number."""

@@ -15,7 +15,7 @@ from cloze.registry import register
 if TYPE_CHECKING:
     from cloze.decoding.reader import Checkpoint
     from cloze.probes.description import Description
-    from cloze.probes.layers import Probed
+    from cloze.probes.layers import LabelledWords
 
 
 @register("probe", "description")
@@ -37,7 +37,7 @@ class DescriptionProbe(WordLabelProbe["Description"]):
     def title(self) -> str:
         return f"How many bits describe the labels: {self.labels}"
 
-    def measure(self, loaded: Checkpoint, material: tuple[Probed, Probed]) -> Description:
+    def measure(self, loaded: Checkpoint, material: tuple[LabelledWords, LabelledWords]) -> Description:
         from cloze.probes.description import describe
         from cloze.probes.linear import HiddenLayers, LinearMap
 

@@ -43,10 +43,10 @@ class HeadProbe(LossProbe["HeadImportance"]):
         return texts
 
     def measure(self, loaded: Checkpoint, material: list[str]) -> HeadImportance:
-        from cloze.probes.gates import families
+        from cloze.probes.gates import head_kinds
         from cloze.probes.heads import Pruning, probe_heads
 
-        families(loaded.network)  # an error for a network without heads comes before one for a checkpoint without a loss
+        head_kinds(loaded.network)  # an error for a network without heads comes before one for a checkpoint without a loss
         measuring: dict[str, Any] = {}
         if self.task is not None:
             measuring = {"metric": self.metric or ("bleu" if self.bleu else None), "bleu": self.bleu}
@@ -67,7 +67,7 @@ class HeadProbe(LossProbe["HeadImportance"]):
             if figures.closable < figures.shares[-1] else
             f"Without these heads the {figures.measure} is not a tenth worse: here it hardly depends on attention.",
         )]  # fmt: skip
-        for kind in figures.families:
+        for kind in figures.kinds:
             for title, scores in (
                 ("importance", figures.importance), (f"change of the {figures.measure} without it", figures.each),
                 (f"change of the {figures.measure} with it alone in its layer", figures.only)

@@ -15,12 +15,12 @@ from cloze.registry import register
 
 if TYPE_CHECKING:
     from cloze.decoding.reader import Checkpoint
-    from cloze.probes.layers import LayerScores, Probed
+    from cloze.probes.layers import LabelledWords, LayerScores
     from cloze.probes.linear import Control
 
 
 @dataclass(frozen=True, kw_only=True)
-class WordLabelProbe(TrainTestProbe["Probed", Figures]):
+class WordLabelProbe(TrainTestProbe["LabelledWords", Figures]):
     """A probe of the labels or senses of words; `files` says how --task names the two files, after the column of the labels."""
 
     sentences = 1500
@@ -46,7 +46,7 @@ class WordLabelProbe(TrainTestProbe["Probed", Figures]):
             return None
         return "shuffled" if self.senses else "kinds"
 
-    def read_file(self, path: str) -> Probed:
+    def read_file(self, path: str) -> LabelledWords:
         from cloze.probes.layers import marked_spans, sense_words, tagged_words
 
         if self.senses:
@@ -82,17 +82,17 @@ class LayerProbe(WordLabelProbe["LayerScores"]):
         return f"What can be read from each layer: {self.labels}"
 
     @property
-    def second(self) -> str:
+    def second_name(self) -> str:
         """What the second probe is called."""
         return f"MLP-{self.hidden}" if self.hidden else f"rank {self.width}"
 
-    def read_file(self, path: str) -> Probed:
+    def read_file(self, path: str) -> LabelledWords:
         from cloze.corpus.readers.sense_xml import first_senses
 
         probed = super().read_file(path)
-        return probed if self.wordnet is None else replace(probed, usual=first_senses(self.wordnet))
+        return probed if self.wordnet is None else replace(probed, fallback=first_senses(self.wordnet))
 
-    def measure(self, loaded: Checkpoint, material: tuple[Probed, Probed]) -> LayerScores:
+    def measure(self, loaded: Checkpoint, material: tuple[LabelledWords, LabelledWords]) -> LayerScores:
         from cloze.probes.layers import LayerScores, nearest_senses, split_of
         from cloze.probes.linear import HiddenLayers, probe_linear
 
@@ -104,10 +104,10 @@ class LayerProbe(WordLabelProbe["LayerScores"]):
         return LayerScores(scores, nearest_senses(split) if self.senses else None, second, remarks)
 
     def tables(self, name: str, figures: LayerScores) -> list[Table]:
-        scores, near, second = figures.scores, figures.senses, figures.hidden
+        scores, near, second = figures.scores, figures.senses, figures.second
         columns = {"accuracy": scores.accuracy, "control": scores.control, "selectivity": scores.selectivity}
         if second is not None:
-            columns |= {self.second: second.accuracy, "its control": second.control, "its selectivity": second.selectivity}
+            columns |= {self.second_name: second.accuracy, "its control": second.control, "its selectivity": second.selectivity}
         if near is not None:
             columns |= {"nearest occurrence": near.occurrence, "nearest sense": near.mean}
         return [layer_table(
@@ -128,13 +128,15 @@ class LayerProbe(WordLabelProbe["LayerScores"]):
             },
         )
         selectivity = {name: probe.selectivity for name, probe in scores.items()}
-        second = {f"{name}, {self.second}": probe.hidden.selectivity for name, probe in results.items() if probe.hidden}
+        second = {
+            f"{name}, {self.second_name}": layers.second.selectivity for name, layers in results.items() if layers.second
+        }
         plots += by_layer_and_step("selectivity", selectivity, subjects, dashed=second)
         nearest = {name: figures.senses.mean for name, figures in results.items() if figures.senses}
         return plots + (by_layer_and_step("accuracy of the nearest sense", nearest, subjects) if nearest else [])
 
     def data(self, figures: LayerScores) -> dict[str, Any]:
-        scores, near, second = figures.scores, figures.senses, figures.hidden
+        scores, near, second = figures.scores, figures.senses, figures.second
         nearest = {} if near is None else {"nearest_occurrence": near.occurrence, "nearest_sense": near.mean}
         first = {"accuracy": scores.accuracy, "control": scores.control, "selectivity": scores.selectivity}
         hidden = {} if second is None else {

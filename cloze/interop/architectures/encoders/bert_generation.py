@@ -54,7 +54,7 @@ BERT_GENERATION = add(replace(
     ),
     assumed={**encoder.ASSUMED, "segments": 0},
     legal={key: values for key, values in encoder.LEGAL.items() if key != "is_decoder"},
-    write=lambda arguments, order: {"is_decoder": order == "left_to_right"},
+    to_config=lambda arguments, order: {"is_decoder": order == "left_to_right"},
     order_of=lambda config: "left_to_right" if config.get("is_decoder", False) else "open",
     orders=("left_to_right", "open"),
     segments=None,
@@ -68,6 +68,6 @@ BERT_GENERATION = add(replace(
     recipe=lambda model: "gpt" if model.order == "left_to_right" else "bert",
     resemblance=lambda model, kind: 0,
     tokens={"bos_token_id": ("[BOS]", "[CLS]", "[EOS]"), "eos_token_id": ("[EOS]", "[SEP]", "[BOS]")},
-    pooled=False,
+    has_pooler=False,
     generates=True,
 ))

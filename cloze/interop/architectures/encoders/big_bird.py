@@ -48,7 +48,7 @@ BIG_BIRD = add(Architecture(
     fixed=encoder.FIXED,
     assumed=encoder.ASSUMED,
     legal={**encoder.LEGAL, "attention_type": (_SPARSE, _FULL), "rescale_embeddings": (False,), "use_bias": (True,)},
-    write=lambda arguments, order: {"attention_type": _FULL},
+    to_config=lambda arguments, order: {"attention_type": _FULL},
     longest=_longest,
     base="bert.",
     body=encoder.body(),
@@ -70,5 +70,5 @@ BIG_BIRD = add(Architecture(
     tokens={"bos_token_id": ("[BOS]", "[CLS]"), "eos_token_id": ("[EOS]", "[SEP]"), "sep_token_id": ("[SEP]",)},
     ignored=encoder.IGNORED,
     unused=(MappingLine("", "{base}pooler.weight", "D D"), MappingLine("", "{base}pooler.bias", "D")),
-    pooled=True,
+    has_pooler=True,
 ))

@@ -111,9 +111,9 @@ ESM = add(Architecture(
     fixed={"norm": "pre", "norm.final": True, "feed_forward.activation": "gelu"},
     assumed={**encoder.ASSUMED, "initial": "normal", "segments": 0},
     legal={"is_folding_model": (False, None), "is_decoder": (False,), "add_cross_attention": (False,)},
-    read=_read,
-    write=_write,
-    against=_against,
+    from_config=_read,
+    to_config=_write,
+    further_objections=_against,
     embeddings=("table", "table_without_masks"),
     base="esm.",
     body=_body(),
@@ -137,13 +137,13 @@ ESM = add(Architecture(
     tokens={"bos_token_id": (), "eos_token_id": ("[EOS]",), "mask_token_id": ("[MASK]",)},
     ignored=(*encoder.IGNORED, "{base}embeddings.position_embeddings.weight"),
     paddings=range(16),
-    pooled=True,
-    unread=("pooler", "encoder", "contact_head"),
+    has_pooler=True,
+    carried=("pooler", "encoder", "contact_head"),
     unused=(
         MappingLine("", "{base}contact_head.regression.weight", "1 N"),
         MappingLine("", "{base}contact_head.regression.bias", "1"),
     ),
-    beware=lambda arguments: [
+    remarks=lambda arguments: [
         "transformers' ESM also has a head of contacts (predict_contacts): cloze carries its parameters along, does not train "
         "them, and writes zeros where a model brings none."
     ],

@@ -46,23 +46,23 @@ class Rotated(Move):
 
     rotated: int
 
-    def there(self, ours: Tensor, facts: TableSizes, parts: int) -> tuple[Tensor, ...]:
-        heads = facts.sizes["H"]
+    def there(self, ours: Tensor, sizes: TableSizes, parts: int) -> tuple[Tensor, ...]:
+        heads = sizes.letters["H"]
         return tuple(_interleave(x, heads) if number < self.rotated else x for number, x in enumerate(ours.chunk(parts)))
 
-    def back(self, tensors: tuple[Tensor, ...], facts: TableSizes) -> Tensor:
-        heads = facts.sizes["H"]
+    def back(self, tensors: tuple[Tensor, ...], sizes: TableSizes) -> Tensor:
+        heads = sizes.letters["H"]
         return torch.cat([_separate(x, heads) if number < self.rotated else x for number, x in enumerate(tensors)])
 
 
 class RotatedInputs(Move):
     """The map of rotated values: its columns are in another order."""
 
-    def there(self, ours: Tensor, facts: TableSizes, parts: int) -> tuple[Tensor, ...]:
-        return (_interleave(ours.t(), facts.sizes["H"]).t(),)
+    def there(self, ours: Tensor, sizes: TableSizes, parts: int) -> tuple[Tensor, ...]:
+        return (_interleave(ours.t(), sizes.letters["H"]).t(),)
 
-    def back(self, tensors: tuple[Tensor, ...], facts: TableSizes) -> Tensor:
-        return _separate(tensors[0].t(), facts.sizes["H"]).t()
+    def back(self, tensors: tuple[Tensor, ...], sizes: TableSizes) -> Tensor:
+        return _separate(tensors[0].t(), sizes.letters["H"]).t()
 
 
 def _further(arguments: Mapping[str, Any]) -> tuple[MappingLine, ...]:

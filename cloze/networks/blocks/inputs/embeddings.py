@@ -105,6 +105,6 @@ def add_positions(x: Tensor, table: nn.Embedding | FixedTable | None, position_i
     return x + (table.weight[past : past + x.shape[1]] if position_ids is None else F.embedding(position_ids, table.weight))
 
 
-def residual_dtype(x: Tensor) -> Tensor:
+def to_residual_dtype(x: Tensor) -> Tensor:
     """x in the dtype of products, in which the residual stream is kept."""
     return x.to(torch.get_autocast_dtype(x.device.type)) if torch.is_autocast_enabled(x.device.type) else x
