@@ -266,19 +266,20 @@ class Reader:
         arrays.update(self._tree_inputs(rows, width))
         if self.pictures is not None:
             first, second = np.array([(row.picture, row.picture_b) for row in rows]).T
-            arrays.update(self._items(first, second, lengths))
+            arrays.update(self.items_of(self.pictures, first, lengths, second=second))
         batch = Batch({name: torch.from_numpy(array) for name, array in arrays.items()}).to(self.device)
         for view, other in self.others.items():
             batch = Batch({**batch, **other.states_of(rows, self.tokenizer, view)}, checked=True)
         return batch
 
-    def _items(self, first: NDArray[np.int64], second: NDArray[np.int64], lengths: NDArray[np.int64]) -> dict[str, Any]:
-        """The items of the pictures of some rows, by the numbers (B,) of the first and of second ones, -1 for none; those that
-        the network read in training."""
-        assert self.pictures is not None
+    def items_of(
+        self, pictures: Pictures, first: NDArray[np.int64], lengths: NDArray[np.int64], *, second: NDArray[np.int64] | None = None
+    ) -> dict[str, Any]:
+        """The items of the pictures of rows with so many tokens (`lengths`), by the numbers (B,) of the first and of second ones,
+        -1 for none: as many as the network read in training."""
         choosing = [edit for edit in self.input_edits if edit.selects]
         also: frozenset[str] = frozenset().union(*(edit.optional for edit in choosing))
-        items = self.pictures.fields(self.network, first, also, second=second)
+        items = pictures.fields(self.network, first, also, second=second)
         for edit in choosing:
             if edit.takes - {"length"} <= items.keys():
                 rows = Rows({**items, "length": lengths.astype(np.int32)})

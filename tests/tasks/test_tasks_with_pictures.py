@@ -14,11 +14,13 @@ import torch
 import cloze
 from cloze.checkpoint.build import load_checkpoint
 from cloze.cli.main import main
+from cloze.corpus import Store
 from cloze.decoding.pictures import shown_picture
 from cloze.exercises.companions.spread import Spread
 from cloze.rng import Draw
 from cloze.rows import Rows
 from cloze.runs.finetuning.measure_result import with_pictures
+from cloze.tasks.intrinsic.picture_retrieval import Captions, matcher_of
 from cloze.tasks.result import load_tuned, task_in_folder
 from tests.tasks.pictured import pretrain, write_items
 
@@ -276,6 +278,9 @@ def test_a_checkpoint_reads_as_many_regions_as_its_training_did(tmp_path: Path, 
     described = json.loads((tmp_path / "uniter/cloze/network.json").read_text(encoding="utf-8"))
     (edit,) = described["input_edits"]
     assert edit["limit_items"]["confidence"] == 0.2 and edit["limit_items"]["least"] == 1
+    captions_of_store = Captions.of_store(Store.open(tmp_path / "uniter-store"))  # retrieval reads as many, too
+    pairs = matcher_of(load_checkpoint(tmp_path / "uniter"), captions_of_store, whose="S").rows
+    assert pairs.batch([pairs.row(0, 0)] * 2, np.array([0, 1]))["item_length/regions"].tolist() == [1, 1]
     rows = [{"text": "what is it", "image": str(n), "label": CLASSES[KIND[n]]} for n in range(COUNT)]
     train = write(tmp_path / "train.jsonl", rows)
     items, out = ["--items", str(tmp_path / "f.npz")], tmp_path / "out"

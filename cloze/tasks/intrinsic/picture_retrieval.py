@@ -134,14 +134,11 @@ class PairRows:
         """The tokens of a pair."""
         return self.framed[text]
 
-    def fields(self, pictures: Int64) -> Mapping[str, NDArray[Any]]:
-        """What is read next to the tokens."""
-        return self.captions.pictures.fields(self.reader.network, pictures)
-
     def batch(self, rows: Sequence[Framed], pictures: Int64) -> Batch:
         """Rows with their pictures."""
         batch = self.reader.batch(rows)
-        items = Batch({name: torch.from_numpy(value) for name, value in self.fields(pictures).items()}).to(self.reader.device)
+        fields = self.reader.items_of(self.captions.pictures, pictures, np.array([len(row) for row in rows]))
+        items = Batch({name: torch.from_numpy(value) for name, value in fields.items()}).to(self.reader.device)
         return Batch({**batch, **items}, checked=True)
 
 
@@ -181,8 +178,8 @@ class WrittenRows(PairRows):
     def row(self, text: int, picture: int) -> Framed:
         return self.layout([self.captions.texts[text], self.films[picture]], max_length=self.reader.max_length)
 
-    def fields(self, pictures: Int64) -> Mapping[str, NDArray[Any]]:
-        return {}
+    def batch(self, rows: Sequence[Framed], pictures: Int64) -> Batch:
+        return self.reader.batch(rows)
 
 
 class ByHead(Matcher):
