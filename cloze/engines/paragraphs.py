@@ -39,7 +39,7 @@ class Inferred:
     """Trains vectors for texts: in compiled code word by word, without numba in the loop's way, a step per pass.
 
     edit, keep: the edits that ask for words and that drop some; rates: the learning rate of each pass. Random numbers are
-    drawn by the words of a text, so that in compiled code a text has one vector, whatever stands around it in a batch.
+    drawn by the words of a text, so that a text has one vector, whatever stands around it in a batch.
     """
 
     def __init__(
@@ -123,16 +123,21 @@ class Inferred:
     def _plain(
         self, texts: Sequence[NDArray[Any]], keys: NDArray[np.uint64], begin: NDArray[np.float32]
     ) -> NDArray[np.float32]:
-        lengths = np.array([len(text) for text in texts], np.int64)
-        tokens = np.zeros((len(texts), max(int(lengths.max(initial=1)), 1)), np.int32)
-        for row, text in zip(tokens, texts, strict=True):
-            row[: len(text)] = text
+        rows = [self._in_steps(texts[n], keys[n : n + 1], begin[n : n + 1]) for n in range(len(texts))]
+        return np.concatenate(rows) if rows else begin
+
+    def _in_steps(
+        self, text: NDArray[Any], key: NDArray[np.uint64], begin: NDArray[np.float32]
+    ) -> NDArray[np.float32]:
+        """The vector (1, D) of one text; its key addresses the negatives, which are drawn by the number of a row."""
+        tokens, lengths = np.zeros((1, max(len(text), 1)), np.int32), np.array([len(text)], np.int64)
+        tokens[0, : len(text)] = text
         state, clock = self.objective.reads[0] if isinstance(self.edit, Predict) else "context", self.network.clock
         with torch.inference_mode(False), torch.enable_grad():
             vectors = torch.from_numpy(begin.copy())
             for number, rate in enumerate(self.rates):
-                clock.set(step=number)
-                block = self._exercise(tokens, lengths, rng.Draw(rng.mix_keys(keys, rng.fold("pass", number))))
+                clock.set(step=number, first_row=int(key[0] >> np.uint64(2)))
+                block = self._exercise(tokens, lengths, rng.Draw(rng.mix_keys(key, rng.fold("pass", number))))
                 vectors.requires_grad_()
                 fields = {name: block[name] for name in ("tokens", "centers", "contexts") if name in block}
                 states = self.network.states(vectors, frozenset({state}), **fields)

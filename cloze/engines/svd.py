@@ -131,7 +131,7 @@ class FactoriseTrainer:
         spectrum[:size] = values
         sides = [(self.network.embeddings, factors.left, power, self.matrix.across)]
         if self.network.contexts is not None:
-            sides.append((self.network.contexts, factors.right, 1 - power, self.matrix.down))
+            sides.append((self.network.contexts, factors.right, power, self.matrix.down))
         for table, vectors, exponent, entries in sides:
             mask = entries.starts.diff()[:, None] > 0  # words without a cell, such as special tokens, have no vector
             table.weight.zero_()

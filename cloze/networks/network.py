@@ -56,7 +56,7 @@ def reading_kinds(sees: str) -> dict[str, StateKind]:
 
 def attention_kinds(sees: str, prefix: str = "") -> dict[str, StateKind]:
     """The kinds of the states of attention, by layer and head, that a network of Transformer layers gives."""
-    shapes = {"scores": "L", "attention": "L", "queries": "W", "keys": "W", "values": "W"}
+    shapes = {"scores": "L", "attention": "L", "queries": "W", "keys": "W", "values": "W", "content": "W"}
     return {prefix + name: StateKind(f"N B H L {last}", sees) for name, last in shapes.items()}
 
 

@@ -22,7 +22,7 @@ from cloze.errors import UserError
 from cloze.probes.attribution import Attribution, attributions
 from cloze.probes.pieces import shown
 
-STATES = ("attention", "queries", "keys")
+STATES = ("attention", "content", "keys")
 #: Of a network with a stack of items, how the names of further states begin, with the name of what they are, of whose rows and of
 #: whose columns.
 _OF_ITEMS = {
@@ -51,8 +51,8 @@ class ShownTokens:
 class AttentionMap:
     """One kind of attention: `shares` (N, H, Lq, Lk), whose rows sum to one, from the tokens of `rows` to those of `columns`.
 
-    `neurons`: the queries (N, H, Lq, W) and the keys (N, H, Lk, W), whose products the shares come from; None where each row of
-    shares comes from a pass of its own.
+    `neurons`: the scaled queries (N, H, Lq, W) and the keys (N, H, Lk, W), whose products are the scores, apart from what
+    relative positions add; None where each row of shares comes from a pass of its own.
     """
 
     name: str

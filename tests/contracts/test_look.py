@@ -68,9 +68,8 @@ def test_a_browser_draws_queries_keys_and_their_products(start: Callable[[str], 
     rows, canvases, score, failed = title_in_browser(page, script).split("|")
     queries, keys = seen.attention[0].neurons or (np.zeros(0), np.zeros(0))
     chosen = 4  # the last word: "river"
-    width = queries.shape[-1]
     assert (int(rows), canvases, failed) == (len(seen.sequences["text"]), "3", "")
-    assert float(score) == pytest.approx(queries[-1, 0, chosen] @ keys[-1, 0, 0] / width**0.5, abs=0.06)
+    assert float(score) == pytest.approx(queries[-1, 0, chosen] @ keys[-1, 0, 0], abs=0.06)
 
 
 def test_the_query_stream_is_that_of_each_token_predicted_from_all_others(start: Callable[[str], Path]) -> None:

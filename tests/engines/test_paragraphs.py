@@ -102,11 +102,15 @@ def test_a_new_text_moves_its_own_vector_along_the_gradient_and_nothing_else(
     assert torch.equal(network.embeddings.weight, before[0]) and torch.equal(objective.head.weight, before[1])
 
 
-def test_a_text_has_one_vector_in_any_batch_and_its_words_decide_it() -> None:
+@pytest.mark.parametrize("plain", [False, True])
+def test_a_text_has_one_vector_in_any_batch_and_its_words_decide_it(plain: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if plain:
+        monkeypatch.setattr(kernels, "find", lambda name: None)
     network, objective = system(False)
     infer = Inferred(network, objective, edit=Predict("all"), keep=None, rates=[0.1, 0.05])
     both = infer(torch.tensor([LINES[1] + [0] * 3, LINES[2]]), torch.tensor([[1, 1, 1, 0, 0, 0], [1] * 6]))
     assert torch.equal(both[:1], infer(torch.tensor([LINES[1]]), None))
+    assert torch.equal(both[1:], infer(torch.tensor([LINES[2]]), None))
     assert not torch.equal(both[0], infer(torch.tensor([LINES[0]]), None)[0])
 
 

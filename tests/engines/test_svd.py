@@ -261,13 +261,15 @@ def test_word_vectors_are_the_best_of_their_rank(make_run: MakeRun) -> None:
 
 
 @pytest.mark.parametrize("power", [0.0, 1.0])
-def test_the_power_moves_the_singular_values_between_words_and_contexts(make_run: MakeRun, power: float) -> None:
+def test_words_and_contexts_have_the_power_of_the_singular_values(make_run: MakeRun, power: float) -> None:
+    """`np.power(s, eig) * ut.T` for both sides, as hyperwords' `SVDEmbedding`; their sum is `EnsembleEmbedding`."""
     run = make_run(f"power{power}", power=power)
     train(run, [FactoriseEngine()])
     network, objective, _ = parts(run)
-    for weight, exponent in ((network.embeddings.weight, power), (network.contexts.weight, 1 - power)):
-        norms = weight.detach().norm(dim=0)
-        torch.testing.assert_close(norms, objective.spectrum ** exponent, atol=1e-4, rtol=1e-4)
+    for weight in (network.embeddings.weight, network.contexts.weight):
+        torch.testing.assert_close(weight.detach().norm(dim=0), objective.spectrum ** power, atol=1e-4, rtol=1e-4)
+    with pytest.raises(RecipeError, match="with power 0.5 alone"):
+        objective({"association": torch.zeros(1)}, Batch({}))
     torch.testing.assert_close(objective.basis().norm(dim=0).detach(), torch.ones(WIDTH), atol=1e-4, rtol=0)
 
 

@@ -50,6 +50,14 @@ def test_states_have_their_shapes_and_asking_for_them_changes_nothing(name: str)
     torch.testing.assert_close(states["hidden"], plain["hidden"])
     assert states["attention"].shape == states["scores"].shape == (2, 2, 3, 5, 5)
     assert states["queries"].shape == states["keys"].shape == states["values"].shape == (2, 2, 3, 5, 4)
+    if name in ("bert", "rotary", "zen"):  # nothing is added to the scores
+        torch.testing.assert_close(states["scores"], states["content"] @ states["keys"].transpose(-2, -1))
+    if name == "t5":  # its scores have no scale, and what is added is the same for all texts
+        torch.testing.assert_close(states["content"], states["queries"])
+        added = states["scores"] - states["content"] @ states["keys"].transpose(-2, -1)
+        torch.testing.assert_close(added, added[:, :1].expand_as(added))
+    if name in ("xl", "xlnet"):  # the bias of the content is part of the products
+        assert not torch.allclose(states["content"], states["queries"] / 2)
     torch.testing.assert_close(states["attention"].sum(-1), torch.ones(2, 2, 3, 5, dtype=torch.double))
 
 

@@ -125,7 +125,7 @@ def test_it_declares_what_it_takes_and_gives() -> None:
     assert network.needs == {"tokens"} and "segments" not in meta("tiny", segments=0).takes
     assert {name: kind.shape for name, kind in network.gives.items()} == {
         "hidden": "B L D", "layers": "S B L D", "summary": "E D", "scores": "N B H L L", "attention": "N B H L L",
-        "queries": "N B H L W", "keys": "N B H L W", "values": "N B H L W",
+        "queries": "N B H L W", "keys": "N B H L W", "values": "N B H L W", "content": "N B H L W",
     }
     assert network.depth_groups() == [network.embeddings, *network.layers]
 

@@ -28,7 +28,8 @@ from cloze.networks.cost import EncodedSource, Operations, SequenceSize
 
 #: The states that attention can record: the first two are (B, H, Lq, Lk), the others (B, H, L, W). Scores are scaled and
 #: include the terms of relative positions, but not the mask; `attention` holds the probabilities before dropout.
-STATES = ("scores", "attention", "queries", "keys", "values")
+#: `content` @ keysᵀ are the scores without relative positions: queries, with their bias, times the scale of the scores.
+STATES = ("scores", "attention", "queries", "keys", "values", "content")
 
 
 class QueryKeyValue(NamedTuple):
@@ -263,12 +264,13 @@ class Attention(nn.Module):
         if query.device.type == "cuda" and relation.by_kernel and inputs.gates is None and inputs.record is None:
             return attend_by_kernel(query, key, value, inputs.seen, relation.bias, self.scale, dropout)
         content = relation.content(query)
-        scores = (content * self.scale if self.scale != 1.0 else content) @ key.transpose(-2, -1)
+        content = content * self.scale if self.scale != 1.0 else content
+        scores = content @ key.transpose(-2, -1)
         added = relation.scores(query, key, self.scale)
         scores = scores if added is None else scores + added.to(scores.dtype)
         weights = probabilities(scores, inputs.seen.mask_of(scores), may_see_nothing=inputs.seen.may_see_nothing)
         if inputs.record is not None:
-            inputs.record.add(scores=scores, attention=weights, queries=query, keys=key, values=value)
+            inputs.record.add(scores=scores, attention=weights, queries=query, keys=key, values=value, content=content)
         if dropout.active:
             columns = None if inputs.selected is None else inputs.selected.columns
             queries = weights.shape[2] if inputs.selected is None else inputs.selected.length

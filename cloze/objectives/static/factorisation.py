@@ -30,8 +30,9 @@ class Factorisation(Objective):
     `documents` it reads `hidden` at `positions/main`: |x - U Uᵀ x|² of each document's weighted counts x, whole, where U is
     the table without the singular values; one count per document. Default: documents for log_entropy, otherwise cells.
 
-    The engine `svd` solves this at once: table U S^`power`, contexts V S^(1 - power), so that w · c approximates M. Powers of 0
-    and 0.5 are good, 1 is worse for words (ibid.). Statistics of the whole matrix and the singular values are buffers:
+    The engine `svd` solves this at once: table U S^`power` and contexts V S^`power`, whose sum is an option of the authors' code
+    (hyperwords, `representation_factory.py`); w · c approximates M where the power is 0.5. Powers of 0 and 0.5 are good, 1 is
+    worse for words (ibid.). Statistics of the whole matrix and the singular values are buffers:
     `row_factor`, `row_offset`, `column_offset` (V,) and `spectrum` (width,). The training loop cannot compute them.
     """
 
@@ -107,6 +108,8 @@ class Factorisation(Objective):
                 "Write `training: {engine: auto}`; the engine `svd` then solves it, in one process."
             )
         if self.of == "cells":
+            if self.power != 0.5:
+                raise RecipeError("factorisation: w · c approximates the matrix, and has a loss, with power 0.5 alone.")
             return states["association"]
         scale = self._buffer("spectrum", states["hidden"]).pow(self.power)
         rows = states["hidden"].flatten(0, 1)[batch["positions/main"]]

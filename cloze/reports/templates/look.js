@@ -184,8 +184,8 @@ function matrixView(one) {
   data.sequences[one.columns].pieces.forEach(piece => { const label = make("span", {}, piece); label.style.width = cell + "px"; label.style.lineHeight = cell + "px"; above.append(label); });
   return make("div", {class: "plot"}, above, side, canvas);
 }
-// The query of the chosen token, the key of every token, and their products by neuron, whose sum over the root of the width is the
-// part of the score that comes from what the tokens hold (after Vig, "A Multiscale Visualization of Attention", 2019, §3).
+// The query of the chosen token with its scale, the key of every token, and their products by neuron, whose sum is the part of the
+// score that comes from what the tokens hold (after Vig, "A Multiscale Visualization of Attention", 2019, §3).
 function neuronsView(one) {
   const [, heads, rows, columns] = one.shape, {width, queries, keys, scales} = one.neurons, layer = rowLayer(one);
   const head = [...state.heads].sort((a, b) => a - b)[0], cell = Math.max(2, Math.min(8, Math.floor(420 / width)));
@@ -208,10 +208,10 @@ function neuronsView(one) {
   };
   const names = data.sequences[one.columns].pieces, chosen = data.sequences[one.rows].pieces[state.token];
   const table = make("table", {class: "neurons"},
-    make("thead", {}, make("tr", {}, ...["", `query of “${chosen}”, head ${head + 1}`, "key", "query × key", "sum / √" + width, "share"].map(text => make("th", {}, text)))),
+    make("thead", {}, make("tr", {}, ...["", `query of “${chosen}”, head ${head + 1}`, "key", "query × key", "sum", "share"].map(text => make("th", {}, text)))),
     make("tbody", {}, ...products.map((product, n) => make("tr", {}, make("th", {}, names[n]),
       n ? make("td") : bar(query, peaks[0], "query"), bar(all[n], peaks[1], "key"), bar(product, peaks[2], "products"),
-      make("td", {}, (product.reduce((a, b) => a + b, 0) / Math.sqrt(width)).toFixed(2)), make("td", {}, `${(100 * shares[n]).toFixed(1)} %`)))));
+      make("td", {}, product.reduce((a, b) => a + b, 0).toFixed(2)), make("td", {}, `${(100 * shares[n]).toFixed(1)} %`)))));
   return make("div", {class: "scroll"}, table);
 }
 let modelOf = -1;
