@@ -213,7 +213,7 @@ class BoundTripleTexts(_BoundTexts):
 
     def read_main(self, plan: Ordering, items: Int64, want: frozenset[str]) -> Arrays:
         """`tokens` (B, L) int32, `length` and `document` (B) of the head; `column/fact` (B) int32; if wanted, `word_start`; and
-        the same of the others under `relation.` and `tail.`. Together they have at most `max_tokens`."""
+        the same of the others under `relation.` and `tail.`. Those that are wanted have together at most `max_tokens`."""
         position, nth = np.divmod(plan.order[items], self.rows_of_fact)
         triple = self.store.triples[self.facts[position]].astype(np.int64)
         wrong = np.flatnonzero(nth)
@@ -221,11 +221,12 @@ class BoundTripleTexts(_BoundTexts):
             replaces_head, entity = self._corrupted(plan, position[wrong])
             index = np.arange(len(wrong)), nth[wrong] - 1
             triple[wrong, np.where(replaces_head[index], 0, 2)] = entity[index]
-        sizes = np.diff(self.store.document_starts)[triple]
+        wanted = [fields_in(side.rstrip("."), want) if side else want for side in _SIDES]
+        read = [not side or bool(names) for side, names in zip(_SIDES, wanted, strict=True)]
+        sizes = np.diff(self.store.document_starts)[triple] * read  # what is not read takes no room from the others
         _, parts = cut(sizes, plan.max_tokens)
         arrays: Arrays = {}
-        for column, side in enumerate(_SIDES):
-            names = fields_in(side.rstrip("."), want) if side else want
+        for column, (side, names) in enumerate(zip(_SIDES, wanted, strict=True)):
             side_arrays = self._texts(triple[:, column], parts.kept[:, column], names)
             arrays |= {f"{side}{name}": value for name, value in side_arrays.items() if side == "" or name != "document"}
         arrays["document"] = self.facts[position]

@@ -98,6 +98,17 @@ def test_the_longest_text_of_a_row_loses_its_end(tmp_path: Path) -> None:
         bound.plan(0, 2)
 
 
+def test_a_text_that_is_not_read_takes_no_room_from_the_others(tmp_path: Path) -> None:
+    """`_truncate_seq_pair(tokens_a, tokens_b)` of run_bert_relation_prediction.py: head and tail share the room."""
+    source = TripleTexts(negatives=Negatives())
+    bound = source.bind(store(source, tmp_path), seed=1, entry="main")
+    plan = bound.plan(0, 8)
+    for want, tail in ((frozenset({"tail.tokens"}), 7), (WANT, 5)):  # "river", "flows to", "a very long text of eight words"
+        rows = bound.read(plan, np.arange(len(plan)), want)
+        (fact,) = np.flatnonzero(rows["document"] == 1)
+        assert (rows["length"][fact], rows["tail.length"][fact]) == (1, tail)
+
+
 def test_rows_are_entities_and_triples_tell_which(tmp_path: Path) -> None:
     source = EntityTexts(negatives=Negatives(head=1, tail=2))
     bound = source.bind(store(source, tmp_path), seed=1, entry="main")
