@@ -22,8 +22,8 @@ class Sample(Rewriter):
 
     Every position that is not padding gets a target: 1 where the sample differs from the original, else 0.
     Differs: a sample is drawn by inverting the distribution at one uniform number per position, not with Gumbel noise for
-    the whole vocabulary: the same distribution with fewer random numbers. Positions come from an exercise that
-    chooses without replacement, so the averaged duplicates of the authors' code cannot occur (their issue 41).
+    the whole vocabulary: the same distribution with fewer random numbers. Positions are distinct, even where
+    the exercise draws with replacement, so the averaged duplicates of the authors' code cannot occur (their issue 41).
     """
 
     replaces: ClassVar[bool] = True
