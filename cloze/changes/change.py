@@ -24,14 +24,15 @@ class Shape(NamedTuple):
 
 @dataclass(frozen=True)
 class Transition:
-    """From the network of a checkpoint to the changed one of a run: both as built and as described, and their tokenizers."""
+    """From the network of a checkpoint (old) to the changed one of a run (new): both as built and as described, and their
+    tokenizers."""
 
-    origin: Shape
-    there: Any
-    here: Any
-    arguments: Mapping[str, Any]  # of the network here
-    old: Tokenizer
-    new: Tokenizer
+    old_shape: Shape
+    old_network: Any
+    new_network: Any
+    new_arguments: Mapping[str, Any]
+    old_tokenizer: Tokenizer
+    new_tokenizer: Tokenizer
 
 
 class Change:

@@ -35,8 +35,8 @@ class JoinVocabulary(OtherIds):
 
     def ids(self, transition: Transition) -> int:
         """Those of the text, then those of the network."""
-        return transition.new.size + transition.old.size
+        return transition.new_tokenizer.size + transition.old_tokenizer.size
 
     def rows(self, table: Tensor, transition: Transition) -> Tensor:
         """The rows of the text's ids, then the table's own."""
-        return torch.cat([transfer_rows(transition.old, transition.new, table, self.new), table])
+        return torch.cat([transfer_rows(transition.old_tokenizer, transition.new_tokenizer, table, self.new), table])

@@ -64,17 +64,17 @@ class KeepLayers(Change):
 
     def weights(self, state: Tensors, transition: Transition) -> Tensors:
         """The kept layers' tensors under their new numbers."""
-        origin, shape = transition.there.depth_groups()[1:], transition.origin
-        changed = transition.here.depth_groups()[1:]
+        origin, shape = transition.old_network.depth_groups()[1:], transition.old_shape
+        changed = transition.new_network.depth_groups()[1:]
         stacks = stacks_of(shape.part, shape.arguments)
-        depth, target_depth = (sum(counts.values()) for counts in (stacks, stacks_of(shape.part, transition.arguments)))
+        depth, target_depth = (sum(counts.values()) for counts in (stacks, stacks_of(shape.part, transition.new_arguments)))
         layers = self._chosen(shape, stacks)
         if target_depth != len(layers):
             raise CheckpointError(
                 f"{shape.origin}: keep_layers: {_shown(layers)} keeps {len(layers)} layers, and the recipe's network "
                 f"has {target_depth}.\n  Write it with {len(layers)} layers, or leave it out and take over the checkpoint's."
             )
-        before, after = (complete(arguments, shape.part) for arguments in (shape.arguments, transition.arguments))
+        before, after = (complete(arguments, shape.part) for arguments in (shape.arguments, transition.new_arguments))
         for number, layer in enumerate(layers):
             if is_banded(before, layer) != is_banded(after, number):
                 sees = ("a band", "all tokens") if is_banded(before, layer) else ("all tokens", "a band")
@@ -89,7 +89,7 @@ class KeepLayers(Change):
                     "rotary positions.\n"
                     "  Change positions.rotary.skip_every of the network, or omit the network to take over the checkpoint's."
                 )
-        names, origin_names = _names(transition.here), _names(transition.there)
+        names, origin_names = _names(transition.new_network), _names(transition.old_network)
         inside = {origin_names[id(tensor)] for group in origin for tensor in _tensors(group).values()}
         tensors = {name: tensor for name, tensor in state.items() if name not in inside}
         for number, layer in enumerate([*layers, *range(depth, len(origin))]):  # a decoder may follow the layers

@@ -144,11 +144,11 @@ class SoftPrompt(Change):
         """The same tensors, and the rows of the vocabulary that the prompt starts from."""
         if self.start == "random":
             return state
-        table, special = state["embeddings.tokens.weight"], set(transition.old.roles.values())
+        table, special = state["embeddings.tokens.weight"], set(transition.old_tokenizer.roles.values())
         ordinary = torch.tensor([number for number in range(min(len(table), _COMMON + len(special))) if number not in special])
         chosen = ordinary[torch.randperm(len(ordinary), generator=torch.Generator().manual_seed(0))]
         rows = table[chosen.repeat(-(-self.tokens // len(chosen)))[: self.tokens]].clone()
-        prompts = [name for name, module in transition.here.named_modules() if isinstance(module, PromptVectors)]
+        prompts = [name for name, module in transition.new_network.named_modules() if isinstance(module, PromptVectors)]
         return {**state, f"{prompts[-1]}.rows": rows}
 
     def plain(self, network: Any) -> None:

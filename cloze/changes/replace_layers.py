@@ -107,9 +107,9 @@ class ReplaceLayers(Change):
 
     def weights(self, state: Tensors, transition: Transition) -> Tensors:
         """The lowest layers' tensors for the network, and all layers' for the predecessor."""
-        count = len(transition.here.layers)
+        count = len(transition.new_network.layers)
         tensors = dict(KeepLayers(tuple(range(count))).weights(state, transition))
-        hosts = {name: module for name, module in transition.here.named_modules() if isinstance(module, Predecessors)}
+        hosts = {name: module for name, module in transition.new_network.named_modules() if isinstance(module, Predecessors)}
         for name, host in hosts.items():
             for number in range(len(host.layers)):
                 start = f"layers.{number}."

@@ -44,10 +44,10 @@ class TaskMarks(OtherIds):
 
     def ids(self, transition: Transition) -> int:
         """Those of the tokenizer with the new tokens."""
-        return transition.new.size
+        return transition.new_tokenizer.size
 
     def rows(self, table: Tensor, transition: Transition) -> Tensor:
         """The table's own rows, then those of the new tokens."""
-        shape = (transition.new.size - transition.old.size, *table.shape[1:])
+        shape = (transition.new_tokenizer.size - transition.old_tokenizer.size, *table.shape[1:])
         drawn = np.random.default_rng(0).standard_normal(shape).astype(np.float32) * self.std
         return torch.cat([table, torch.from_numpy(drawn).to(table)])

@@ -53,7 +53,7 @@ class InvertLinkers(Change):
     def weights(self, state: Tensors, transition: Transition) -> Tensors:
         """The tensors, with those of each `outward` computed from `inward`."""
         inverted = dict(state)
-        for name in linkers_of(transition.here, "invert_linkers"):
+        for name in linkers_of(transition.new_network, "invert_linkers"):
             inward, outward = ([f"linkers.{name}.{side}.{part}" for part in ("weight", "bias")] for side in ("inward", "outward"))
             inverted.update(zip(outward, way_back(*(state[part] for part in inward)), strict=True))
         return inverted

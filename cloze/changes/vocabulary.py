@@ -36,7 +36,7 @@ class OtherIds(Change, ABC):
 
     def weights(self, state: Tensors, transition: Transition) -> Tensors:
         """The network's tensors."""
-        return self._with_rows(state, transition.here, transition)
+        return self._with_rows(state, transition.new_network, transition)
 
     def head_state(self, state: Tensors, head: nn.Module, transition: Transition) -> Tensors:
         """The tensors of a head."""
@@ -51,7 +51,7 @@ class OtherIds(Change, ABC):
         """The table (V, D) or the bias (V,) of the checkpoint with a row for each of these ids."""
 
     def _with_rows(self, state: Tensors, module: nn.Module, transition: Transition) -> Tensors:
-        new_state, before, after = module.state_dict(), transition.old.size, self.ids(transition)
+        new_state, before, after = module.state_dict(), transition.old_tokenizer.size, self.ids(transition)
 
         def has_ids(name: str, tensor: Tensor) -> bool:
             fits = name in new_state and new_state[name].shape == (after, *tensor.shape[1:])
@@ -78,11 +78,11 @@ class Vocabulary(OtherIds):
 
     def ids(self, transition: Transition) -> int:
         """Those of the new vocabulary."""
-        return transition.new.size
+        return transition.new_tokenizer.size
 
     def rows(self, table: Tensor, transition: Transition) -> Tensor:
         """The rows of the new ids."""
-        old, new = transition.old, transition.new
+        old, new = transition.old_tokenizer, transition.new_tokenizer
         return table if old.hash == new.hash else transfer_rows(old, new, table, self.new)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cloze.budget.fit_text import advise_on_unknown, require_words_apart, sample_for
-from cloze.checkpoint.inputs import TextRecord, difference, marks_of, require_read_alike, require_text_unchanged, store_digest
+from cloze.checkpoint.inputs import TextRecord, difference, file_states, require_read_alike, require_text_unchanged, store_digest
 from cloze.corpus import Store
 from cloze.corpus.readers.hub_tables import local_tables
 from cloze.corpus.stores.build import Progress, build_store, corpus_files, train_tokenizer_from
@@ -238,7 +238,7 @@ class Text:
 
     def differs(self, record: TextRecord) -> str:
         """How the text differs from that of a record, in words."""
-        return difference(record.files, marks_of(self.files() or (), record.files))
+        return difference(record.files, file_states(self.files() or (), record.files))
 
     def files(self) -> list[str] | None:
         """The files of the text in the order in which they are read; None if the text does not exist."""
@@ -253,7 +253,7 @@ class Text:
 
     def record(self, store: Store) -> None:
         """Record what the store was built from."""
-        files = tuple(marks_of(self.listed()))
+        files = tuple(file_states(self.listed()))
         TextRecord(self.paths, files, self.how, store_digest(store)).write(self.folder)
 
 

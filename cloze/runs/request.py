@@ -184,20 +184,20 @@ def run_origins(recipe: Recipe, request: Request, done: Mapping[str, Path]) -> d
     """
     folders = origins_of(recipe, {**request.checkpoints, **done})
     init_folders = {} if done else {name or recipe.export: folder for name, folder in request.init.items()}
-    for label, folder in init_folders.items():
-        if label in folders:
+    for name, folder in init_folders.items():
+        if name in folders:
             raise RecipeError(
-                f"--init {folder}: the network {label!r} of {recipe.name} comes from {recipe.networks[label].origin!r} already. "
+                f"--init {folder}: the network {name!r} of {recipe.name} comes from {recipe.networks[name].origin!r} already. "
                 "Omit --init."
             )
     started_networks = {*folders, *(name or recipe.export for name in request.init)}
-    for label, network in recipe.networks.items():
-        if label in started_networks or request.options.drop_stage_origins:  # its weights may come from an earlier stage
+    for name, network in recipe.networks.items():
+        if name in started_networks or request.options.drop_stage_origins:  # its weights may come from an earlier stage
             continue
         for change in network.change:
             if build_part(change).needs_checkpoint:
                 raise RecipeError(
-                    f"networks.{label}.change: {change.name} changes the weights of a checkpoint, but this network starts at "
+                    f"networks.{name}.change: {change.name} changes the weights of a checkpoint, but this network starts at "
                     "random.\n  Write `from:`, give a checkpoint with --init, or leave the change out."
                 )
     folders = {**folders, **init_folders}
@@ -213,8 +213,8 @@ def tokenizer_for(recipe: Recipe, request: Request, origins: Mapping[str, Path])
         return request.options.tokenizer
     is_store = len(request.corpus) == 1 and Store.is_store(request.corpus[0])
     by_word = "main" in recipe.texts and recipe.texts["main"].tokenizer.name == "words"
-    for label, folder in origins.items():
-        network = recipe.networks[label]
+    for name, folder in origins.items():
+        network = recipe.networks[name]
         own_tokenizer = network.origin is None and (by_word or is_store)  # --init, which takes rows over word by word
         changes = [build_part(part) for part in network.change]
         marks = {role: token for change in changes for role, token in change.marks.items()}

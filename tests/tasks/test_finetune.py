@@ -11,7 +11,7 @@ import torch
 
 from cloze.checkpoint.build import build_step, load_checkpoint
 from cloze.checkpoint.new_heads import MOST_GAIN
-from cloze.checkpoint.warm_start import begin_with
+from cloze.checkpoint.warm_start import load_origin
 from cloze.decoding.reader import Reader
 from cloze.errors import CheckpointError, RecipeError
 from cloze.runs.finetuning.finetune import finetune
@@ -28,7 +28,7 @@ def begun(folder: Path) -> tuple[Any, Any]:
     loaded = load_checkpoint(folder)
     recipe = recipe_onto("sentence_classification", loaded, overrides=["length=24", "training.new_heads=drawn"])
     drawn, put = (build_step(recipe, vocab_size=loaded.tokenizer.size, seed=1) for _ in range(2))
-    begin_with(put, recipe, "main", folder, loaded.tokenizer)
+    load_origin(put, recipe, "main", folder, loaded.tokenizer)
     return drawn.objectives["classification"].head, put.objectives["classification"].head
 
 

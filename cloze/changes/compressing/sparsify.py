@@ -118,7 +118,7 @@ class Sparsify(Change):
         """The same tensors, and the masks that they give."""
         masks = {
             f"{name}.kept": module.of(state[f"{name.partition('.changes.')[0]}.weight"])
-            for name, module in transition.here.named_modules()
+            for name, module in transition.new_network.named_modules()
             if isinstance(module, PruningMask) and f"{name}.kept" not in state
         }
         return {**state, **masks}

@@ -263,9 +263,9 @@ def _objective(
     recipe: Recipe, pass_: PassSpec, spec: ObjectiveSpec, network: Any, inputs: Mapping[str, Any], checked: Checked,
     seen: set[int], faults: Faults,
 ) -> Any:
-    from cloze.checkpoint.build import of_network
+    from cloze.checkpoint.build import facts_of_network
 
-    built = made_of(spec.part, {**inputs, **of_network(network, spec.read)}, faults)
+    built = made_of(spec.part, {**inputs, **facts_of_network(network, spec.read)}, faults)
     name = recipe.head_name(pass_, spec)
     if built is not None and name not in checked.heads:
         parameters = [p for p in built.parameters() if id(p) not in seen]

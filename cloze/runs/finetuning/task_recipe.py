@@ -15,7 +15,7 @@ from cloze.budget.row_counts import RowCounts
 from cloze.checkpoint.annotators import Given, add_annotators, parse_annotators, sources_that_take
 from cloze.checkpoint.bound import BoundCheckpoints
 from cloze.checkpoint.build import Loaded, load_checkpoint
-from cloze.checkpoint.complete import Origin, depth_groups, put_onto
+from cloze.checkpoint.complete import CheckpointFacts, depth_groups, put_onto
 from cloze.checkpoint.new_heads import is_sentence_encoder
 from cloze.checkpoint.several import START, LabelledFiles, recipe_of_tasks, similar_task, staged_recipe
 from cloze.decoding.pictures import files_of, first_picture, require_items
@@ -53,7 +53,7 @@ def recipe_onto(
     recipe: str | Path | Mapping[str, Any], loaded: Loaded, *, overrides: Sequence[str] = (), changes: Sequence[str] = (),
     auxiliary: str | None = None, annotate: Given | None = None, items: Sequence[str] = (), picture: str | None = None,
     with_files: Sequence[Path] = (), checkpoints: Mapping[str, Path] | None = None,
-    teachers: Mapping[str, Origin] | None = None, row_counts: Mapping[str, RowCounts] | None = None,
+    teachers: Mapping[str, CheckpointFacts] | None = None, row_counts: Mapping[str, RowCounts] | None = None,
     from_scratch: bool = False, fit: bool | None = None, report: Say = quiet,
 ) -> Recipe:
     """A recipe that begins with a checkpoint, completed by the checkpoint's own description.
@@ -76,13 +76,13 @@ def recipe_onto(
     if items:
         add_items(tree, loaded, items, picture or PICTURE)
     stages = tree.value["stages"].value if tree.is_mapping and "stages" in tree.value else {}
-    origins = {**dict.fromkeys([START, *map(str, stages or ())], Origin.of(loaded)), **(teachers or {})}
+    facts_by_name = {**dict.fromkeys([START, *map(str, stages or ())], CheckpointFacts.of(loaded)), **(teachers or {})}
 
     def load(values: Sequence[str]) -> Recipe:
         return load_recipe(
             tree, overrides=[*values, *overrides], with_files=with_files,
             checkpoints=BoundCheckpoints({**(checkpoints or {}), START: Path(loaded.folder)}),
-            complete=lambda root, faults: put_onto(root, origins, faults),
+            complete=lambda root, faults: put_onto(root, facts_by_name, faults),
         )
 
     comes_with_cloze = isinstance(recipe, Mapping) or str(recipe) in named_recipes()
@@ -159,7 +159,7 @@ def recipe_maker(options: FinetuneOptions, loaded: Loaded | None) -> RecipeMaker
     origins, bound = origins_in(read_tree(recipe)), options.checkpoints
     make = partial(
         recipe_onto, recipe, loaded, checkpoints=bound,
-        teachers={name: Origin.of(load_checkpoint(folder)) for name, folder in bound.items() if name in origins},
+        teachers={name: CheckpointFacts.of(load_checkpoint(folder)) for name, folder in bound.items() if name in origins},
         overrides=options.overrides, changes=options.changes, auxiliary=options.auxiliary,
         annotate=parse_annotators(options.annotate), items=options.items, picture=options.picture,
         with_files=options.with_files, from_scratch=options.from_scratch, fit=options.fit,
