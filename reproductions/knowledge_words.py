@@ -93,7 +93,8 @@ def similarity(chosen: Choice, run: Path, *, related: bool) -> Measures:
 def opened(run: Path) -> tuple[Any, Any]:
     """The reader of a run, and the run."""
     from cloze.checkpoint.build import load_checkpoint
-    from cloze.decoding.reader import Reader
+    from cloze.decoding.bound_head import bind_head
+from cloze.decoding.reader import Reader
 
     loaded = load_checkpoint(run, "cpu")
     return Reader.of(loaded), loaded
@@ -104,7 +105,7 @@ def pair_scores(reader: Any, loaded: Any, pairs: Sequence[tuple[str, ...]]) -> V
     """How much more probable it is that two words are related than that they are not."""
     from cloze.decoding.reader import bound
 
-    head = bound(loaded.heads["related"], loaded.reads.get("related"))
+    head = bind_head(loaded.heads["related"], loaded.reads.get("related"))
     batch = reader.batch(reader.encode([one for one, _ in pairs], [other for _, other in pairs]))
     scores: Tensor = reader.scores(head, reader.states(batch, head.reads), batch, torch.arange(len(pairs)))
     return (scores[:, 1] - scores[:, 0]).numpy()

@@ -199,21 +199,22 @@ def _make_pass(
     recipe: Recipe, entry: EntrySpec, pass_: PassSpec, objectives: Mapping[str, Any], rewriters: Mapping[str, Any]
 ) -> Pass:
     """A pass of the recipe as `StepModule` runs it. A recipe names scores by their head, `StepModule` by the objective."""
-    def bound(read: Mapping[str, str], part: Any, set: str | None = None) -> dict[str, str]:
+    def states_by_reading(read: Mapping[str, str], part: Any, set: str | None = None) -> dict[str, str]:
         return {name or part.reads[0]: _state(entry, pass_, path, set) for name, path in read.items()}
 
     take: dict[str, str | Rewrite] = {}
     for name, source in pass_.take.items():
         if isinstance(source, RewriterSpec):
             key = f"{pass_.name}:{name}"
-            take[name] = Rewrite(key, bound(source.read, rewriters[key]))
+            take[name] = Rewrite(key, states_by_reading(source.read, rewriters[key]))
         else:
             take[name] = _state(entry, pass_, source)
-    pass_objective = []
+    pass_objectives = []
     for spec in pass_.objectives:
         key = recipe.objective_key(pass_, spec)
-        pass_objective.append(PassObjective(spec.name, key, live(spec.weight), bound(spec.read, objectives[key], spec.set)))
-    return Pass(pass_.name, pass_.network, pass_.view, take, tuple(pass_objective), constant_order(entry), pass_.grad)
+        read = states_by_reading(spec.read, objectives[key], spec.set)
+        pass_objectives.append(PassObjective(spec.name, key, live(spec.weight), read))
+    return Pass(pass_.name, pass_.network, pass_.view, take, tuple(pass_objectives), constant_order(entry), pass_.grad)
 
 
 def _state(entry: EntrySpec, pass_: PassSpec, path: str, set: str | None = None) -> str:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from cloze.corpus.readers.labelled import Format, Quoting
-from cloze.decoding.bound_head import Bound, bound
+from cloze.decoding.bound_head import BoundHead, bind_head
 from cloze.decoding.reader import Checkpoint, Reader
 from cloze.decoding.unknown import answer_remark
 from cloze.errors import CheckpointError, TaskError, propose
@@ -268,13 +268,13 @@ class Learner(nn.Module, ABC):
     annotated: tuple[str, ...] = ()  # the labelled layers that the training text had
 
     def __init__(
-        self, reader: Reader, head: nn.Module | Bound, task: Any, *, length: int | None, labels: Sequence[str] | None = None,
+        self, reader: Reader, head: nn.Module | BoundHead, task: Any, *, length: int | None, labels: Sequence[str] | None = None,
         numbered: bool = False,
     ) -> None:
         super().__init__()
         self.network: nn.Module = reader.network
         self.head: Any = head
-        self.objective = head.objective if isinstance(head, Bound) else None  # a module of the learner, which `Bound` is not
+        self.objective = head.objective if isinstance(head, BoundHead) else None  # a module, unlike `BoundHead`
         self.reader, self.task, self.length, self.numbered = reader, task, length, numbered
         self.labels = None if labels is None else tuple(labels)
         self.label_names = self.labels or ()
@@ -419,7 +419,7 @@ def require_head(loaded: Checkpoint, name: str) -> Any:
     """A head of a checkpoint by its name, with its readings bound; a `CheckpointError` if it is missing."""
     if name not in loaded.heads:
         raise CheckpointError(f"{loaded.folder}: the head {name!r} is missing; it has: {', '.join(loaded.heads) or 'none'}.")
-    return bound(loaded.heads[name], loaded.reads.get(name))
+    return bind_head(loaded.heads[name], loaded.reads.get(name))
 
 
 def task(name: str, **arguments: Any) -> Task:
