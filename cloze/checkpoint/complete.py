@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from cloze.changes import stacks_of
-from cloze.checkpoint.annotators import completed, described, read_layers
+from cloze.checkpoint.annotators import complete_annotators, describe_annotators, read_layers
 from cloze.checkpoint.build import Loaded
 from cloze.checkpoint.new_heads import plain_head
 from cloze.decoding.reader import Reader
@@ -255,7 +255,7 @@ def _chooses_absent(edit: Node, sets: frozenset[str]) -> bool:
 
 def _annotate(root: Node, facts: CheckpointFacts, faults: Faults) -> dict[str, set[str]]:
     """Give every source of labelled text the annotators of the checkpoint that mark any text. Returns the layers of each."""
-    annotators = described(facts.annotators)
+    annotators = describe_annotators(facts.annotators)
     layers = set(read_layers([PartSpec("edit", name, arguments) for name, arguments in facts.lookups]))
     layers_by_source: dict[str, set[str]] = {}
     for name, source in root.value["sources"].items():
@@ -265,7 +265,8 @@ def _annotate(root: Node, facts: CheckpointFacts, faults: Faults) -> dict[str, s
                 continue
             node = arguments.value.get("annotate")
             existing = {} if node is None or node.value is None else node.plain()
-            arguments.put("annotate", from_data({**annotators, **completed(existing, facts.annotators)} or None, root.where))
+            layer_annotators = {**annotators, **complete_annotators(existing, facts.annotators)}
+            arguments.put("annotate", from_data(layer_annotators or None, root.where))
             expand_part("source", source, f"sources.{name}", faults)
             layers_by_source[str(name)] = {*annotators, *existing} & layers
     return layers_by_source

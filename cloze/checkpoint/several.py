@@ -19,7 +19,11 @@ START = "start"  # the name that task recipes give the checkpoint they begin wit
 
 
 class LabelledFiles(NamedTuple):
-    """A task by the name of its recipe, and the files of its training and dev sets."""
+    """The files of the training and dev sets of a task.
+
+    `type` is the TYPE of `--task`: the name of a task recipe. Most have the name of the registered task that they train, but
+    `gpt_classification` trains sentence_classification.
+    """
 
     type: str
     train: tuple[str, ...]

@@ -21,7 +21,11 @@ def prompt_of(
     template: str | None, verbalise: str | None, shots: int, demonstrations: str | None, *, seed: int, text: str | None,
     text_b: str | None, label: str | None, normalise: str | None = None, **folder_options: object,
 ) -> tuple[Prompt, Classification] | None:
-    """The prompt of the options, and how its files are read; None if there is none. `folder_options`: of fine-tuned folders."""
+    """The prompt of the options and the task that reads its files; None without a template.
+
+    `folder_options` are the values of options that only fine-tuned folders have, by their names: next to a template, one that is
+    not None is refused.
+    """
     from cloze.errors import TaskError
     from cloze.tasks.kinds.prompted import Prompt, task_for
 

@@ -27,21 +27,21 @@ def with_data_facts(recipe: Recipe, stores: Mapping[str, Store]) -> Recipe:
     has; networks get the width of the features that they read. Labelled text with fewer than two
     classes is a `TaskError`.
     """
-    entries = {name: _entry(recipe, entry, stores[entry.source]) for name, entry in recipe.entries.items()}
+    entries = {name: _complete_entry(recipe, entry, stores[entry.source]) for name, entry in recipe.entries.items()}
     completed = recipe if entries == dict(recipe.entries) else replace(recipe, entries=entries)
-    widths = {name: kinds[FEATURES].width for name, kinds in _kinds(stores).items() if FEATURES in kinds}
-    networks = {name: _network(network, widths) for name, network in completed.networks.items()}
+    widths = {name: kinds[FEATURES].width for name, kinds in _item_kinds(stores).items() if FEATURES in kinds}
+    networks = {name: _complete_network(network, widths) for name, network in completed.networks.items()}
     return completed if networks == dict(completed.networks) else replace(completed, networks=networks)
 
 
-def _kinds(stores: Mapping[str, Store]) -> dict[str, Mapping[str, ItemArray]]:
+def _item_kinds(stores: Mapping[str, Store]) -> dict[str, Mapping[str, ItemArray]]:
     """The arrays of the sets of items of all stores."""
     stored_items = [store.items for store in stores.values() if isinstance(store, RecordStore) and store.items is not None]
     return {name: item_set.kinds for items in stored_items for name, item_set in items.sets.items()}
 
 
-def _network(network: NetworkSpec, widths: Mapping[str, int]) -> NetworkSpec:
-    """A network that reads items, with the width that these have in its argument `items`."""
+def _complete_network(network: NetworkSpec, widths: Mapping[str, int]) -> NetworkSpec:
+    """The network, with the width of the items of the stores if it reads items."""
     argument = None if network.part is None else network.part.arguments.get("items")
     arguments = argument.arguments if isinstance(argument, PartSpec) else argument
     if network.part is None or not isinstance(arguments, Mapping) or "width" not in arguments:
@@ -84,7 +84,7 @@ def _head_arguments(recipe: Recipe, entry: EntrySpec, store: Store) -> dict[str,
             f"cloze corpus build FILE --recipe {recipe.name} --out STORE"
         )
     arguments: dict[str, Any] = answer.head_arguments(stored)
-    arguments |= store.about.get("given", {})
+    arguments |= store.about.get("given", {})  # by `RecordEncoder.given`
     if store.about["classes"] is not None:
         if len(store.classes) < 2:
             raise TaskError(
@@ -97,13 +97,14 @@ def _head_arguments(recipe: Recipe, entry: EntrySpec, store: Store) -> dict[str,
     return {str(edit.arguments["set"]): arguments for edit in edits}
 
 
-def _entry(recipe: Recipe, entry: EntrySpec, store: Store) -> EntrySpec:
+def _complete_entry(recipe: Recipe, entry: EntrySpec, store: Store) -> EntrySpec:
+    """An entry whose objectives have the arguments that its store determines."""
     _require_labels(recipe, entry, store)
     arguments = {**_head_arguments(recipe, entry, store), **_item_arguments(entry, store)}
     graph = {"relations": store.relation_ids} if isinstance(store, TripleStore) and store.relation_ids else {}
     passes = tuple(
         replace(pass_, objectives=tuple(
-            _objective(spec, {**arguments.get(str(spec.set), {}), **graph}) for spec in pass_.objectives
+            _complete_objective(spec, {**arguments.get(str(spec.set), {}), **graph}) for spec in pass_.objectives
         ))
         for pass_ in entry.passes
     )
@@ -137,7 +138,8 @@ def _network_path(recipe: Recipe, name: str) -> str:
     return "network" if len(recipe.networks) == 1 else f"networks.{name}"
 
 
-def _objective(spec: ObjectiveSpec, data_facts: Mapping[str, Any]) -> ObjectiveSpec:
+def _complete_objective(spec: ObjectiveSpec, data_facts: Mapping[str, Any]) -> ObjectiveSpec:
+    """An objective with those of the facts that are parameters of its builder, and with numbers as `class_weights`."""
     accepted = parameters(builder_of("objective", spec.part.name))
     arguments = {name: value for name, value in data_facts.items() if name in accepted}
     if (weights := spec.part.arguments.get("class_weights")) is not None:

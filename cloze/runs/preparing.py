@@ -255,7 +255,7 @@ def plan_of(
     recipe: Recipe, request: Request, run: Run, stores: Mapping[str, Store], fitted: Fitted | None, forecast: Forecast | None, *,
     ranks: int = 1,
 ) -> Plan:
-    """The plan for the budget of a run; its baselines are counted here."""
+    """The plan for the budget of a run. Sets the run's `baselines`, the losses of answers that need no network."""
     store, why = next(iter(stores.values())), why_no_forecast(run, ranks)
     data: Any = run.data
     unheld = recipe.training.held_out > 0 and not any(next(iter(data.held_out(entry)), None) for entry in recipe.step_entries)

@@ -171,14 +171,15 @@ def choose_budget(recipe: Recipe, option: str | None, out: Path, *, extend: bool
 
 
 def bound_to(stage: Stage, recipe: Recipe, request: Request) -> tuple[list[str], dict[str, Sequence[str]]]:
-    """The paths and binds for the sources of a stage; `--corpus` is for the first source of the whole recipe."""
+    """The paths of the corpus and the binds for the sources of a stage; the corpus is for the first source of the whole
+    recipe."""
     first = next(iter(recipe.stages[0].recipe.sources))
     binds = {name: paths for name, paths in request.binds.items() if name in stage.recipe.sources}
     return (list(request.corpus) if first in stage.recipe.sources else []), binds
 
 
 def run_origins(recipe: Recipe, request: Request, done: Mapping[str, Path]) -> dict[str, Path]:
-    """The checkpoint that each network begins with, the exported network first; `done` are the folders of earlier stages.
+    """The checkpoint that each network begins with, the exported network first; `done` are the folders of finished stages.
 
     `--init` is for networks without `from`, by default for the exported one.
     """
@@ -205,9 +206,10 @@ def run_origins(recipe: Recipe, request: Request, done: Mapping[str, Path]) -> d
 
 
 def tokenizer_for(recipe: Recipe, request: Request, origins: Mapping[str, Path]) -> Path | Tokenizer | None:
-    """The tokenizer for the text: the given one, else that of the checkpoint to start from, with the marks of its changes.
+    """The tokenizer for the text: that of `--tokenizer`, else that of a checkpoint, with the special tokens that changes add.
 
-    None if there is neither, or if a change maps the rows of one vocabulary to another: then a tokenizer is trained on the text.
+    Of the checkpoints in `origins`, it is the first one whose network keeps its ids: not one whose rows are mapped to another
+    vocabulary, by `--init` or by a change. None if there is none: a tokenizer is then trained on the text.
     """
     if request.options.tokenizer is not None:
         return request.options.tokenizer
@@ -215,11 +217,11 @@ def tokenizer_for(recipe: Recipe, request: Request, origins: Mapping[str, Path])
     by_word = "main" in recipe.texts and recipe.texts["main"].tokenizer.name == "words"
     for name, folder in origins.items():
         network = recipe.networks[name]
-        own_tokenizer = network.origin is None and (by_word or is_store)  # --init, which takes rows over word by word
+        maps_words = network.origin is None and (by_word or is_store)  # --init, which takes rows over word by word
         changes = [build_part(part) for part in network.change]
         marks = {role: token for change in changes for role, token in change.marks.items()}
         if marks:
             return Tokenizer.load(folder).with_marks(marks)
-        if not own_tokenizer and not any(change.changes_vocabulary for change in changes):
+        if not maps_words and not any(change.changes_vocabulary for change in changes):
             return folder
     return None

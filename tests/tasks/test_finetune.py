@@ -16,8 +16,7 @@ from cloze.decoding.reader import Reader
 from cloze.errors import CheckpointError, RecipeError
 from cloze.runs.finetuning.finetune import finetune
 from cloze.runs.finetuning.task_recipe import recipe_onto
-from cloze.tasks.evaluation import predict
-from cloze.tasks.result import contents_of, load_tuned
+from cloze.tasks.result import load_tuned, read_task_json
 
 Make = Callable[..., Any]
 Folder = Callable[[str], Path]
@@ -91,7 +90,7 @@ def test_pairs_are_read_as_pairs(folder: Folder, tables: Path, tmp_path: Path) -
     )
     learner, _ = load_tuned(load_checkpoint(tmp_path / "out"))
     examples = learner.task.read(pairs)
-    first: Any = predict(learner, examples)[0]
+    first: Any = learner.predict(examples)[0]
     assert first.text_b == examples.others[0] and sum(first.probabilities.values()) == pytest.approx(1, abs=1e-5)
     framed = learner.encode(examples)[0]  # type: ignore[operator]
     assert set(framed.part.tolist()) == {-1, 0, 1} and framed.segments[-1] == 1
@@ -106,7 +105,7 @@ def test_a_file_of_vectors_is_told_to_be_imported(tmp_path: Path) -> None:
     file = tmp_path / "v.vec"
     file.write_text("1 2\nrain 0.5 1\n")
     with pytest.raises(CheckpointError, match=r"v\.vec: not fine-tuned: it is a file.*\n  If .* fastText: cloze import"):
-        contents_of(file)
+        read_task_json(file)
 
 
 @pytest.mark.parity

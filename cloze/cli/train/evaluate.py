@@ -106,13 +106,13 @@ class LabelledMode(Mode):
 
     def _note_shared(self, folders: list[Path], files: list[str]) -> None:
         """Say which files have rows that a model is trained on."""
-        from cloze.runs.finetuning.leakage import note_on
+        from cloze.runs.finetuning.leakage import shared_row_note
 
         how: dict[str, Any] = {
             "task": getattr(self, "task", None), "names": self.columns.split(",") if self.columns else None, "text": self.text,
             "text_b": self.text_b, "label": self.label,
         }  # fmt: skip
-        for line in (note_on(folder, file, **how) for folder in folders for file in files):
+        for line in (shared_row_note(folder, file, **how) for folder in folders for file in files):
             if line:
                 typer.echo(line, err=True)
 

@@ -83,12 +83,12 @@ def _show_recipe(options: FinetuneOptions) -> None:
     from cloze.checkpoint.build import load_checkpoint
     from cloze.recipe.canonical import to_yaml
     from cloze.runs.finetuning.finetune import row_counts_of
-    from cloze.runs.finetuning.task_checks import require_kinds
+    from cloze.runs.finetuning.task_checks import require_task_type
     from cloze.runs.finetuning.task_recipe import is_recipe_without_checkpoint, recipe_maker
 
     loaded = None if is_recipe_without_checkpoint(options.checkpoint) else load_checkpoint(options.checkpoint)
     make_recipe = recipe_maker(options, loaded)
-    require_kinds(plain := make_recipe(), options)
+    require_task_type(plain := make_recipe(), options)
     recipe = make_recipe(row_counts=row_counts_of(plain, options, None if loaded is None else loaded.tokenizer))
     print(to_yaml(recipe.canonical()), end="")
 

@@ -172,7 +172,7 @@ def write(imported: Imported, out: Path, name: str, *, as_it_is: bool) -> list[s
     from cloze.interop.vectors.importing import base_of_vectors, recipe_of_vectors
     from cloze.recipe.canonical import to_yaml
     from cloze.recipe.load import load_recipe, read_tree, recipe_from_data
-    from cloze.tasks.result import described_in, length_of_tuned
+    from cloze.tasks.result import find_task_json, length_of_tuned
 
     has_recipe = (imported.folder / "cloze" / "recipe.yaml").is_file()
     if as_it_is and has_recipe:
@@ -180,7 +180,7 @@ def write(imported: Imported, out: Path, name: str, *, as_it_is: bool) -> list[s
 
         card = card_of(imported.folder, imported, languages=(), licence=None, data=None, folder=out.name)
         return write_copy(imported.folder, out, imported, replace(card, name=name))
-    task = described_in(imported.folder) if as_it_is else None
+    task = find_task_json(imported.folder) if as_it_is else None
     out.parent.mkdir(parents=True, exist_ok=True)
     with whole_folder(out, new=True) as stage:
         words, released = imported.model.network_type.of_words, imported.trained_by
