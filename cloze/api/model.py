@@ -46,10 +46,10 @@ from cloze.interop.vectors import Vectors, open_vectors
 from cloze.interop.vectors.checkpoint import has_vectors
 from cloze.recipe.user_files import import_files
 from cloze.reports.plot import Figures, plot_run
-from cloze.runs.finetuning.measure_result import with_pictures
 from cloze.tasks.evaluation import evaluate
 from cloze.tasks.given import given_examples
 from cloze.tasks.in_memory import each_text
+from cloze.tasks.pictures import show_pictures
 from cloze.tasks.result import load_tuned, read_task_json
 from cloze.tasks.task import Evaluation, Learner, Prediction, cut_remark
 from cloze.text.encodings import reading_as
@@ -452,7 +452,7 @@ class Model:
     def _shown(self, learner: Learner, items: ItemFiles, task: str | None, length: int | None, examples: Any) -> Learner:
         """The learner next to the pictures that examples name."""
         files = item_files(items)
-        return load_tuned(with_pictures(self.checkpoint, files, [examples]), name=task, length=length)[0] if files else learner
+        return load_tuned(show_pictures(self.checkpoint, files, [examples]), name=task, length=length)[0] if files else learner
 
     def _require(self, name: str, need: Callable[[], Any]) -> None:
         """Refuse a method that the checkpoint does not support; the message names those that it does."""

@@ -146,14 +146,14 @@ class LabelledMode(Mode):
         from cloze.checkpoint.annotators import parse_annotators, require_matches
         from cloze.checkpoint.build import load_checkpoint
         from cloze.decoding.progress import DecodingProgress
-        from cloze.runs.finetuning.measure_result import with_pictures
         from cloze.tasks.evaluation import evaluate
+        from cloze.tasks.pictures import show_pictures
 
         loaded = load_checkpoint(
             folder, self.device, annotate=parse_annotators(self.annotate or []), precision=self.precision
         )
         note_unfinished(folder)
-        loaded = with_pictures(loaded, self.items or [], list(examples.values()))
+        loaded = show_pictures(loaded, self.items or [], list(examples.values()))
         learner, task_json = self.learner(loaded, task)
         constant_answer = (task_json.get("baseline") or {}).get("always")
         evaluations = {}

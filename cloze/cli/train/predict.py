@@ -90,13 +90,13 @@ def command(
     with _examples(chosen_task, inputs, is_table=is_table) as examples:
         from cloze.checkpoint.annotators import parse_annotators, require_matches
         from cloze.checkpoint.build import load_checkpoint
-        from cloze.runs.finetuning.measure_result import with_pictures
         from cloze.tasks.kinds.prompted import prompted
+        from cloze.tasks.pictures import show_pictures
         from cloze.tasks.result import load_tuned
 
         loaded = load_checkpoint(checkpoint, device, annotate=parse_annotators(annotate or []), precision=precision)
         note_unfinished(checkpoint)
-        loaded = with_pictures(loaded, items or [], [examples])
+        loaded = show_pictures(loaded, items or [], [examples])
         learner = prompted(loaded, *prompt) if prompt else load_tuned(loaded, chosen_task, name=task, length=length)[0]
         with DecodingProgress(len(examples), "texts") as progress:
             soft_labels = list(learner.scored(examples, size=batch, report=progress)) if scores else []

@@ -15,8 +15,7 @@ from cloze.checkpoint.annotators import annotators_read
 from cloze.checkpoint.build import Loaded, load_checkpoint
 from cloze.checkpoint.several import LabelledFiles
 from cloze.corpus import RecordStore, Store
-from cloze.decoding.pictures import shown_pictures
-from cloze.errors import Say, TaskError
+from cloze.errors import Say
 from cloze.interop.card_results import add_results
 from cloze.recipe.recipe import Recipe
 from cloze.runs import task_selection
@@ -26,7 +25,7 @@ from cloze.tasks.evaluation import evaluate
 from cloze.tasks.linear.model import LinearModel
 from cloze.tasks.linear.shares import Shares
 from cloze.tasks.mixture import ENTRY, Mixture
-from cloze.tasks.pictures import AboutPictures, shown_keys
+from cloze.tasks.pictures import show_pictures
 from cloze.tasks.result import TASK_FILE, load_tuned, task_in_folder
 from cloze.tasks.task import join_examples
 from cloze.tasks.worth import remark_on, remark_on_loss, remark_on_ngrams
@@ -79,7 +78,7 @@ def _measure_task(
     remarks if nothing was learned, or less than by n-grams. The dev rows are read once more unless the answers are known."""
     example_sets = [task_in_folder(result.folder, name or None).read(file) for file in text_files_of(files.dev)]
     examples = join_examples(example_sets)
-    learner, task_entries = load_tuned(with_pictures(loaded, options.items, example_sets), name=name or None)
+    learner, task_entries = load_tuned(show_pictures(loaded, options.items, example_sets), name=name or None)
     outputs = result.outcomes[result.task_json["seed"]].outputs.get(name)
     entries: dict[str, Any] = {}
     if task_entries.get("labels"):
@@ -105,20 +104,6 @@ def _measure_task(
         elif options.mix_ngrams:
             remarks.append("--mix-ngrams: no linear model was fitted, so the network answers alone")
     return DevFigures(metrics, entries, [text for text in remarks if text is not None])
-
-
-def with_pictures(loaded: Loaded, item_files: Sequence[str], examples: Sequence[Any]) -> Loaded:
-    """A fine-tuned checkpoint with the pictures that sets of examples name, from files of items. Without files it stays as it
-    is."""
-    if not item_files:
-        return loaded
-    picture_keys = [
-        shown_keys(example_set) for example_set in examples
-        if isinstance(example_set, AboutPictures) and example_set.pictures is not None
-    ]
-    if not picture_keys:
-        raise TaskError(f"--items {item_files[0]}: {loaded.folder} was tuned on texts without pictures. Leave --items out.")
-    return replace(loaded, pictures=shown_pictures(loaded, item_files, [key for keys in picture_keys for key in keys]))
 
 
 def _remark_on_loss(result: FinetuningResult, classes: int) -> str | None:
@@ -163,7 +148,7 @@ def measure_on_files(
         return result
     example_sets = [task_in_folder(result.folder).read(file) for file in files]
     loaded = load_checkpoint(result.folder, annotate=annotators_read(result.folder, annotate))
-    learner, task_json = load_tuned(with_pictures(loaded, items, example_sets))
+    learner, task_json = load_tuned(show_pictures(loaded, items, example_sets))
     evaluations = [evaluate(learner, examples, constant_answer=task_json.get("constant_answer")) for examples in example_sets]
     remarks = [f"{part}: {remark}" for evaluation in evaluations for remark in evaluation.remarks]
     task_json = {
