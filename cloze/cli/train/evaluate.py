@@ -28,7 +28,7 @@ from cloze.cli.options import (
     Task,
     WithFiles,
 )
-from cloze.cli.prompts import Demonstrations, Normalise, Shots, Template, Verbalise, prompt_of
+from cloze.cli.prompts import Demonstrations, Normalise, Shots, TaskPrompt, Template, Verbalise, prompt_of
 from cloze.cli.train.entity_linking import EntityLinkingMode
 from cloze.cli.train.facts import FactsMode
 from cloze.cli.train.links import LinksMode
@@ -41,7 +41,6 @@ from cloze.runs.options import words_of
 
 if TYPE_CHECKING:
     from cloze.tasks.bootstrap import PairedDifference
-    from cloze.tasks.kinds.prompted import Prompt
     from cloze.tasks.task import Evaluation, Learner
 
 
@@ -240,24 +239,24 @@ class PromptedMode(LabelledMode):
         """Demonstrations are drawn, too."""
         super().check_seed(drawn=drawn or bool(self.shots))
 
-    def prompt(self) -> tuple[Prompt, Any]:
+    def prompt(self) -> TaskPrompt:
         """The prompt, and the task that reads its files."""
-        prompt_and_task = prompt_of(
+        prompt = prompt_of(
             self.template, self.verbalise, self.shots, self.demonstrations, seed=self.seed or 0, text=self.text,
             text_b=self.text_b, label=self.label, normalise=self.normalise,
         )
-        assert prompt_and_task is not None  # without a template there is an error
-        return prompt_and_task
+        assert prompt is not None  # without a template there is an error
+        return prompt
 
     def task_of(self, folder: Path) -> Any:
         """The classes of the prompt; the same for any folder."""
-        return self.prompt()[1]
+        return self.prompt().task
 
     def learner(self, loaded: Any, task: Any) -> tuple[Any, Mapping[str, Any]]:
         """The language model with the prompt."""
         from cloze.tasks.kinds.prompted import prompted
 
-        return prompted(loaded, self.prompt()[0], task), {}
+        return prompted(loaded, self.prompt().prompt, task), {}
 
 
 MODES: tuple[

@@ -71,11 +71,7 @@ def command(
         template, verbalise, shots, demonstrations, seed=seed, text=text, text_b=text_b, label=None, normalise=normalise,
         task=task, threshold=threshold, beams=beams, length_penalty=length_penalty, length=length,
     )
-    chosen_task: Task
-    if prompt is not None:
-        _, chosen_task = prompt
-    else:
-        chosen_task = task_in_folder(checkpoint, task, text=text, text_b=text_b, threshold=threshold)
+    chosen_task: Task = prompt.task if prompt else task_in_folder(checkpoint, task, text=text, text_b=text_b, threshold=threshold)
     column_names = columns.split(",") if columns else None
     chosen_task = chosen_task.for_files(columns=column_names, format=input_format, quoting=as_quoting(quoting))
     chosen_task = chosen_task.with_beam_search(beams=beams, length_penalty=length_penalty)

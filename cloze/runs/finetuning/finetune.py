@@ -173,7 +173,7 @@ def prepare_finetuning(options: FinetuneOptions) -> FinetuningPlan:
     make_recipe = recipe_maker(options, loaded)
     recipe = make_recipe()
     recipe_name = str(options.recipe or recipe.name)
-    _check_recipe(recipe, options, loaded, say)
+    _check_task(recipe, options, loaded, say)
     files = _files(recipe, options)
     row_counts = count_rows(recipe, files, None if loaded is None else loaded.tokenizer)
     _require_rows(recipe, files, options, loaded)
@@ -183,6 +183,7 @@ def prepare_finetuning(options: FinetuneOptions) -> FinetuningPlan:
         say(line)
     recipe = make_recipe(row_counts=row_counts, report=say)
     recipe = _from_scratch(recipe) if options.from_scratch else recipe
+    # also true of a recipe that takes no weights of the checkpoint by itself
     from_scratch = START not in {n.origin for stage in stage_recipes(recipe) for n in stage.networks.values()}
     check_recipe(recipe)
     bound = parse_binds([*options.binds, *([] if without_checkpoint else [f"{START}={checkpoint}"])])
@@ -202,7 +203,7 @@ def prepare_finetuning(options: FinetuneOptions) -> FinetuningPlan:
     return FinetuningPlan(recipe, files, row_counts, training_hashes, request, from_scratch, base, remarks)
 
 
-def _check_recipe(recipe: Recipe, options: FinetuneOptions, loaded: Loaded | None, say: Say) -> None:
+def _check_task(recipe: Recipe, options: FinetuneOptions, loaded: Loaded | None, say: Say) -> None:
     """Refuse, or remark on, what is seen without reading labelled text."""
     require_task(recipe, options)
     require_task_type(recipe, options)
