@@ -94,7 +94,7 @@ def opened(run: Path) -> tuple[Any, Any]:
     """The reader of a run, and the run."""
     from cloze.checkpoint.build import load_checkpoint
     from cloze.decoding.bound_head import bind_head
-from cloze.decoding.reader import Reader
+    from cloze.decoding.reader import Reader
 
     loaded = load_checkpoint(run, "cpu")
     return Reader.of(loaded), loaded
