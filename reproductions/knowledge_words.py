@@ -93,7 +93,6 @@ def similarity(chosen: Choice, run: Path, *, related: bool) -> Measures:
 def opened(run: Path) -> tuple[Any, Any]:
     """The reader of a run, and the run."""
     from cloze.checkpoint.build import load_checkpoint
-    from cloze.decoding.bound_head import bind_head
     from cloze.decoding.reader import Reader
 
     loaded = load_checkpoint(run, "cpu")
@@ -103,7 +102,7 @@ def opened(run: Path) -> tuple[Any, Any]:
 @torch.inference_mode()
 def pair_scores(reader: Any, loaded: Any, pairs: Sequence[tuple[str, ...]]) -> Vectors:
     """How much more probable it is that two words are related than that they are not."""
-    from cloze.decoding.reader import bound
+    from cloze.decoding.bound_head import bind_head
 
     head = bind_head(loaded.heads["related"], loaded.reads.get("related"))
     batch = reader.batch(reader.encode([one for one, _ in pairs], [other for _, other in pairs]))
