@@ -102,9 +102,9 @@ def opened(run: Path) -> tuple[Any, Any]:
 @torch.inference_mode()
 def pair_scores(reader: Any, loaded: Any, pairs: Sequence[tuple[str, ...]]) -> Vectors:
     """How much more probable it is that two words are related than that they are not."""
-    from cloze.decoding.reader import bound
+    from cloze.decoding.bound_head import bind_head
 
-    head = bound(loaded.heads["related"], loaded.reads.get("related"))
+    head = bind_head(loaded.heads["related"], loaded.reads.get("related"))
     batch = reader.batch(reader.encode([one for one, _ in pairs], [other for _, other in pairs]))
     scores: Tensor = reader.scores(head, reader.states(batch, head.reads), batch, torch.arange(len(pairs)))
     return (scores[:, 1] - scores[:, 0]).numpy()

@@ -46,12 +46,12 @@ from cloze.interop.vectors import Vectors, open_vectors
 from cloze.interop.vectors.checkpoint import has_vectors
 from cloze.recipe.user_files import import_files
 from cloze.reports.plot import Figures, plot_run
-from cloze.runs.finetuning.measure_result import with_pictures
-from cloze.tasks.evaluation import cut_of, evaluate, predict
+from cloze.tasks.evaluation import evaluate
 from cloze.tasks.given import given_examples
 from cloze.tasks.in_memory import each_text
-from cloze.tasks.result import contents_of, load_tuned
-from cloze.tasks.task import Evaluation, Learner, Prediction
+from cloze.tasks.pictures import show_pictures
+from cloze.tasks.result import load_tuned, read_task_json
+from cloze.tasks.task import Evaluation, Learner, Prediction, cut_remark
 from cloze.text.encodings import reading_as
 from cloze.training.run import Outcome
 
@@ -96,7 +96,7 @@ class Model:
     def described(self) -> Mapping[str, Any]:
         """The record of fine-tuning (`cloze/task.json`); empty if the model was not fine-tuned."""
         try:
-            return contents_of(self.folder)
+            return read_task_json(self.folder)
         except CheckpointError:
             return {}
 
@@ -126,7 +126,7 @@ class Model:
         needs: dict[str, Callable[[], Any]] = {
             "fill": lambda: to_fill(self.checkpoint), "generate": lambda: to_generate(self.checkpoint),
             "embed": lambda: to_embed(self.checkpoint), "score": lambda: to_score(self.checkpoint),
-            "predict": lambda: contents_of(self.folder), "evaluate": lambda: contents_of(self.folder),
+            "predict": lambda: read_task_json(self.folder), "evaluate": lambda: read_task_json(self.folder),
             "neighbours": self._require_vectors, "analogy": self._require_vectors,
         }  # fmt: skip
         return tuple(name for name, need in needs.items() if _works(need))
@@ -348,15 +348,16 @@ class Model:
             A prediction per text. A classifier's is a `PredictedClass` with `label`, `probability` and `probabilities`. For
             several texts they are a list whose `probabilities` are an array (texts, classes), in the order of `model.labels`.
         """
-        self._require("predict", lambda: contents_of(self.folder))
+        self._require("predict", lambda: read_task_json(self.folder))
         learner, _ = self._learned(task, length)
         alone = isinstance(texts, str)
         if isinstance(texts, (list, tuple)) and not texts:
             return Predictions([], learner.labels or ())
         with self._reading(encoding), given_examples(learner.task, [texts] if alone else texts, labelled=False) as examples:
             learner = self._shown(learner, items, task, length, examples)
-            predictions: Sequence[Prediction] = predict(learner, examples, size=batch)
-        for remark in filter(None, (cut_of(predictions, learner.length), *learner.remarks_on_texts(examples))):
+            predictions: Sequence[Prediction] = learner.predict(examples, size=batch)
+        cut = [prediction.cut for prediction in predictions]
+        for remark in filter(None, (cut_remark(cut, learner.length), *learner.remarks_on_texts(examples))):
             warnings.warn(remark, stacklevel=2)
         return predictions[0] if alone else Predictions(predictions, learner.labels or ())
 
@@ -376,7 +377,7 @@ class Model:
             batch: Rows at once.
             encoding: The encoding of a file. None: it is detected.
         """
-        self._require("evaluate", lambda: contents_of(self.folder))
+        self._require("evaluate", lambda: read_task_json(self.folder))
         learner, task_json = self._learned(task, length)
         source = local_table(str(rows)) if isinstance(rows, (str, Path)) else rows
         constant_answer = (task_json.get("baseline") or {}).get("always")
@@ -451,7 +452,7 @@ class Model:
     def _shown(self, learner: Learner, items: ItemFiles, task: str | None, length: int | None, examples: Any) -> Learner:
         """The learner next to the pictures that examples name."""
         files = item_files(items)
-        return load_tuned(with_pictures(self.checkpoint, files, [examples]), name=task, length=length)[0] if files else learner
+        return load_tuned(show_pictures(self.checkpoint, files, [examples]), name=task, length=length)[0] if files else learner
 
     def _require(self, name: str, need: Callable[[], Any]) -> None:
         """Refuse a method that the checkpoint does not support; the message names those that it does."""

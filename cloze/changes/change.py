@@ -24,12 +24,10 @@ class Shape(NamedTuple):
 
 @dataclass(frozen=True)
 class Transition:
-    """From the network of a checkpoint to the changed one of a run: both as built and as described, and their tokenizers.
+    """From the network of a checkpoint (old) to the changed one of a run (new): both as built and as described, and their
+    tokenizers."""
 
-    `origin` describes the old network, `new_arguments` the new one.
-    """
-
-    origin: Shape
+    old_shape: Shape
     old_network: Any
     new_network: Any
     new_arguments: Mapping[str, Any]

@@ -63,7 +63,7 @@ class KeepLayers(Change):
 
     def weights(self, state: Tensors, transition: Transition) -> Tensors:
         """The kept layers' tensors under their new numbers."""
-        origin, shape = transition.old_network.depth_groups()[1:], transition.origin
+        origin, shape = transition.old_network.depth_groups()[1:], transition.old_shape
         changed = transition.new_network.depth_groups()[1:]
         stacks = stacks_of(shape.part, shape.arguments)
         depth, target_depth = (sum(counts.values()) for counts in (stacks, stacks_of(shape.part, transition.new_arguments)))

@@ -47,7 +47,7 @@ class MeanLayer(Change):
 
     def weights(self, state: Tensors, transition: Transition) -> Tensors:
         """The checkpoint's tensors, with those of the new top layer."""
-        depth = transition.origin.arguments["layers"]
+        depth = transition.old_shape.arguments["layers"]
         top = f"layers.{depth - 1}."
         layer = {name.removeprefix(top): tensor.clone() for name, tensor in state.items() if name.startswith(top)}
         width = len(layer["attention.out.weight"])

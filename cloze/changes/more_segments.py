@@ -47,7 +47,7 @@ class MoreSegments(Change):
     def weights(self, state: Tensors, transition: Transition) -> Tensors:
         """The network's tensors, its tables of segments with further rows."""
         count = int(transition.new_arguments["segments"])
-        self._require(transition.origin.origin, int(transition.origin.arguments["segments"]))
+        self._require(transition.old_shape.origin, int(transition.old_shape.arguments["segments"]))
         return {
             name: torch.cat([tensor, tensor[self.like].expand(count - len(tensor), -1)]) if name.endswith(_TABLE) else tensor
             for name, tensor in state.items()

@@ -19,7 +19,8 @@ from cloze.text.annotation.mentions import FileAnnotator
 if TYPE_CHECKING:
     from cloze.interop import Annotating  # loads torch, which building a store does without
 
-Given = Mapping[str, Mapping[str, Any]]  # the annotators of layers, as a recipe writes each: {part: {argument: value}}
+#: Annotators by layer, each as a recipe writes it: {part: {argument: value}}.
+LayerAnnotators = Mapping[str, Mapping[str, Any]]
 
 
 def parse_annotators(options: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -51,7 +52,7 @@ def _arguments(part: str, text: str, option: str) -> dict[str, Any]:
     return arguments
 
 
-def add_annotators(tree: Node, new_annotators: Given) -> None:
+def add_annotators(tree: Node, new_annotators: LayerAnnotators) -> None:
     """Add annotators to every source of labelled text of a recipe as written, and of its stages."""
     for source, arguments in sources_that_take("annotate", tree) if new_annotators else ():
         node = arguments.value.get("annotate")
@@ -70,7 +71,7 @@ def sources_that_take(argument: str, tree: Node) -> Iterator[tuple[Node, Node]]:
                     yield source, arguments
 
 
-def completed(new_annotators: Given, saved_annotators: Mapping[str, Annotating]) -> dict[str, dict[str, Any]]:
+def complete_annotators(new_annotators: LayerAnnotators, saved_annotators: Mapping[str, Annotating]) -> dict[str, dict[str, Any]]:
     """Annotators with the arguments that those of a checkpoint have, above all its labels. A layer that the checkpoint does not
     read is a `RecipeError`."""
     annotators: dict[str, dict[str, Any]] = {}
@@ -89,7 +90,7 @@ def completed(new_annotators: Given, saved_annotators: Mapping[str, Annotating])
     return annotators
 
 
-def described(annotators: Mapping[str, Annotating]) -> dict[str, dict[str, Any]]:
+def describe_annotators(annotators: Mapping[str, Annotating]) -> dict[str, dict[str, Any]]:
     """The annotators of a checkpoint that mark any text, as a recipe writes them."""
     return {
         layer: {annotator.part: {**annotator.arguments, **({} if annotator.file is None else {"file": str(annotator.file)})}}
@@ -97,9 +98,9 @@ def described(annotators: Mapping[str, Annotating]) -> dict[str, dict[str, Any]]
     }
 
 
-def annotations_of(saved_annotators: Mapping[str, Annotating], new_annotators: Given | None = None) -> Annotations:
+def annotations_of(saved_annotators: Mapping[str, Annotating], new_annotators: LayerAnnotators | None = None) -> Annotations:
     """The annotations by which a checkpoint reads texts: those that are given, and its own that mark any text."""
-    descriptions = {**described(saved_annotators), **completed(new_annotators or {}, saved_annotators)}
+    descriptions = {**describe_annotators(saved_annotators), **complete_annotators(new_annotators or {}, saved_annotators)}
     layers = {
         layer: build(builder_of("annotator", part), arguments, {})
         for layer, description in descriptions.items() for part, arguments in description.items()
@@ -110,7 +111,7 @@ def annotations_of(saved_annotators: Mapping[str, Annotating], new_annotators: G
 def unlabelled_layers(saved_annotators: Mapping[str, Annotating], options: Sequence[str]) -> list[str]:
     """The layers that a checkpoint reads and that nothing labels: their annotators need a file, and neither they nor an
     `--annotate` name one."""
-    labelled = {*described(saved_annotators), *parse_annotators(options)}
+    labelled = {*describe_annotators(saved_annotators), *parse_annotators(options)}
     return [layer for layer in saved_annotators if layer not in labelled]
 
 
@@ -139,7 +140,7 @@ def read_layers(edits: Sequence[PartSpec]) -> list[str]:
     return list(dict.fromkeys(name.removeprefix("labels/") for name in sorted(takes) if name.startswith("labels/")))
 
 
-def written(recipe: Recipe, entry: EntrySpec | None = None) -> dict[str, PartSpec]:
+def annotators_in(recipe: Recipe, entry: EntrySpec | None = None) -> dict[str, PartSpec]:
     """The annotators of a recipe, by layer: of the text, and of the labelled text of an entry, or of all."""
     annotators = dict(recipe.texts["main"].annotate) if "main" in recipe.texts else {}
     for name, source in recipe.sources.items():
@@ -153,7 +154,7 @@ def entry_annotations(recipe: Recipe, entry: EntrySpec, layers: Sequence[str]) -
     out."""
     annotators = {
         layer: build(builder_of("annotator", spec.name), as_plain_data(spec.arguments), {})
-        for layer, spec in written(recipe, entry).items() if layer in layers
+        for layer, spec in annotators_in(recipe, entry).items() if layer in layers
     }
     return Annotations(layers={layer: annotator for layer, annotator in annotators.items() if annotator.hash is not None})
 
@@ -164,7 +165,7 @@ def kept_annotators(recipe: Recipe, layers: Sequence[str], labels: Mapping[str, 
     from cloze.interop import Annotating
 
     annotators: dict[str, Annotating] = {}
-    for layer, spec in written(recipe).items():
+    for layer, spec in annotators_in(recipe).items():
         if layer not in layers:
             continue
         arguments = as_plain_data(spec.arguments)

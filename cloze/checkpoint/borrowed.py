@@ -19,17 +19,17 @@ NETWORKS = Path("cloze") / "networks"
 def origins_of(recipe: Recipe, folders: Mapping[str, Path]) -> dict[str, Path]:
     """The folder that each network with an origin starts from; `folders` are those of stages and checkpoints, by name."""
     return {
-        label: network_folder(folders[network.origin], label)
-        for label, network in recipe.networks.items() if network.origin is not None
+        name: network_folder(folders[network.origin], name)
+        for name, network in recipe.networks.items() if network.origin is not None
     }
 
 
-def network_folder(folder: Path, label: str) -> Path:
+def network_folder(folder: Path, name: str) -> Path:
     """The folder of a checkpoint's network of this name, else of its exported network. Follows a reference."""
-    inner = folder / NETWORKS / label
+    inner = folder / NETWORKS / name
     if inner.is_dir():
         return inner
-    reference = inner.with_name(f"{label}.json")
+    reference = inner.with_name(f"{name}.json")
     return _follow(reference) if reference.is_file() else folder
 
 

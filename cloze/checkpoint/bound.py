@@ -37,9 +37,9 @@ class BoundCheckpoints(dict[str, Path]):
         if "reading" in root.value or not folders:
             return
         from cloze.checkpoint.build import load_checkpoint  # torch, for recipes that begin with a checkpoint
-        from cloze.checkpoint.complete import Origin, put_onto
+        from cloze.checkpoint.complete import CheckpointFacts, put_onto
 
-        put_onto(root, {name: Origin.of(load_checkpoint(folder)) for name, folder in folders.items()}, faults)
+        put_onto(root, {name: CheckpointFacts.of(load_checkpoint(folder)) for name, folder in folders.items()}, faults)
 
 
 @lru_cache(maxsize=4)

@@ -65,13 +65,13 @@ def _plain(value: Any) -> Any:
 def build_step(
     recipe: Recipe, *, vocab_size: int, seed: int = 0, device: torch.device | str = "cpu",
     tables: Mapping[str, Any] | None = None, store: Store | None = None, tokenizer: Tokenizer | None = None,
-    filled: Collection[str] = (),
+    to_be_loaded: Collection[str] = (),
 ) -> StepModule:
     """Networks, ties, heads and rewriters of a recipe, freshly initialised by `seed`, as one module.
 
-    The networks `filled` stay at zero, because their weights are loaded next. `tables` are those of `make_tables`; without them
-    networks that read a table get one of a thousand items. Parts that need how often an id occurs, or how it is spelled, get it
-    from `store` and `tokenizer`.
+    The networks `to_be_loaded` stay at zero, because their weights are loaded next. `tables` are those of `make_tables`;
+    without them, networks that read a table get one of a thousand items. Parts that need how often an id occurs, or how it is
+    spelled, get it from `store` and `tokenizer`.
     """
     clock = Clock(seed)
     meta = str(device) == "meta"
@@ -83,8 +83,8 @@ def build_step(
         }
         networks: dict[str, nn.Module] = {}
         for name in recipe.networks:
-            with SkipInit() if name in filled else nullcontext():
-                networks[name] = _network(recipe, name, available)
+            with SkipInit() if name in to_be_loaded else nullcontext():
+                networks[name] = _build_network(recipe, name, available)
             for change in recipe.networks[name].change:  # its own new parameters are random even if the others are loaded
                 build_part(change).apply(networks[name])
         tie(networks, recipe.tie)
@@ -100,7 +100,7 @@ def build_step(
                     if isinstance(take, RewriterSpec):
                         rewriters.setdefault(f"{pass_.name}:{name}", build_part(take.part, available))
         entries = {
-            name: [_pass(recipe, entry, pass_, objectives, rewriters) for pass_ in entry.passes]
+            name: [_make_pass(recipe, entry, pass_, objectives, rewriters) for pass_ in entry.passes]
             for name, entry in recipe.step_entries.items()
         }
         step = StepModule(
@@ -134,7 +134,7 @@ def build_part(spec: PartSpec, available: Mapping[str, Any] = MappingProxyType({
     return build(lookup(spec.kind, spec.name), plain_arguments(spec.arguments), available)
 
 
-def _network(recipe: Recipe, name: str, available: Mapping[str, Any]) -> nn.Module:
+def _build_network(recipe: Recipe, name: str, available: Mapping[str, Any]) -> nn.Module:
     spec = recipe.networks[name]
     if spec.part is None:
         raise RecipeError(f"networks.{name}: names no part to build; write its builder, such as `transformer`.")
@@ -154,13 +154,13 @@ def _add_objective(
     key, head = recipe.objective_key(pass_, spec), recipe.head_key(pass_, spec)
     if key in objectives:
         return
-    objective = build_part(spec.part, {**available, **of_network(network, spec.read)})
+    objective = build_part(spec.part, {**available, **facts_of_network(network, spec.read)})
     if key != head and head in objectives:
         objective.head = objectives[head].head
     objectives[key] = objective
 
 
-def of_network(network: Any, read: Mapping[str, str]) -> dict[str, Any]:
+def facts_of_network(network: Any, read: Mapping[str, str]) -> dict[str, Any]:
     """What an objective that reads states of a network is given of it."""
     tables = network.vector_tables
     return {"width": state_width(network, read), "table": tables.get("tokens"), "vector_tables": tables, "maps": network.maps}
@@ -195,24 +195,25 @@ def _averages(recipe: Recipe, networks: Mapping[str, nn.Module], objectives: Map
     return modules
 
 
-def _pass(
+def _make_pass(
     recipe: Recipe, entry: EntrySpec, pass_: PassSpec, objectives: Mapping[str, Any], rewriters: Mapping[str, Any]
 ) -> Pass:
     """A pass of the recipe as `StepModule` runs it. A recipe names scores by their head, `StepModule` by the objective."""
-    def bound(read: Mapping[str, str], part: Any, set: str | None = None) -> dict[str, str]:
+    def states_by_reading(read: Mapping[str, str], part: Any, set: str | None = None) -> dict[str, str]:
         return {name or part.reads[0]: _state(entry, pass_, path, set) for name, path in read.items()}
 
     take: dict[str, str | Rewrite] = {}
     for name, source in pass_.take.items():
         if isinstance(source, RewriterSpec):
             key = f"{pass_.name}:{name}"
-            take[name] = Rewrite(key, bound(source.read, rewriters[key]))
+            take[name] = Rewrite(key, states_by_reading(source.read, rewriters[key]))
         else:
             take[name] = _state(entry, pass_, source)
     pass_objectives = []
     for spec in pass_.objectives:
         key = recipe.objective_key(pass_, spec)
-        pass_objectives.append(PassObjective(spec.name, key, live(spec.weight), bound(spec.read, objectives[key], spec.set)))
+        read = states_by_reading(spec.read, objectives[key], spec.set)
+        pass_objectives.append(PassObjective(spec.name, key, live(spec.weight), read))
     return Pass(pass_.name, pass_.network, pass_.view, take, tuple(pass_objectives), constant_order(entry), pass_.grad)
 
 
@@ -268,14 +269,14 @@ def load_checkpoint(
             )
         return load_onnx(Path(folder))
     with naming_files(Path(folder)):
-        loaded = _load(open_folder(Path(folder)), torch_device, plain_form=plain_form, annotate=annotate)
+        loaded = _build_loaded(open_folder(Path(folder)), torch_device, plain_form=plain_form, annotate=annotate)
     if dtype is None:
         return loaded
     return replace(loaded, precision=dtype, others=cache(lambda name: replace(loaded.other(name), precision=dtype)))
 
 
-def _load(imported: Any, device: torch.device, *, plain_form: bool, annotate: Mapping[str, Any] | None) -> Loaded:
-    """Build what a folder holds, on a device, and load its weights."""
+def _build_loaded(imported: Any, device: torch.device, *, plain_form: bool, annotate: Mapping[str, Any] | None) -> Loaded:
+    """The objects of what a folder holds, on a device."""
     from cloze.checkpoint.annotators import annotations_of
     from cloze.document import read_plain
 
@@ -297,7 +298,7 @@ def _load(imported: Any, device: torch.device, *, plain_form: bool, annotate: Ma
     _load_weights(network, model.network if plain_form else {**model.network, **model.changed}, imported.folder)
     heads = {}
     for name, head in model.heads.items():
-        head_inputs = {**available, **of_network(network, head.read), "order": model.order}
+        head_inputs = {**available, **facts_of_network(network, head.read), "order": model.order}
         heads[name] = _build_from_description("objective", head.part, head.arguments, head_inputs, imported.folder)
         _load_weights(heads[name], head.state, imported.folder)
         heads[name].to(device).eval()
@@ -317,7 +318,7 @@ def _load(imported: Any, device: torch.device, *, plain_form: bool, annotate: Ma
             _build_from_description("edit", part, arguments, reading_inputs, imported.folder)
             for part, arguments in model.input_edits
         ),
-        tables=tables, languages=model.languages, others=cache(lambda name: _open_other(imported.folder, name, str(device))),
+        tables=tables, languages=model.languages, others=cache(lambda name: _load_other(imported.folder, name, str(device))),
         annotations=annotations,
     )
 
@@ -351,8 +352,8 @@ def _add_inference(
     network.inference = Inferred(network, head, edit=question, keep=keep, rates=rates)
 
 
-def _open_other(folder: Path, name: str, device: str) -> Loaded:
-    """Open a network of the run in `folder` other than the exported one."""
+def _load_other(folder: Path, name: str, device: str) -> Loaded:
+    """A network of the run in `folder` other than the exported one."""
     inner = network_folder(folder, name)
     if inner == folder:
         raise CheckpointError(

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from cloze.changes import stacks_of
-from cloze.checkpoint.annotators import completed, described, read_layers
+from cloze.checkpoint.annotators import complete_annotators, describe_annotators, read_layers
 from cloze.checkpoint.build import Loaded
 from cloze.checkpoint.new_heads import plain_head
 from cloze.decoding.reader import Reader
@@ -43,7 +43,7 @@ DELIMITERS = ("[SEP]", "[EOS]", "[BOS]")
 
 
 @dataclass(frozen=True)
-class Origin:
+class CheckpointFacts:
     """The facts about a checkpoint that a recipe needs.
 
     `spells`: the network reads the characters of words. `lookups` are the edits that compute its further inputs from `tables`.
@@ -54,7 +54,7 @@ class Origin:
     network: Mapping[str, Any]  # {part: arguments}
     reading: Mapping[str, Any]
     order: str
-    start: HeadFacts
+    head_facts: HeadFacts
     architecture: str | None = None
     spells: bool = False
     lookups: tuple[tuple[str, Mapping[str, Any]], ...] = ()
@@ -65,7 +65,7 @@ class Origin:
     unrelated: str | None = None
 
     @classmethod
-    def of(cls, loaded: Loaded) -> Origin:
+    def of(cls, loaded: Loaded) -> CheckpointFacts:
         """The description of a loaded checkpoint."""
         network: Any = loaded.network
         heads: list[Any] = list(loaded.heads.values())
@@ -75,7 +75,7 @@ class Origin:
         }
         architecture, plain = ARCHITECTURES.get(loaded.imported.architecture or ""), plain_head(loaded)
         tables = () if architecture is None else architecture.heads
-        start = HeadFacts(
+        head_facts = HeadFacts(
             order=loaded.order, layers=len(network.depth_groups()) - 1,
             heads={table.role: table.new_arguments() for table in tables if table.role in ("classifier", "chooser")},
             plain=None if plain is None else (plain.transform, plain.norm.eps),
@@ -84,14 +84,14 @@ class Origin:
         )
         model = loaded.imported.model
         return cls(
-            str(loaded.folder), {model.part: dict(loaded.network_arguments)}, reading, loaded.order, start,
+            str(loaded.folder), {model.part: dict(loaded.network_arguments)}, reading, loaded.order, head_facts,
             loaded.imported.architecture, "characters" in network.takes, tuple(model.input_edits),
             {name: table.part for name, table in model.tables.items()}, model.annotators, partial(writing_form, loaded),
             tuple(role for role in DELIMITERS if role in loaded.tokenizer.roles)[:1],
             network.sees["hidden"] if network.gives["hidden"].sees == "itself" else None,
         )
 
-    def with_layers_of(self, network: Node) -> Origin:
+    def with_layers_of(self, network: Node) -> CheckpointFacts:
         """The same for a network of the recipe that keeps only some of the layers (`change: [keep_layers]`)."""
         ((part, arguments),) = self.network.items()
         if part not in network.value or not network.value[part].is_mapping:
@@ -100,8 +100,9 @@ class Origin:
         if origin_stacks == here:
             return self
         fewer = next(iter(origin_stacks.values())) - next(iter(here.values()))  # of the stack that texts are read by
-        start = self.start._replace(layers=self.start.layers - fewer, given=self.start.given and self.start.given - fewer)
-        return replace(self, network={part: {**arguments, **here}}, start=start)
+        old = self.head_facts
+        head_facts = old._replace(layers=old.layers - fewer, given=old.given and old.given - fewer)
+        return replace(self, network={part: {**arguments, **here}}, head_facts=head_facts)
 
     def pair(self, single: str, recipe: str) -> str:
         """The template of two texts if only that of a `single` one is known: the token that closes one text separates two, as in
@@ -158,72 +159,73 @@ def _embedding(loaded: Loaded) -> Mapping[str, Any] | None:
     return arguments or None
 
 
-def put_onto(root: Node, origins: Mapping[str, Origin], faults: Faults) -> None:
-    """Complete an expanded recipe in place; `origins` are the checkpoints of its networks, by the names in `from:`.
+def put_onto(root: Node, facts_by_name: Mapping[str, CheckpointFacts], faults: Faults) -> None:
+    """Complete an expanded recipe in place; `facts_by_name` are those of its networks' checkpoints, by the
+    names in `from:`.
 
     Texts are read as the exported network's checkpoint reads them. An objective that the checkpoint decides is decided by that
     of its own network.
     """
     networks = root.value.get("networks")
-    network_origins: dict[str, Origin] = {}
+    network_facts: dict[str, CheckpointFacts] = {}
     for name, node in networks.items() if networks is not None else ():
         written_node = node.value.get("from") if node.is_mapping else None
-        if written_node is None or written_node.value not in origins:
+        if written_node is None or written_node.value not in facts_by_name:
             continue
-        origin = network_origins[str(name)] = origins[written_node.value].with_layers_of(node)
-        same = all(part in node.value and node.value[part].plain() == arguments for part, arguments in origin.network.items())
-        if origin.architecture is not None and "architecture" not in node.value and same:
-            node.put("architecture", Node(origin.architecture, node.where))
-    if not network_origins:
+        own_facts = network_facts[str(name)] = facts_by_name[written_node.value].with_layers_of(node)
+        same = all(part in node.value and node.value[part].plain() == arguments for part, arguments in own_facts.network.items())
+        if own_facts.architecture is not None and "architecture" not in node.value and same:
+            node.put("architecture", Node(own_facts.architecture, node.where))
+    if not network_facts:
         return
     where = root.where
     export = root.value.get("export")
-    first = network_origins.get(str(export.value) if export is not None else "", next(iter(network_origins.values())))
+    exported_facts = network_facts.get(str(export.value) if export is not None else "", next(iter(network_facts.values())))
     written_node = root.value.get("reading")
     if written_node is None:
-        root.put("reading", from_data(dict(first.reading), where))
-    for key, value in first.reading.items():
+        root.put("reading", from_data(dict(exported_facts.reading), where))
+    for key, value in exported_facts.reading.items():
         if written_node is not None and key not in written_node.value:
             written_node.put(key, from_data(value, where))
     mixture = root.value.get("mixture")
     entries = [("", root), *((f"mixture.{name}.", entry) for name, entry in mixture.items())] if mixture else [("", root)]
-    _read_pairs(root, [entry for _, entry in entries], first)
+    _add_pair_template(root, [entry for _, entry in entries], exported_facts)
     for prefix, entry in entries:
-        _complete_entry(root, entry, prefix, first, network_origins, faults)
-    _complete_inputs(root, [entry for _, entry in entries], first, faults)
+        _complete_entry(root, entry, prefix, exported_facts, network_facts, faults)
+    _complete_inputs(root, [entry for _, entry in entries], exported_facts, faults)
 
 
-def _read_pairs(root: Node, entries: list[Node], origin: Origin) -> None:
+def _add_pair_template(root: Node, entries: list[Node], facts: CheckpointFacts) -> None:
     """Write the template of pairs if records have two texts and the checkpoint knows no pairs."""
     reading = root.value["reading"]
-    has_pairs = any(_shown(root, entry)[-1:] == [2] for entry in entries)
+    has_pairs = any(_texts_at_edits(root, entry)[-1:] == [2] for entry in entries)
     if has_pairs and not reading.plain().get("pair"):
-        pair = origin.pair(str(reading.plain()["single"]), str(root.value["name"].value))
+        pair = facts.pair(str(reading.plain()["single"]), str(root.value["name"].value))
         reading.put("pair", from_data(pair, root.where))
 
 
-def _complete_inputs(root: Node, entries: list[Node], origin: Origin, faults: Faults) -> None:
+def _complete_inputs(root: Node, entries: list[Node], facts: CheckpointFacts, faults: Faults) -> None:
     """Add the inputs that the network reads besides tokens: the spelling of words, and look-ups in its tables."""
-    if origin.spells:
+    if facts.spells:
         for _, source in root.value["sources"].items():
             for part, arguments in source.items():
                 if class_of("source", part).builds_store and "new_words" in arguments_of_part("source", part):
                     arguments.put("new_words", Node(True, root.where))
-    for name, part in origin.tables.items():
+    for name, part in facts.tables.items():
         if root.value.get("tables") is None:
             root.put("tables", Node({}, root.where))
         if name not in root.value["tables"].value:
             table = from_data({part: {}}, root.where)
             expand_part("table", table, f"tables.{name}", faults)
             root.value["tables"].put(name, table)
-    annotated = _annotate(root, origin, faults)
+    annotated = _annotate(root, facts, faults)
     for entry in entries:
-        edits = _exercise(entry)
+        edits = _edits(entry)
         edits[:] = [edit for edit in edits if not _chooses_absent(edit, _items(root, entry))]
-        frames = [frame for frame in map(_frame, edits) if frame is not None]
+        frames = [frame for frame in map(_frame_arguments, edits) if frame is not None]
         views = dict.fromkeys(str(frame.value["in"].value) if "in" in frame.value else "main" for frame in frames)
         edit_names = {str(name) for item in edits if item.part_kind is not None for name in item.value}
-        for name, arguments in origin.lookups if edits else ():
+        for name, arguments in facts.lookups if edits else ():
             if name in edit_names:
                 continue  # the recipe does it itself
             layers = set(read_layers([PartSpec("edit", name, arguments)]))
@@ -233,7 +235,7 @@ def _complete_inputs(root: Node, entries: list[Node], origin: Origin, faults: Fa
                 if str(arguments.get("set")) in _items(root, entry):
                     edit = from_data({name: dict(arguments)}, root.where)
                     expand_part("edit", edit, "exercise", faults)
-                    last = max((index for index, item in enumerate(edits) if _frame(item) is not None), default=-1)
+                    last = max((index for index, item in enumerate(edits) if _frame_arguments(item) is not None), default=-1)
                     edits.insert(last + 1, edit)
                 continue
             for view in ("main",) if layers else views or ("main",):
@@ -251,10 +253,10 @@ def _chooses_absent(edit: Node, sets: frozenset[str]) -> bool:
     return chosen_set is not None and str(chosen_set.value) not in sets
 
 
-def _annotate(root: Node, origin: Origin, faults: Faults) -> dict[str, set[str]]:
+def _annotate(root: Node, facts: CheckpointFacts, faults: Faults) -> dict[str, set[str]]:
     """Give every source of labelled text the annotators of the checkpoint that mark any text. Returns the layers of each."""
-    annotators = described(origin.annotators)
-    layers = set(read_layers([PartSpec("edit", name, arguments) for name, arguments in origin.lookups]))
+    annotators = describe_annotators(facts.annotators)
+    layers = set(read_layers([PartSpec("edit", name, arguments) for name, arguments in facts.lookups]))
     layers_by_source: dict[str, set[str]] = {}
     for name, source in root.value["sources"].items():
         layers_by_source[str(name)] = set()
@@ -263,7 +265,8 @@ def _annotate(root: Node, origin: Origin, faults: Faults) -> dict[str, set[str]]
                 continue
             node = arguments.value.get("annotate")
             existing = {} if node is None or node.value is None else node.plain()
-            arguments.put("annotate", from_data({**annotators, **completed(existing, origin.annotators)} or None, root.where))
+            layer_annotators = {**annotators, **complete_annotators(existing, facts.annotators)}
+            arguments.put("annotate", from_data(layer_annotators or None, root.where))
             expand_part("source", source, f"sources.{name}", faults)
             layers_by_source[str(name)] = {*annotators, *existing} & layers
     return layers_by_source
@@ -282,7 +285,7 @@ def _items(root: Node, entry: Node) -> frozenset[str]:
     return frozenset(str(name) for node in nodes if node is not None and node.is_mapping for name in node.value)
 
 
-def _exercise(entry: Node) -> list[Node]:
+def _edits(entry: Node) -> list[Node]:
     """The edits of an entry, which can be added to."""
     exercise = entry.value.get("exercise")
     return exercise.value if exercise is not None and exercise.is_list else []
@@ -293,48 +296,48 @@ def _part_name(item: Node) -> str:
     return "" if item.part_kind is None else next((str(key) for key, inner in item.items() if inner.is_mapping), "")
 
 
-def _frame(item: Node) -> Node | None:
+def _frame_arguments(item: Node) -> Node | None:
     """The arguments of an edit that lays out texts; None for any other."""
     name = _part_name(item)
     return item.value[name] if name and class_of("edit", name).frames else None
 
 
 def _complete_entry(
-    root: Node, entry: Node, prefix: str, origin: Origin, network_origins: Mapping[str, Origin], faults: Faults
+    root: Node, entry: Node, prefix: str, facts: CheckpointFacts, network_facts: Mapping[str, CheckpointFacts], faults: Faults
 ) -> None:
-    edits, texts = _exercise(entry), _shown(root, entry)
-    replacements = [_replaced(item, root, count, origin, faults) for item, count in zip(edits, texts, strict=True)]
+    edits, texts = _edits(entry), _texts_at_edits(root, entry)
+    replacements = [_replacements(item, root, count, facts, faults) for item, count in zip(edits, texts, strict=True)]
     edits[:] = [edit for nodes, _ in replacements for edit in nodes]
     lessons = [lesson for _, lesson in replacements if lesson is not None]
     order = next((lesson.order for lesson in lessons), None)
     for lesson in lessons:
         root.value["reading"] = from_data({**root.value["reading"].plain(), **lesson.reading}, root.where)
     if "order" not in entry.value and (order is not None or not prefix):
-        entry.put("order", from_data(order or origin.order, root.where))
+        entry.put("order", from_data(order or facts.order, root.where))
     for network, objectives, path in _objective_lists(entry, prefix):
-        network_origin = network_origins.get(network, origin)
+        decisive = network_facts.get(network, facts)
         objectives.value = [
-            _objective(item, f"{path}[{index}]", network_origin, faults) for index, item in enumerate(objectives.value)
+            _resolved(item, f"{path}[{index}]", decisive, faults) for index, item in enumerate(objectives.value)
         ]
 
 
-def _shown(root: Node, entry: Node) -> list[int]:
+def _texts_at_edits(root: Node, entry: Node) -> list[int]:
     """How many texts a row has at each edit of an entry that can add a frame."""
-    names = [_part_name(item) for item in _exercise(entry)]
+    names = [_part_name(item) for item in _edits(entry)]
     apart = next((index for index, name in enumerate(names) if name and class_of("edit", name).separates), len(names))
-    return [_texts(root, entry) if index < apart else 1 for index in range(len(names))]
+    return [_texts_of_records(root, entry) if index < apart else 1 for index in range(len(names))]
 
 
-def _replaced(item: Node, root: Node, texts: int, origin: Origin, faults: Faults) -> tuple[list[Node], Lesson | None]:
-    """The edits that replace one: its lesson if the checkpoint decides, else the result of `_framed`."""
+def _replacements(item: Node, root: Node, texts: int, facts: CheckpointFacts, faults: Faults) -> tuple[list[Node], Lesson | None]:
+    """The edits that replace one: its lesson if the checkpoint decides, else the result of `_own_frame`."""
     name = _part_name(item)
-    if not name or not issubclass(class_of("edit", name), ByForm) or origin.form is None:
-        return _framed(item, root, texts, origin, faults), None
+    if not name or not issubclass(class_of("edit", name), ByForm) or facts.form is None:
+        return _own_frame(item, root, texts, faults), None
     own_arguments = {str(key): node.plain() for key, node in item.value[name].items() if key not in RESERVED["edit"]}
     chooser: Any = None
     with faults.catching(item.where, f"exercise.{name}"):
-        chooser = builder_of("edit", name)(**own_arguments) if _legal("edit", name, own_arguments) else None
-    lesson = None if chooser is None else chooser.chosen(origin.form)
+        chooser = builder_of("edit", name)(**own_arguments) if _accepts("edit", name, own_arguments) else None
+    lesson = None if chooser is None else chooser.chosen(facts.form)
     if lesson is None:
         return [item], None
     nodes = [from_data({part: arguments}, item.where) for part, arguments in lesson.edits]
@@ -343,10 +346,10 @@ def _replaced(item: Node, root: Node, texts: int, origin: Origin, faults: Faults
     return nodes, lesson
 
 
-def _framed(item: Node, root: Node, texts: int, origin: Origin, faults: Faults) -> list[Node]:
-    """Replaces `frame: reading` by the checkpoint's own frame and the edit that marks the summary token; other edits are
+def _own_frame(item: Node, root: Node, texts: int, faults: Faults) -> list[Node]:
+    """The checkpoint's own frame in place of `frame: reading`, and the edit that marks the summary token; any other edit is
     unchanged."""
-    inner = _frame(item)
+    inner = _frame_arguments(item)
     template = None if inner is None else inner.value.get("template")
     if inner is None or template is None or template.value != OWN:
         return [item]
@@ -360,7 +363,7 @@ def _framed(item: Node, root: Node, texts: int, origin: Origin, faults: Faults) 
     return [item, summary]
 
 
-def _texts(root: Node, entry: Node) -> int:
+def _texts_of_records(root: Node, entry: Node) -> int:
     """How many texts the records of an entry have."""
     source = root.value["sources"].value[_source(root, entry)]
     arguments: dict[Any, Node] = next((node.value for _, node in source.items() if node.is_mapping), {})
@@ -375,13 +378,13 @@ def _objective_lists(entry: Node, prefix: str) -> list[tuple[str, Node, str]]:
     for index, pass_ in enumerate(passes.value if passes is not None and passes.is_list else ()):
         if pass_.is_mapping and "objectives" in pass_.value:
             network = pass_.value.get("network")
-            label = "" if network is None else str(network.value)
-            lists.append((label, pass_.value["objectives"], f"{prefix}passes[{index}].objectives"))
-    return [(label, node, path) for label, node, path in lists if node.is_list]
+            name = "" if network is None else str(network.value)
+            lists.append((name, pass_.value["objectives"], f"{prefix}passes[{index}].objectives"))
+    return [(name, node, path) for name, node, path in lists if node.is_list]
 
 
-def _objective(item: Node, path: str, origin: Origin, faults: Faults) -> Node:
-    """Replaces an objective that the checkpoint decides; other objectives are unchanged."""
+def _resolved(item: Node, path: str, facts: CheckpointFacts, faults: Faults) -> Node:
+    """The objective in place of one that the checkpoint decides; any other is unchanged."""
     name = _part_name(item)
     if not name or not issubclass(class_of("objective", name), HeadFromCheckpoint):
         return item
@@ -390,15 +393,15 @@ def _objective(item: Node, path: str, origin: Origin, faults: Faults) -> Node:
     if read is None:
         return item
     try:
-        part, arguments = build(builder_of("objective", name), as_plain_data(read.arguments), {}).resolve(origin.start)
+        part, arguments = build(builder_of("objective", name), as_plain_data(read.arguments), {}).resolve(facts.head_facts)
     except UserError as error:
-        raise type(error)(f"{origin.folder}: {error}") from None
+        raise type(error)(f"{facts.folder}: {error}") from None
     replacement = from_data({part: {**arguments, **common}}, item.where)
     expand_part("objective", replacement, path, faults)
     return replacement
 
 
-def _legal(kind: str, name: str, arguments: Mapping[str, Any]) -> bool:
+def _accepts(kind: str, name: str, arguments: Mapping[str, Any]) -> bool:
     """Whether a part accepts these arguments; if not, they are reported when the recipe is read."""
     accepted = arguments_of_part(kind, name)
     try:

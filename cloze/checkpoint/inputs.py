@@ -29,7 +29,7 @@ _WEIGHTS = ("*.safetensors", "pytorch_model*.bin", "cloze/*.safetensors", "cloze
 
 
 @dataclass(frozen=True)
-class Mark:
+class FileState:
     """A file: its name as given, its size in bytes and SHA-256 (None for standard input and pipes), and its last known state.
 
     `seen` is (inode, modified, changed), both times in ns.
@@ -41,34 +41,39 @@ class Mark:
     seen: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, path: str, earlier_mark: Mark | None = None) -> Mark:
-        """The mark of a file, which is read unless `earlier_mark` shows that it is unchanged."""
+    def of(cls, path: str, earlier_state: FileState | None = None) -> FileState:
+        """The state of a file, which is read unless `earlier_state` shows that it is unchanged."""
         if not Path(path).is_file():
             return cls(path, None, None)
         status = Path(path).stat()
         seen = (status.st_ino, status.st_mtime_ns, status.st_ctime_ns)
-        if earlier_mark is not None and (earlier_mark.bytes, earlier_mark.seen) == (status.st_size, seen):
-            return cls(path, earlier_mark.bytes, earlier_mark.sha256, seen)
+        if earlier_state is not None and (earlier_state.bytes, earlier_state.seen) == (status.st_size, seen):
+            return cls(path, earlier_state.bytes, earlier_state.sha256, seen)
         return cls(path, status.st_size, file_hash(Path(path)), seen)
+
+    @classmethod
+    def of_record(cls, entry: Mapping[str, Any]) -> FileState:
+        """The state that a JSON file records, as `asdict` makes it."""
+        return cls(entry["path"], entry["bytes"], entry["sha256"], tuple(entry["seen"]))
 
     def __str__(self) -> str:
         size = "" if self.bytes is None else f" ({self.bytes:,} bytes, sha256 {str(self.sha256)[:12]})"
         return f"{self.path}{size}"
 
 
-def marks_of(files: Sequence[str], earlier_marks: Sequence[Mark] = ()) -> list[Mark]:
-    """The marks of files, in order; `earlier_marks` are those of the same files."""
-    padded = [*earlier_marks[: len(files)], *[None] * (len(files) - len(earlier_marks))]
-    return [Mark.of(file, mark) for file, mark in zip(files, padded, strict=True)]
+def file_states(files: Sequence[str], earlier_states: Sequence[FileState] = ()) -> list[FileState]:
+    """The states of files, in order; `earlier_states` are those of the same files."""
+    padded = [*earlier_states[: len(files)], *[None] * (len(files) - len(earlier_states))]
+    return [FileState.of(file, earlier) for file, earlier in zip(files, padded, strict=True)]
 
 
-def difference(recorded_marks: Sequence[Mark], current_marks: Sequence[Mark]) -> str:
+def difference(recorded_files: Sequence[FileState], current_files: Sequence[FileState]) -> str:
     """The first difference between two lists of files, in words; empty if their contents are equal."""
-    for old, new in zip(recorded_marks, current_marks, strict=False):
+    for old, new in zip(recorded_files, current_files, strict=False):
         if (old.sha256 or old.path) != (new.sha256 or new.path):
             return f"then {old}, now {new}"
-    if len(recorded_marks) != len(current_marks):
-        return f"{len(recorded_marks)} {'file' if len(recorded_marks) == 1 else 'files'} then, {len(current_marks)} now"
+    if len(recorded_files) != len(current_files):
+        return f"{len(recorded_files)} {'file' if len(recorded_files) == 1 else 'files'} then, {len(current_files)} now"
     return ""
 
 
@@ -77,7 +82,7 @@ class TextRecord:
     """What a store was built from: the paths as given, the files, the settings, and the digest of the store."""
 
     given: tuple[str, ...]
-    files: tuple[Mark, ...]
+    files: tuple[FileState, ...]
     how: Mapping[str, Any]
     store: str
 
@@ -86,7 +91,7 @@ class TextRecord:
         """The record of the store in a folder; None if there is none, or if it belongs to another store."""
         try:
             raw = json.loads((folder / RECORD).read_text(encoding="utf-8"))
-            files = tuple(Mark(m["path"], m["bytes"], m["sha256"], tuple(m["seen"])) for m in raw["files"])
+            files = tuple(map(FileState.of_record, raw["files"]))
             record = cls(tuple(raw["given"]), files, dict(raw["how"]), str(raw["store"]))
         except (OSError, ValueError, KeyError, TypeError):
             return None
@@ -117,9 +122,9 @@ def store_input(store: Store, paths: Sequence[str]) -> dict[str, Any]:
 
 def weights_input(folder: Path, record: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Initial weights as `run.json` records them; `record` is its record of the weights that the run started from."""
-    old = {m["path"]: Mark(m["path"], m["bytes"], m["sha256"], tuple(m["seen"])) for m in (record or {}).get("files", ())}
+    old = {entry["path"]: FileState.of_record(entry) for entry in (record or {}).get("files", ())}
     files = sorted(str(path) for pattern in _WEIGHTS for path in folder.glob(pattern))
-    return {"given": str(folder), "files": [asdict(Mark.of(file, old.get(file))) for file in files]}
+    return {"given": str(folder), "files": [asdict(FileState.of(file, old.get(file))) for file in files]}
 
 
 def digests(folder: Path) -> dict[str, str]:
@@ -143,15 +148,15 @@ def require_inputs(out: Path, old: Mapping[str, Any] | None, new: Mapping[str, A
     _require_store(out, "the held-out loss", old["held_out"], new["held_out"], "--held-out")
     for name, record in old["dev"].items():
         _require_store(out, f"the dev set of {name!r}", record, new["dev"].get(name), "--dev")
-    for label, here in new["networks"].items():
-        record = old["networks"].get(label, {"files": []})
+    for network, here in new["networks"].items():
+        record = old["networks"].get(network, {"files": []})
         if here["from"] is None and not record["files"]:
-            raise _refused(out, f"random weights, without --init {label}={here['given']}", "--init")
+            raise _refused(out, f"random weights, without --init {network}={here['given']}", "--init")
         differs = _differing_weights(record, here)
         if differs:
             option = "--init" if here["from"] is None else f"--bind {here['from']}"
-            raise _refused(out, f"different weights for the network {label!r}: {differs}", option)
-    by_init = {label: weights for label, weights in old["networks"].items() if weights["from"] is None}
+            raise _refused(out, f"different weights for the network {network!r}: {differs}", option)
+    by_init = {network: weights for network, weights in old["networks"].items() if weights["from"] is None}
     new = {**new, "networks": {**by_init, **new["networks"]}}
     if new["init"] is None:
         return {**new, "init": old["init"]}
@@ -171,11 +176,7 @@ def require_held_out_known(out: Path, old: Mapping[str, Any] | None, paths: Sequ
 
 
 def _differing_weights(record: Mapping[str, Any], current: Mapping[str, Any]) -> str:
-    return difference([_mark(m) for m in record["files"]], [_mark(m) for m in current["files"]])
-
-
-def _mark(entry: Mapping[str, Any]) -> Mark:
-    return Mark(entry["path"], entry["bytes"], entry["sha256"])
+    return difference([FileState.of_record(m) for m in record["files"]], [FileState.of_record(m) for m in current["files"]])
 
 
 def _require_store(out: Path, what: str, record: Any, current: Any, option: str) -> None:
@@ -232,10 +233,10 @@ def require_text_unchanged(out: Path, record: TextRecord, paths: Sequence[str], 
             f"{out}: was started with the text {' '.join(record.given)}; {' '.join(paths)} does not exist.\n"
             f"  To resume without the text, use the token store in the run folder: --corpus {out}/cloze/corpus/…/store"
         )
-    here = marks_of(files, record.files)
+    here = file_states(files, record.files)
     differs = difference(record.files, here)
     if differs:
-        commits = [mark.path for mark, new in zip(record.files, here, strict=False) if is_dataset(mark.path) and mark != new]
+        commits = [old.path for old, new in zip(record.files, here, strict=False) if is_dataset(old.path) and old != new]
         resume = f"  To resume, name the commit: {commits[0]}\n" if commits else ""
         raise CheckpointError(
             f"{out}: was started with different text: {differs}.\n{resume}"

@@ -31,7 +31,7 @@ from cloze.objectives.classify import ClassifyMean
 from cloze.objectives.summary import SummaryValues
 from cloze.recipe.user_files import naming_files
 from cloze.tasks.mixture import ENTRY as MIXTURE
-from cloze.tasks.result import TASK_FILE, described_in, head_name, read_task
+from cloze.tasks.result import TASK_FILE, find_task_json, head_name, read_task_entries
 
 MOST = 1e-4  # the largest difference from the network that a file may have
 OPSET = 17
@@ -113,7 +113,7 @@ def write_onnx(source: Path, out: Path, *, int8: bool = False, task: str | None 
     loaded = load_checkpoint(source)
     _require(loaded)
     head, remarks, labels = _head(loaded, source, task) if heads else (None, [], ())
-    if described_in(source) is not None and MIXTURE in read_task(source, task):
+    if find_task_json(source) is not None and MIXTURE in read_task_entries(source, task):
         remarks = [*remarks, "it holds the network alone, without the linear model that its answers are mixed with in cloze"]
     graph = OnnxGraph(loaded, head).eval()
     with tempfile.TemporaryDirectory() as folder, torch.no_grad(), switched(False):
@@ -163,7 +163,7 @@ def companions(source: Path, folder: Path, task: str | None, *, about: Mapping[s
         imported = open_folder(source)
     plain = imported.model.plain
     model = replace(plain, heads={name: head for name, head in plain.heads.items() if name == about["head"]})
-    description = read_task(source, task) if described_in(source) is not None else None
+    description = read_task_entries(source, task) if find_task_json(source) is not None else None
     if description is not None:
         description.pop(MIXTURE, None)  # the file holds the network alone
     if description is not None and about["head"]:
@@ -229,8 +229,8 @@ def _require(loaded: Loaded) -> None:
 def _head(loaded: Loaded, source: Path, task: str | None) -> tuple[Any | None, list[str], Sequence[str]]:
     """The head of the task, if the folder has one that the file can hold; remarks; the names of its classes."""
     name, labels = None, loaded.imported.labels
-    if described_in(source) is not None:
-        task_json = read_task(source, task)
+    if find_task_json(source) is not None:
+        task_json = read_task_entries(source, task)
         name, labels = head_name(loaded, task_json), task_json.get("labels") or labels
         if name is None:  # a folder of transformers, whose heads are known by their parts
             parts = {head: model.part for head, model in loaded.imported.model.heads.items() if head in loaded.heads}

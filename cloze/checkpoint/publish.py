@@ -103,7 +103,7 @@ class Publisher:
         model = self.model(name, state)
         return export_folder(
             folder, model=model, tokenizer=self.tokenizer, reading=self.recipe.reading, card=card,
-            architecture=self.recipe.networks[name].architecture or self._architecture_of_export(name, model, state),
+            architecture=self.recipe.networks[name].architecture or self._shared_architecture(name, model, state),
             labels=self.labels if name == self.recipe.export else None,
             length=None if self.task is None else row_length(self.task),
         )
@@ -152,13 +152,13 @@ class Publisher:
     def _order(self, name: str, orders: Sequence[Any]) -> str:
         """The usual order of a network; for the exported one, the first order in `reading`."""
         reading_orders = self.recipe.reading.orders if name == self.recipe.export else ()
-        return str(reading_orders[0]) if reading_orders else reads_in(orders)
+        return str(reading_orders[0]) if reading_orders else usual_order(orders)
 
     def _table(self, name: str) -> PortableTable:
         arrays = {key: torch.from_numpy(array) for key, array in self.tables[name].arrays.items()}
         return PortableTable(self.recipe.tables[name].name, arrays)
 
-    def _architecture_of_export(self, name: str, model: PortableModel, state: Mapping[str, Tensor]) -> str | None:
+    def _shared_architecture(self, name: str, model: PortableModel, state: Mapping[str, Tensor]) -> str | None:
         """The architecture of the exported network, if another one fits it, too: ELECTRA's generator is an ELECTRA model."""
         if name == self.recipe.export:
             return None
@@ -177,15 +177,15 @@ def input_edits(recipe: Recipe) -> list[PartSpec]:
     edits: dict[str, PartSpec] = {}
     for entry in recipe.entries.values():
         for spec in entry.exercise:
-            key = _input(spec)
+            key = _input_key(spec)
             if key is not None:
                 edits.setdefault(key, spec.part)
-    everywhere = set.intersection(*({_input(spec) for spec in entry.exercise} for entry in recipe.entries.values()))
+    everywhere = set.intersection(*({_input_key(spec) for spec in entry.exercise} for entry in recipe.entries.values()))
     shown = {key for key, part in edits.items() if read_layers([part]) or class_of("edit", part.name).shows}
     return [part for key, part in edits.items() if key in everywhere or key not in shown]
 
 
-def _input(spec: EditSpec) -> str | None:
+def _input_key(spec: EditSpec) -> str | None:
     """What an edit gives the network besides tokens, "" for facts; None if it does not serve to read a text."""
     builder, kind = lookup(spec.part.kind, spec.part.name), class_of("edit", spec.part.name)
     if spec.view != "main" or not (kind.shows or kind.selects or "tables" in given_names(builder)):
@@ -208,6 +208,6 @@ def reading_edits(recipe: Recipe, tokenizer: Tokenizer, tables: Mapping[str, Any
     )
 
 
-def reads_in(orders: Sequence[Any]) -> str:
+def usual_order(orders: Sequence[Any]) -> str:
     """The order in which the trained network reads a text: open, unless it was trained with a single constant order."""
     return str(orders[0]) if len(set(map(str, orders))) == 1 and isinstance(orders[0], str) else "open"

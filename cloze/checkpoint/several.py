@@ -19,7 +19,11 @@ START = "start"  # the name that task recipes give the checkpoint they begin wit
 
 
 class LabelledFiles(NamedTuple):
-    """A task by the name of its recipe, and the files of its training and dev sets."""
+    """The files of the training and dev sets of a task.
+
+    `type` is the TYPE of `--task`: the name of a task recipe. Most have the name of the registered task that they train, but
+    `gpt_classification` trains sentence_classification.
+    """
 
     type: str
     train: tuple[str, ...]
@@ -90,10 +94,10 @@ def recipe_of_tasks(tasks: Mapping[str, LabelledFiles]) -> dict[str, Any]:
     if len(entries) == 1:
         return {**shared, **next(iter(entries.values())), "task": first["task"]}
     mixture = {
-        name: {"source": name, "odds": "by_size", **entry, "task": _task_keys(recipes[name], _KEYS_OF_ENTRY, True)}
+        name: {"source": name, "odds": "by_size", **entry, "task": _entry_and_recipe_keys(recipes[name]["task"])[0]}
         for name, entry in entries.items()
     }
-    return {**shared, "mixture": mixture, "task": _task_keys(first, _KEYS_OF_ENTRY, False)}
+    return {**shared, "mixture": mixture, "task": _entry_and_recipe_keys(first["task"])[1]}
 
 
 def staged_recipe(first: LabelledFiles, tasks: Mapping[str, LabelledFiles]) -> dict[str, Any]:
@@ -117,5 +121,7 @@ def _entry(name: str, recipe: Mapping[str, Any]) -> dict[str, Any]:
     return entry
 
 
-def _task_keys(recipe: Mapping[str, Any], keys: Sequence[str], included: bool) -> dict[str, Any]:
-    return {key: value for key, value in recipe["task"].items() if (key in keys) is included}
+def _entry_and_recipe_keys(task: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The values of `task:` that belong to an entry of a mixture, and those of the whole recipe."""
+    of_entry = {key: value for key, value in task.items() if key in _KEYS_OF_ENTRY}
+    return of_entry, {key: value for key, value in task.items() if key not in _KEYS_OF_ENTRY}

@@ -25,7 +25,7 @@ from cloze.interop.files import read_json, write_json
 from cloze.recipe.changes import read_by
 from cloze.recipe.towers import towers_in
 from cloze.recipe.user_files import FOLDER, copies_in, naming_files
-from cloze.tasks.result import TASK_FILE, contents_of, copy_task, length_of_tuned, read_task, row_length
+from cloze.tasks.result import TASK_FILE, copy_task, length_of_tuned, read_task_entries, read_task_json, row_length
 from cloze.untrusted import parse_json
 
 _KEPT = ("recipe.yaml", "task.json")
@@ -49,7 +49,7 @@ def share(
     _check(languages, licence)
     with naming_files(source):
         imported = open_folder(source)
-    description = None if task is None else read_task(source, task)
+    description = None if task is None else read_task_entries(source, task)
     if description is not None:
         head_names = {description["head"], *(tower["head"] for tower in _towers(description) if tower["network"] is None)}
         heads = {name: imported.model.heads[name] for name in imported.model.heads if name in head_names}
@@ -110,7 +110,7 @@ def _write_others(
     if description is None:
         recipe = source / "cloze" / "recipe.yaml"
         towers = towers_in(read_plain(recipe)) if recipe.is_file() else {}
-        description = contents_of(source) if (source / TASK_FILE).is_file() else {"towers": towers}
+        description = read_task_json(source) if (source / TASK_FILE).is_file() else {"towers": towers}
     described = [description, *description.get("tasks", {}).values()]
     needed = {tower["network"] for task_description in described for tower in _towers(task_description)} - {None} | read_by(model)
     for name in sorted(needed):
@@ -166,7 +166,7 @@ def _task_contents(source: Path, task: str | None) -> dict[str, Any] | None:
     """The contents of task.json, of one task or of all; None without the file."""
     if not (source / TASK_FILE).is_file():
         return None
-    return contents_of(source) if task is None else read_task(source, task)
+    return read_task_json(source) if task is None else read_task_entries(source, task)
 
 
 def _data(source: Path, data: str | None) -> str:

@@ -57,8 +57,8 @@ class WarmStart(NamedTuple):
     misfit: str
 
     @classmethod
-    def of_network(cls, network: Any, checkpoint: Tensors, drawn: Callable[[], Tensors] | None) -> WarmStart:
-        """The start of a network from a checkpoint's tensors; `drawn` are its random weights, if it was built without.
+    def of_network(cls, network: Any, checkpoint: Tensors, random_state: Callable[[], Tensors] | None) -> WarmStart:
+        """The start of a network from a checkpoint's tensors; `random_state` makes its random weights if it was built without.
 
         New are the modules of `Network.may_be_missing` that the checkpoint lacks altogether, and segments beyond those of the
         checkpoint, as in the code of VL-BERT's authors (jackroos/VL-BERT, common/visual_linguistic_bert.py), which adds
@@ -71,8 +71,8 @@ class WarmStart(NamedTuple):
             sizes = [tensor.numel() for name, tensor in state.items() if _inside(name, module)]
             if sizes and not any(_inside(name, module) for name in checkpoint):
                 new[module] = sum(sizes)
-        if new and drawn is not None:
-            state = drawn()
+        if new and random_state is not None:
+            state = random_state()
         added = {name: state[name] for name in state if is_added(name) or any(_inside(name, module) for module in new)}
         derived_values = {name: tensor for name, tensor in network.initial_values(checkpoint).items() if name in added}
         rows = {name: checkpoint[name].to(state[name]) for name in longer}
@@ -152,18 +152,19 @@ class AdaptedCheckpoint:
         return fitting, [name for name in fitting if heads[name].argument("set") == spec.set]
 
 
-def begin_with(
+def load_origin(
     step: StepModule, recipe: Recipe, network_name: str, folder: Path, tokenizer: Tokenizer, *, say: Say = print,
-    drawn: Callable[[], StepModule] | None = None, class_names: Sequence[str] = (),
+    build_random: Callable[[], StepModule] | None = None, class_names: Sequence[str] = (),
 ) -> frozenset[str]:
     """Load the weights of a checkpoint into the network `network_name`, and into those of its heads that the checkpoint has.
-    Returns the heads to start, by their keys in the step: those of a task that copied nothing from the checkpoint; with
-    `new_heads: fitted`, all new ones.
+
+    Returns the new heads that are still to be scaled or fitted (`training.new_heads`), by their keys in the step: those of a
+    task that copied nothing from the checkpoint; with `new_heads: fitted`, all new ones.
 
     A head takes the weights of the checkpoint's head with the same state name and part. A head of another shape (other
-    classes) starts at random, or is refused if nothing would train it. One line says what starts at random. `drawn`
-    builds the step with random weights, for a network that was built without (`filled` of `build_step`). `class_names` are
-    the classes of the task: the outputs of a checkpoint's head for the same classes in another order are put in theirs.
+    classes) starts at random, or is refused if nothing would train it. One line says what starts at random. `build_random`
+    builds the step with random weights, for a network that was built without (`to_be_loaded` of `build_step`). `class_names`
+    are the classes of the task: the outputs of a checkpoint's head for the same classes in another order are put in theirs.
 
     Raises:
         CheckpointError: the network, the tokenizer, or a head that is never trained does not fit.
@@ -171,7 +172,8 @@ def begin_with(
     network = step.networks[network_name]
     checkpoint = _adapted(recipe, network_name, folder, network, tokenizer, say)
     warm_start = WarmStart.of_network(
-        network, checkpoint.network_state(), None if drawn is None else lambda: drawn().networks[network_name].state_dict()
+        network, checkpoint.network_state(),
+        None if build_random is None else lambda: build_random().networks[network_name].state_dict(),
     )
     _require_fit(warm_start, checkpoint.transition, recipe, network_name, folder)
     network.load_state_dict(dict(warm_start.loaded))
@@ -182,9 +184,9 @@ def begin_with(
             continue
         head: Any = step.objectives[recipe.head_key(pass_, spec)]
         is_frozen = recipe.head_name(pass_, spec) in frozen
-        misfit = _load_head(head, spec, checkpoint, or_alone=is_frozen, class_names=class_names)
+        misfit = _load_head_if_it_fits(head, spec, checkpoint, or_only=is_frozen, class_names=class_names)
         if misfit and is_frozen:
-            raise CheckpointError(_random_head(folder, recipe, network_name, spec, checkpoint, misfit))
+            raise CheckpointError(_untrained_head_error(folder, recipe, network_name, spec, checkpoint, misfit))
         if misfit and recipe.task is None:
             new[f"head {spec.state}"] = sum(tensor.numel() for tensor in head.state_dict().values())
         elif misfit:
@@ -255,13 +257,13 @@ def _with_vocabulary(
     return changes
 
 
-def _load_head(
-    head: nn.Module, spec: ObjectiveSpec, checkpoint: AdaptedCheckpoint, *, or_alone: bool, class_names: Sequence[str]
+def _load_head_if_it_fits(
+    head: nn.Module, spec: ObjectiveSpec, checkpoint: AdaptedCheckpoint, *, or_only: bool, class_names: Sequence[str]
 ) -> str:
-    """Load the head of the same name and part, `or_alone` the only one of that part that predicts the same set; returns
-    what does not fit, or an empty string."""
+    """Load the head of the same name and part. With `or_only`, or if the part takes over others, the only head of these parts
+    that predicts the same set may have another name. Returns what does not fit; empty if the head is loaded."""
     loaded, (fitting, same_set) = checkpoint.loaded, checkpoint.heads_for(spec)
-    unnamed = spec.state not in loaded.imported.model.heads and (or_alone or class_of("objective", spec.part.name).takes_over)
+    unnamed = spec.state not in loaded.imported.model.heads and (or_only or class_of("objective", spec.part.name).takes_over)
     name = same_set[0] if unnamed and len(same_set) == 1 else spec.state
     if name not in loaded.heads or name not in fitting:
         return "the checkpoint has no such head" if head.state_dict() else ""
@@ -271,15 +273,15 @@ def _load_head(
     return start.misfit
 
 
-def _ordered(state: Tensors, checkpoint_labels: Sequence[str], ours: Sequence[str]) -> dict[str, Tensor]:
-    """A head with its outputs in the order of our classes, if they are the same as theirs."""
-    if sorted(checkpoint_labels) != sorted(ours) or list(checkpoint_labels) == list(ours):
+def _ordered(state: Tensors, checkpoint_classes: Sequence[str], class_names: Sequence[str]) -> dict[str, Tensor]:
+    """The tensors of a head with its outputs in the order of `class_names`, if the checkpoint's classes are the same."""
+    if sorted(checkpoint_classes) != sorted(class_names) or list(checkpoint_classes) == list(class_names):
         return dict(state)
-    order = torch.tensor([checkpoint_labels.index(label) for label in ours])
+    order = torch.tensor([checkpoint_classes.index(name) for name in class_names])
     return {name: tensor[order] if name.startswith("head.output.") else tensor for name, tensor in state.items()}
 
 
-def _random_head(
+def _untrained_head_error(
     folder: Path, recipe: Recipe, network_name: str, spec: ObjectiveSpec, checkpoint: AdaptedCheckpoint, misfit: str
 ) -> str:
     """The error for a head that nothing would train, with the ways to get its weights."""
@@ -306,18 +308,18 @@ def _random_head(
 
 def _require_fit(start: WarmStart, transition: Transition, recipe: Recipe, network_name: str, folder: Path) -> None:
     """Raise a `CheckpointError` if a checkpoint does not fit a network; with changes, other arguments may fit."""
-    spec, origin = recipe.networks[network_name], transition.origin
+    spec, old_shape = recipe.networks[network_name], transition.old_shape
     assert spec.part is not None  # the network is built
-    here = Shape(network_name, spec.part.name, transition.new_arguments)
+    new_shape = Shape(network_name, spec.part.name, transition.new_arguments)
     refused = f"{folder}: does not fit the network {network_name!r} of {recipe.name}: "
-    expected = {here.part, *transition.new_network.compatible_parts}
-    if origin.part not in expected and not spec.change:
+    expected = {new_shape.part, *transition.new_network.compatible_parts}
+    if old_shape.part not in expected and not spec.change:
         raise CheckpointError(
-            f"{refused}it holds a network {origin.part!r}, expected {', '.join(sorted(expected))}.\n  {_own_recipe(folder)}"
+            f"{refused}it holds a network {old_shape.part!r}, expected {', '.join(sorted(expected))}.\n  {_own_recipe(folder)}"
         )
     if spec.change and not start.misfit:
         return
-    old, new = (derived(flat(complete(side.arguments, side.part), side.part)) for side in (origin, here))
+    old, new = (derived(flat(complete(side.arguments, side.part), side.part)) for side in (old_shape, new_shape))
     differ = [name for name in _FORM if name in old and name in new and old[name] != new[name]]
     misfit = start.misfit
     if not misfit and differ:
@@ -336,7 +338,7 @@ def _require_fit(start: WarmStart, transition: Transition, recipe: Recipe, netwo
             "  To train on all of the text again: leave --init out."
         )
     if misfit:
-        way = _own_recipe(folder) if here.part == origin.part else _way_out(folder, network_name, old, new)
+        way = _own_recipe(folder) if new_shape.part == old_shape.part else _way_out(folder, network_name, old, new)
         raise CheckpointError(f"{refused}{misfit}.\n  {way}")
 
 
@@ -373,13 +375,13 @@ def _way_out(folder: Path, network_name: str, old: Mapping[str, Any], new: Mappi
 
 def load_origins(
     step: StepModule, recipe: Recipe, origins: Mapping[str, Path], tokenizer: Tokenizer, *, resumes: bool, say: Say,
-    tables: Mapping[str, Any] = MappingProxyType({}), drawn: Callable[[], StepModule] | None = None,
+    tables: Mapping[str, Any] = MappingProxyType({}), build_random: Callable[[], StepModule] | None = None,
     class_names: Sequence[str] = (),
 ) -> frozenset[str]:
     """Load every network that comes from a checkpoint; if the run resumes, only those that its own checkpoints do not hold.
 
-    Returns the heads to start as `begin_with` does. `tables` are those of `make_tables`; `drawn` and `class_names` are as in
-    `begin_with`.
+    Returns the heads that `load_origin` does, and passes `build_random` and `class_names` on to it. `tables` are those of
+    `make_tables`.
     """
     borrowed_networks, heads_to_start, loaded = borrowed(recipe), frozenset[str](), list[str]()
     for network_name, folder in origins.items():
@@ -387,8 +389,9 @@ def load_origins(
             reading = reading_of(network_name, tables)
             network_tokenizer = tokenizer if reading is None or reading.first else reading.tokenizer
             say_if_new: Say = (lambda text: None) if resumes else say
-            heads_to_start |= begin_with(
-                step, recipe, network_name, folder, network_tokenizer, say=say_if_new, drawn=drawn, class_names=class_names
+            heads_to_start |= load_origin(
+                step, recipe, network_name, folder, network_tokenizer, say=say_if_new, build_random=build_random,
+                class_names=class_names,
             )
             loaded.append(network_name)
     take_off_sums(step.networks, recipe.tie_detached, loaded)

@@ -1,4 +1,8 @@
-"""Before a command imports anything heavy: models and labelled text of the hub are fetched, and wrong paths fail at once."""
+"""Before a command imports anything heavy: models and labelled text of the hub are fetched, and wrong paths fail at once.
+
+The parameters of all commands are known by their names: an option that takes a model, labelled text or a file that must exist is
+added to the list of its kind below.
+"""
 
 from __future__ import annotations
 
@@ -9,22 +13,22 @@ from typing import Any
 from typer.core import TyperCommand
 
 CHECKPOINTS = ("checkpoint", "checkpoints")
-#: Further parameters that take the folder of a model, or its name on the Hugging Face Hub.
+#: Parameters that take the folder of a model, or its name on the Hugging Face Hub.
 MODELS = (*CHECKPOINTS, "base", "draft", "model", "models", "rerank", "source", "tokenizer", "tokenizers", "what")
-FILES = ("train", "dev", "test")  # of labelled text
-#: Further parameters that take labelled text, alone or within `NAME=TRAIN,DEV`.
-LABELLED = (*FILES, "against", "file", "files", "first", "inputs", "task", "tasks", "unlabelled")
+LABELLED_FILES = ("train", "dev", "test")
+#: Parameters that take labelled text, alone or within `NAME=TRAIN,DEV`.
+LABELLED = (*LABELLED_FILES, "against", "file", "files", "first", "inputs", "task", "tasks", "unlabelled")
 CORPORA = ("corpus",)
 #: Parameters that take files, each of which must exist unless it is one of several, as in `NAME=FILE`.
-READ = (*FILES, "file", "files")
+EXISTING = (*LABELLED_FILES, "file", "files")
 
 
 class EarlyCommand(TyperCommand):
     """A command that looks for the paths that it was given before it runs."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command, with local folders and files in place of the names of models and of labelled data sets, unless a path
-        is missing or a budget cannot be read: then a `UserError`, as the command itself would raise."""
+        """Run the command, with local folders and files in place of the names of models and of labelled data sets. Raises a
+        `UserError` if a path is missing or a budget cannot be read."""
         ctx.params |= {name: _fetched(ctx.params[name]) for name in MODELS if name in ctx.params}
         ctx.params |= {name: _with_tables(ctx.params[name]) for name in LABELLED if name in ctx.params}
         require_paths_of(ctx.params)
@@ -60,14 +64,14 @@ def _with_tables(value: Any) -> Any:
 def require_paths_of(arguments: Mapping[str, Any]) -> None:
     """Raise the error for the first path among the values of a command that does not exist.
 
-    A recipe that begins without a checkpoint may stand in the place of one, and `-` and addresses are no paths.
+    The name of a recipe that needs no checkpoint may stand in place of one; `-` and addresses are no paths.
     """
     for path in _missing(arguments, CHECKPOINTS):
         from cloze.missing import SCRATCH_TASKS, require_checkpoint
 
         if path.name not in SCRATCH_TASKS:
             require_checkpoint(path)
-    for path in _missing(arguments, READ):
+    for path in _missing(arguments, EXISTING):
         from cloze.corpus.readers.text_files import require_files
 
         require_files([path])
@@ -78,6 +82,7 @@ def require_paths_of(arguments: Mapping[str, Any]) -> None:
 
 
 def _missing(arguments: Mapping[str, Any], names: tuple[str, ...]) -> Iterator[Path]:
+    """The paths among the values of these parameters that do not exist."""
     from cloze.hub import is_name
 
     for name in names:

@@ -10,8 +10,8 @@ from pathlib import Path
 import typer
 
 
-def hint(run: Path) -> None:
-    """Print how to resume a run, or a command that uses it; of several processes the first one does."""
+def print_next_step(run: Path) -> None:
+    """Print how to resume a run, or else a command that uses it. Of several processes, only the first one prints."""
     from cloze.corpus.readers.hub_tables import with_dataset_names
     from cloze.processes import rank
     from cloze.reports.about_run import next_step
@@ -21,7 +21,7 @@ def hint(run: Path) -> None:
 
 
 def note_unfinished(folder: Path) -> None:
-    """Print that a folder's run has not ended, if so: figures and predictions of it are not those of its recipe."""
+    """Print a note if the run of a folder has not ended, because its figures and predictions are then not those of its recipe."""
     from cloze.reports.about_run import unfinished
 
     if (sentence := unfinished(folder)) is not None:

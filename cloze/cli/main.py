@@ -18,18 +18,18 @@ from cloze.cli.commands import COMMANDS, load_command, overview, parser_of
 from cloze.errors import ClozeError, UserError
 from cloze.untrusted import guard_terminal, visible
 
-_as_python_does = warnings.formatwarning
-_FEWER = "Read fewer rows at once: --set training.micro_batch=N"
-_BATCH = "Read fewer texts at once: --batch N"
+_format_as_python = warnings.formatwarning
+_FEWER_ROWS = "Read fewer rows at once: --set training.micro_batch=N"
+_SMALLER_BATCH = "Read fewer texts at once: --batch N"
 _RESUMING = frozenset({"pretrain", "finetune", "best", "compare", "sweep"})
 #: What takes less memory, for the commands that have an option for it.
 LESS_MEMORY = {
-    "pretrain": f"{_FEWER}. Or use shorter rows (--set length=N) or a smaller --size.",
-    "finetune": f"{_FEWER}. Or read fewer tokens of each text: --set length=N",
-    "compare": f"{_FEWER}, or --tune training.micro_batch=N for fine-tuning. Or use a smaller --size.",
-    "sweep": f"{_FEWER}. Or use a smaller --size.",
-    **dict.fromkeys(("augment", "evaluate", "predict", "retrieve"), f"{_BATCH}."),
-    **dict.fromkeys(("embed", "probe"), f"{_BATCH}. Or read fewer tokens of each text: --length N"),
+    "pretrain": f"{_FEWER_ROWS}. Or use shorter rows (--set length=N) or a smaller --size.",
+    "finetune": f"{_FEWER_ROWS}. Or read fewer tokens of each text: --set length=N",
+    "compare": f"{_FEWER_ROWS}, or --tune training.micro_batch=N for fine-tuning. Or use a smaller --size.",
+    "sweep": f"{_FEWER_ROWS}. Or use a smaller --size.",
+    **dict.fromkeys(("augment", "evaluate", "predict", "retrieve"), f"{_SMALLER_BATCH}."),
+    **dict.fromkeys(("embed", "probe"), f"{_SMALLER_BATCH}. Or read fewer tokens of each text: --length N"),
     "speed": "Measure smaller --batch and --lengths.",
     "score": "Read fewer tokens at once: --max-length N, or --segment N for streams.",
     "generate": "Write fewer texts at once (one prompt, --count 1), or fewer --tokens.",
@@ -158,7 +158,7 @@ def describe_error(error: BaseException, name: str = "") -> tuple[str, int]:
 def as_note(message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None) -> str:
     """A warning of cloze as one line; that of another package as Python prints it."""
     from_cloze = Path(__file__).parents[1] in Path(filename).parents
-    return f"note: {message}\n" if from_cloze else _as_python_does(message, category, filename, lineno, line)
+    return f"note: {message}\n" if from_cloze else _format_as_python(message, category, filename, lineno, line)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -68,23 +68,24 @@ def with_options(
     Help lists the other parameters last; `help_before` maps one to the field before which help lists it.
     """
 
-    def changed(command: Callable[Concatenate[T, ...], None]) -> Command:
+    def with_fields(command: Callable[Concatenate[T, ...], None]) -> Command:
         command_parameters = {parameter.name: parameter for parameter in parameters_of(command)[1:]}
         options = options_of(kind)
-        followers = (help_before or {}).items()
-        places = {field: [name for name, follower in followers if follower == field] for field in annotations_of(kind)}
         parameters = options | command_parameters
-        order = [name for field, names in places.items() for name in (*names, field) if name in parameters]
 
         @wraps(command)
         def call(**values: Any) -> None:
-            chosen = {name: values[name] for name in options.keys() - command_parameters if values[name] is not None}
-            command(kind(**chosen), **{name: values[name] for name in command_parameters})
+            field_values = {name: values[name] for name in options.keys() - command_parameters if values[name] is not None}
+            command(kind(**field_values), **{name: values[name] for name in command_parameters})
 
-        set_signature(call, list(({name: parameters[name] for name in order} | command_parameters).values()))
+        order: list[str] = []
+        for field in annotations_of(kind):
+            order += [name for name, next_field in (help_before or {}).items() if next_field == field]
+            order.append(field)
+        set_signature(call, [parameters[name] for name in dict.fromkeys([*order, *parameters]) if name in parameters])
         return call
 
-    return changed
+    return with_fields
 
 
 def parameters_of(command: Callable[..., None]) -> list[inspect.Parameter]:

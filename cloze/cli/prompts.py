@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -17,11 +17,22 @@ Demonstrations = Annotated[str | None, typer.Option(help="Labelled text from whi
 Normalise = Annotated[str | None, typer.Option(help="Divide by P(answer | this text): 'Answer:'.")]
 
 
+class TaskPrompt(NamedTuple):
+    """A prompt, and the task that reads its files."""
+
+    prompt: Prompt
+    task: Classification
+
+
 def prompt_of(
     template: str | None, verbalise: str | None, shots: int, demonstrations: str | None, *, seed: int, text: str | None,
     text_b: str | None, label: str | None, normalise: str | None = None, **folder_options: object,
-) -> tuple[Prompt, Classification] | None:
-    """The prompt of the options, and how its files are read; None if there is none. `folder_options`: of fine-tuned folders."""
+) -> TaskPrompt | None:
+    """The prompt of the options; None without a template.
+
+    `folder_options` are the values of options that only fine-tuned folders have, by their names: next to a template, one that is
+    not None is refused.
+    """
     from cloze.errors import TaskError
     from cloze.tasks.kinds.prompted import Prompt, task_for
 
@@ -38,4 +49,4 @@ def prompt_of(
         template, verbalise=verbalise, shots=shots, demonstrations=demonstrations, seed=seed, context=normalise,
         text=text, text_b=text_b, label=label,
     )
-    return prompt, task_for(prompt.template, text=text, text_b=text_b, label=label)
+    return TaskPrompt(prompt, task_for(prompt.template, text=text, text_b=text_b, label=label))

@@ -37,7 +37,7 @@ from cloze.recipe.changes import ChangeDescription, type_of
 from cloze.recipe.load import load_recipe
 from cloze.recipe.parts import load_kind
 from cloze.registry import lookup
-from cloze.tasks.result import TASK_FILE, contents_of
+from cloze.tasks.result import TASK_FILE, read_task_json
 
 RECORD = Path("cloze") / "compression.json"
 MEASURED = ("dev", "spread", "trials", "frozen_start")  # in task.json, figures of the network before
@@ -236,6 +236,6 @@ def description_of(source: Path) -> dict[str, Any] | None:
     """task.json without the figures of the network before, but with thresholds of decisions; None if the folder has none."""
     if not (source / TASK_FILE).is_file():
         return None
-    contents = contents_of(source)
+    contents = read_task_json(source)
     dev = {key: value for key, value in (contents.get("dev") or {}).items() if key.rpartition("/")[2] == "threshold"}
     return {key: value for key, value in contents.items() if key not in MEASURED} | ({"dev": dev} if dev else {})

@@ -1,4 +1,4 @@
-"""A head whose readings are mapped to the states of a network."""
+"""A head that reads states of a network under names of its own."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ from cloze.batch import Batch
 
 
 @dataclass(frozen=True)
-class Bound:
-    """A head whose readings have other names than the states: `read` maps readings to states, with "" for the first reading."""
+class BoundHead:
+    """A head that calls what it reads by other names than the network does.
+
+    `read` maps its names (`Objective.reads`) to states of the network, as `read:` of a recipe does; "" means the first of them.
+    """
 
     objective: Any
     read: Mapping[str, str]
@@ -73,6 +76,6 @@ class Bound:
         return {name: states[state] for name, state in zip(self.objective.reads, self.reads, strict=True)}
 
 
-def bound(head: Any, read: Mapping[str, str] | None) -> Any:
-    """A head with its readings mapped to states; the head itself if the names agree."""
-    return Bound(head, read) if read else head
+def bind_head(head: Any, read: Mapping[str, str] | None) -> Any:
+    """The head as its network is read: a `BoundHead`, or the head itself if both use the same names."""
+    return BoundHead(head, read) if read else head

@@ -83,7 +83,7 @@ def _frame(reader: Reader, text: str, units: Sequence[Unit] | None) -> Framed:
         raise UserError(
             f"{text[:60]!r}…: {len(framed)} tokens; this network reads at most {reader.max_length}. Shorten the text."
         )
-    return reader.grown([framed], reader.max_length)[0]
+    return reader.with_facts([framed], reader.max_length)[0]
 
 
 @torch.inference_mode()

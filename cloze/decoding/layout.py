@@ -79,7 +79,7 @@ class Framed:
             spelled[columns] = 0
         return replace(self, ids=ids, characters=spelled)
 
-    def grown(self, ids: Ids, tree: SentenceTree) -> Framed:
+    def with_facts(self, ids: Ids, tree: SentenceTree) -> Framed:
         """The row with the tokens of facts; of these none belongs to a text."""
         branch = tree.branch > 0
         row = self.take(tree.column)

@@ -118,7 +118,7 @@ class _InPlace(Prompting):
         if not answer_mask.any():
             raise TaskError(f"--verbalise: the answer {answer!r} has no token in this vocabulary. Choose another word for it.")
         row = self.reader.single([ids[keep]]).marked([unlabelled(marks, answer_mask)])
-        (framed,) = self.reader.grown([row], self.reader.max_length)
+        (framed,) = self.reader.with_facts([row], self.reader.max_length)
         positions = np.flatnonzero(framed.part == 0)[answer_mask]
         return PromptWithAnswer(framed, positions, framed.ids[positions], int((~keep).sum()))
 
@@ -234,7 +234,7 @@ class DecoderPrompting(Prompting):
         position = int((end <= prompt.answer[0])[keep].sum())
         around = {name: np.insert(values, position, [0] * len(self.lead)) for name, values in marks.items()}
         row = self.reader.single([np.insert(ids[keep], position, self.lead)]).marked([around])
-        (framed,) = self.reader.grown([row], self.reader.max_length)
+        (framed,) = self.reader.with_facts([row], self.reader.max_length)
         target, _ = self.form.target(np.concatenate([self.lead, answer_ids]))
         return PromptWithAnswer(framed, np.zeros(0, np.int64), target, int((~keep).sum()))
 

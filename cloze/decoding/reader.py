@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from cloze import fields
 from cloze.batch import Batch
-from cloze.decoding.bound_head import bound
+from cloze.decoding.bound_head import bind_head
 from cloze.decoding.languages import language_id, require_language, speaking
 from cloze.decoding.layout import Framed, Ids, Layout, Marks
 from cloze.decoding.lengths import CPU_TOKENS, GPU_TOKENS, STATIC_TOKENS, by_length
@@ -131,7 +131,7 @@ class Reader:
         return self._layout(self.reading.single)
 
     @cached_property
-    def written(self) -> Layout:
+    def decoder_layout(self) -> Layout:
         """The layout of what a decoder writes."""
         return self.single if self.reading.target is None else self._layout(self.reading.target)
 
@@ -151,8 +151,9 @@ class Reader:
         return Layout(self.reading.pair, self.tokenizer)
 
     @cached_property
-    def writing(self) -> Layout:
-        """The layout of a text and the text that the network writes after it (order `source_to_target`); see `pair`."""
+    def continuation(self) -> Layout:
+        """The layout of a text and of the text that the network writes after it, in one row (order `source_to_target`); see
+        `pair`."""
         return Layout(self.pair.template, self.tokenizer, self.reading.segments)
 
     @property
@@ -185,45 +186,45 @@ class Reader:
         self, texts: Sequence[str], second_texts: Sequence[str] | None = None, *, max_length: int | None = None
     ) -> list[Framed]:
         """Texts (or pairs of texts) as framed examples, cut to `max_length` or to what the network can read."""
-        bound = min((n for n in (max_length, self.max_length) if n is not None), default=None)
+        most = min((n for n in (max_length, self.max_length) if n is not None), default=None)
         first = self.ids(texts)
-        max_tokens = self.max_tokens(bound)
+        max_tokens = self.max_tokens(most)
         if second_texts is None:
             framed, parts = [self.single([a], max_length=max_tokens) for a in first], [texts]
         else:
             framed = [self.pair([a, b], max_length=max_tokens) for a, b in zip(first, self.ids(second_texts), strict=True)]
             parts = [texts, second_texts]
-        return self.grown(self._marked(self._spelled(framed, parts), parts), bound)
+        return self.with_facts(self._marked(self._spelled(framed, parts), parts), most)
 
-    def laid_out(self, texts: Sequence[Ids], *, max_length: int | None = None) -> Framed:
+    def lay_out(self, texts: Sequence[Ids], *, max_length: int | None = None) -> Framed:
         """The ids of one text or two as one framed example, with the facts that belong to them."""
         layout = self.single if len(texts) == 1 else self.pair
-        return self.grown([layout(texts, max_length=self.max_tokens(max_length))], max_length)[0]
+        return self.with_facts([layout(texts, max_length=self.max_tokens(max_length))], max_length)[0]
 
     @cached_property
-    def _adding(self) -> Any:
+    def _fact_edit(self) -> Any:
         """The edit that adds facts to a text, if there is one."""
         return next((edit for edit in self.input_edits if edit.adds), None)
 
-    def max_tokens(self, bound: int | None) -> int | None:
-        """How many of `bound` tokens a text and its template may take: those that are not kept free for facts."""
-        return bound if bound is None or self._adding is None else self._adding.max_input(bound)
+    def max_tokens(self, most: int | None) -> int | None:
+        """How many of `most` tokens a text and its template may take: those that are not kept free for facts."""
+        return most if most is None or self._fact_edit is None else self._fact_edit.max_input(most)
 
-    def grown(self, rows: list[Framed], bound: int | None) -> list[Framed]:
-        """Framed rows with the facts that belong to their words, at most `bound` tokens each."""
-        if self._adding is None:
+    def with_facts(self, rows: list[Framed], most: int | None) -> list[Framed]:
+        """Framed rows with the facts that belong to their words, at most `most` tokens each."""
+        if self._fact_edit is None:
             return rows
-        edit = self._adding if bound is None else self._adding.for_length(bound)
+        edit = self._fact_edit if most is None else self._fact_edit.for_length(most)
         framed = []
         for row in rows:
             block, tree = edit.grow(Rows({"tokens": row.ids[None], "length": np.array([len(row)], np.int32)}))
             span = slice(0, int(block["length"][0]))
-            framed.append(row.grown(block["tokens"][0, span], SentenceTree(*(x[0, span] for x in tree))))
+            framed.append(row.with_facts(block["tokens"][0, span], SentenceTree(*(x[0, span] for x in tree))))
         return framed
 
-    def whole(self, texts: Sequence[str]) -> list[Framed]:
+    def encode_whole(self, texts: Sequence[str]) -> list[Framed]:
         """Texts as framed examples at full length, even if longer than the network can read. They have no facts yet: cut them,
-        then add these with `grown`."""
+        then add these with `with_facts`."""
         return self._marked(self._spelled([self.single([ids]) for ids in self.ids(texts)], [texts]), [texts])
 
     def marks(self, texts: Sequence[str]) -> Sequence[Marks]:
@@ -247,7 +248,8 @@ class Reader:
         return [np.asarray(encoded.ids, np.int32) for encoded in self.tokenizer.encode_batch(list(texts))]
 
     def batch(self, rows: Sequence[Framed]) -> Batch:
-        """Framed rows as a batch, padded to one length. Without padding there is no `block`. `summaries` are flat positions."""
+        """Framed rows as a batch, padded to one length: `tokens`, `segments`, the flat positions of the `summaries`, and what
+        else the network takes. Only rows of different lengths have a `block`, which marks what is no padding."""
         least = 0 if self.network.of_words else 1  # an empty row is a padding token: attention to nothing is not a number
         lengths = np.array([max(len(row), least) for row in rows])
         width = max(1, int(lengths.max()))
@@ -309,7 +311,7 @@ class Reader:
             tree, span = row.tree, slice(0, len(row))
             hidden = tree.word[(row.ids == mask) & (tree.branch == 0) & (tree.word > 0)]
             tree = tree._replace(word=np.where(np.isin(tree.word, hidden), 0, tree.word))
-            for name, value in self._adding.describe(SentenceTree(*(x[None] for x in tree))).items():
+            for name, value in self._fact_edit.describe(SentenceTree(*(x[None] for x in tree))).items():
                 if name not in inputs:
                     empty = np.zeros((len(rows), width), np.int64)
                     inputs[name] = empty if value.ndim == 2 else np.tile(np.eye(width, dtype=np.bool_), (len(rows), 1, 1))
@@ -431,7 +433,7 @@ def describe_heads(loaded: Checkpoint) -> str:
 def _heads(loaded: Checkpoint) -> Iterator[tuple[Any, Kind | None]]:
     """Every head with its readings bound, and its kind."""
     for name, part in loaded.heads.items():
-        head = bound(part, loaded.reads.get(name))
+        head = bind_head(part, loaded.reads.get(name))
         yield head, part.usable_as([loaded.network.gives[state].sees for state in head.reads if state in loaded.network.gives])
 
 

@@ -22,8 +22,8 @@ FIELD = Parameter("field", "NAME", "option")
 def named_file(arguments: Sequence[str], *, tables: bool = False) -> str | None:
     """The file that the arguments name, None where they are texts; with `tables` it may be a folder or a table, too.
 
-    A `TaskError` for an argument that is plainly a file's name and names none, or names one among others: its letters would
-    else be taken for a text.
+    An argument that looks like the name of a file is a `TaskError` if there is no such file, or if it stands among other texts:
+    otherwise the name itself would be read as a text.
     """
     for text in arguments:
         exists = bool(text) and os.path.exists(text)

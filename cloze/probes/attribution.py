@@ -21,7 +21,7 @@ from cloze.batch import Batch
 from cloze.decoding.layout import Framed
 from cloze.decoding.reader import Checkpoint, Reader, head_of_kind
 from cloze.probes.pieces import shown
-from cloze.tasks.result import contents_of, has_own_task
+from cloze.tasks.result import has_own_task, read_task_json
 from cloze.tasks.texts import head_of_task
 
 Scores = Callable[[Tensor], Tensor]
@@ -106,7 +106,7 @@ def _predictions(
     loaded: Checkpoint, reader: Reader, framed: Framed
 ) -> Iterator[tuple[Callable[[int], str], int | None, Scores]]:
     """Of each prediction: how its numbers are called, its place, and the log probabilities (S, C) of vectors (S, L, D)."""
-    tuned = contents_of(Path(loaded.folder)) if has_own_task(Path(loaded.folder)) else {}
+    tuned = read_task_json(Path(loaded.folder)) if has_own_task(Path(loaded.folder)) else {}
     labels = tuned.get("labels") if tuned.get("task") in _CLASSIFIED else None
     head = head_of_task(loaded, tuned, "relation_prediction") if labels else head_of_kind(loaded, "token_prediction")
     if head is None or head.of_texts:

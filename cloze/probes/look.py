@@ -297,7 +297,7 @@ def _framed(reader: Reader, text: str, other: str | None, length: int | None) ->
     most = min((n for n in (length, reader.max_length) if n is not None), default=None)
     ids = [_ids(reader, string) for string in texts]
     marks = [marks_around(reader, row, string) for row, string in zip(ids, texts, strict=True)]
-    return reader.laid_out(ids, max_length=most).marked(marks)
+    return reader.lay_out(ids, max_length=most).marked(marks)
 
 
 def _shown(reader: Reader, name: str, ids: Any, parts: Any, *, following: Ids | None = None) -> tuple[ShownTokens, Ids]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cloze.budget.fit_text import advise_on_unknown, require_words_apart, sample_for
-from cloze.checkpoint.inputs import TextRecord, difference, marks_of, require_read_alike, require_text_unchanged, store_digest
+from cloze.checkpoint.inputs import TextRecord, difference, file_states, require_read_alike, require_text_unchanged, store_digest
 from cloze.corpus import Store
 from cloze.corpus.readers.hub_tables import local_tables
 from cloze.corpus.stores.build import Progress, build_store, corpus_files, train_tokenizer_from
@@ -47,7 +47,7 @@ def open_corpus(
         raise CorpusError("no corpus: give text files, folders or a token store with --corpus PATH.")
     given_tokenizer = Tokenizer.load(Path(tokenizer)) if isinstance(tokenizer, (str, Path)) else tokenizer
     whose = str(tokenizer) if isinstance(tokenizer, (str, Path)) else "the recipe's first source"
-    annotations = annotations_of(recipe)
+    annotations = text_annotations(recipe)
     spec = recipe.sources[source or next(iter(recipe.sources))]
     source_type = class_of("source", spec.name)
     if source_type.builds_store:
@@ -72,7 +72,7 @@ def open_corpus(
         "languages": languages, "smooth": smooth, "seed": seed,
         "tokenizer": None if given_tokenizer is None else given_tokenizer.hash,
     }
-    corpus_text = Text(folder, tuple(map(str, paths)), text_format, languages, json.loads(json.dumps(how)))
+    corpus_text = StoredText(folder, tuple(map(str, paths)), text_format, languages, json.loads(json.dumps(how)))
     if corpus_text.wait_until_built(run):
         return open_store(folder / "store")
     annotations.require_files()
@@ -92,7 +92,7 @@ def open_corpus(
     return store, chosen
 
 
-def annotations_of(recipe: Recipe) -> Annotations:
+def text_annotations(recipe: Recipe) -> Annotations:
     """The words and the layers that a recipe asks of its running text."""
     return Annotations.of(text_of(recipe)) if "main" in recipe.texts else Annotations()
 
@@ -158,7 +158,7 @@ def open_source_store(
     }
     if arguments.get("annotate"):
         how["annotations"] = build(builder_of("source", spec.name), options, {}).annotations.header()
-    text = LabelledText(folder, tuple(map(str, paths)), "records", False, json.loads(json.dumps(how)))
+    text = StoredLabels(folder, tuple(map(str, paths)), "records", False, json.loads(json.dumps(how)))
     if not text.wait_until_built(run):
         folder.mkdir(parents=True, exist_ok=True)
         source = build(builder_of("source", spec.name), options, {})
@@ -174,14 +174,14 @@ def open_held_out(
 ) -> Store:
     """The store of held-out text. A path to a store is opened; text is built into `folder/store` with the run's tokenizer and the
     recipe's annotations. Raises `RecipeError` if one of these names no file: another text has marks of its own."""
-    annotations = annotations_of(recipe)
+    annotations = text_annotations(recipe)
     if len(paths) == 1 and Store.is_store(paths[0]):
         store = Store.open(paths[0])
         store.require_tokenizer(tokenizer.hash, whose="the training corpus")
         store.require_annotations(annotations, whose=recipe.name)
         return store
     how = {"format": text_format, "tokenizer": tokenizer.hash, **(annotations.header() if annotations else {})}
-    text = Text(folder, tuple(map(str, paths)), text_format, False, how)
+    text = StoredText(folder, tuple(map(str, paths)), text_format, False, how)
     if not text.wait_until_built(run):
         annotations.require_files()
         folder.mkdir(parents=True, exist_ok=True)
@@ -192,8 +192,8 @@ def open_held_out(
 
 
 @dataclass(frozen=True)
-class Text:
-    """Text to build into `folder/store`, and the record of what has been built there.
+class StoredText:
+    """The store in `folder/store` that is, or will be, built from text, and the record of what has been built there.
 
     `languages`: the paths are a folder per language. `how` are the settings by which text is read and encoded, as plain data; a
     store that was built with others is built again, and a run that began with others is refused (`require_read_alike`, which
@@ -243,7 +243,7 @@ class Text:
 
     def differs(self, record: TextRecord) -> str:
         """How the text differs from that of a record, in words."""
-        return difference(record.files, marks_of(self.files() or (), record.files))
+        return difference(record.files, file_states(self.files() or (), record.files))
 
     def files(self) -> list[str] | None:
         """The files of the text in the order in which they are read; None if the text does not exist."""
@@ -258,11 +258,11 @@ class Text:
 
     def record(self, store: Store) -> None:
         """Record what the store was built from."""
-        files = tuple(marks_of(self.listed()))
+        files = tuple(file_states(self.listed()))
         TextRecord(self.paths, files, self.how, store_digest(store)).write(self.folder)
 
 
-class LabelledText(Text):
+class StoredLabels(StoredText):
     """Labelled text and triples: tables, or folders."""
 
     def listed(self) -> list[str]:

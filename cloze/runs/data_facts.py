@@ -29,12 +29,12 @@ def with_data_facts(recipe: Recipe, stores: Mapping[str, Store]) -> Recipe:
     """
     entries = {name: _complete_entry(recipe, entry, stores[entry.source]) for name, entry in recipe.entries.items()}
     completed = recipe if entries == dict(recipe.entries) else replace(recipe, entries=entries)
-    widths = {name: kinds[FEATURES].width for name, kinds in _kinds(stores).items() if FEATURES in kinds}
+    widths = {name: kinds[FEATURES].width for name, kinds in _item_kinds(stores).items() if FEATURES in kinds}
     networks = {name: _complete_network(network, widths) for name, network in completed.networks.items()}
     return completed if networks == dict(completed.networks) else replace(completed, networks=networks)
 
 
-def _kinds(stores: Mapping[str, Store]) -> dict[str, Mapping[str, ItemArray]]:
+def _item_kinds(stores: Mapping[str, Store]) -> dict[str, Mapping[str, ItemArray]]:
     """The arrays of the sets of items of all stores."""
     stored_items = [store.items for store in stores.values() if isinstance(store, RecordStore) and store.items is not None]
     return {name: item_set.kinds for items in stored_items for name, item_set in items.sets.items()}
@@ -84,7 +84,7 @@ def _head_arguments(recipe: Recipe, entry: EntrySpec, store: Store) -> dict[str,
             f"cloze corpus build FILE --recipe {recipe.name} --out STORE"
         )
     arguments: dict[str, Any] = answer.head_arguments(stored)
-    arguments |= store.about.get("given", {})
+    arguments |= store.about.get("given", {})  # by `RecordEncoder.given`
     if store.about["classes"] is not None:
         if len(store.classes) < 2:
             raise TaskError(

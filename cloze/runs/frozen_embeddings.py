@@ -20,17 +20,17 @@ def with_learning_embeddings(recipe: Recipe, origins: Mapping[str, Path], tokeni
     """The recipe without `train: {all_but: {groups: [embeddings]}}` of networks whose tokens have no vectors yet: networks that
     start at random, and those whose checkpoint, in `origins`, has no row for some token of the text. This is said."""
     networks = dict(recipe.networks)
-    for label, network in recipe.networks.items():
+    for name, network in recipe.networks.items():
         if not _keeps_embeddings(network):
             continue
-        if (folder := origins.get(label)) is None:
+        if (folder := origins.get(name)) is None:
             why = "they start at random"
         elif lacking := len(set(tokenizer.spellings) - set(Tokenizer.load(folder).spellings)):
             why = f"{folder} has none for {lacking:,} tokens of the text"
         else:
             continue
-        networks[label] = replace(network, train="all")
-        say(f"the embeddings of {label} learn, too, since {why} (--as-published keeps them as they are).")
+        networks[name] = replace(network, train="all")
+        say(f"the embeddings of {name} learn, too, since {why} (--as-published keeps them as they are).")
     return replace(recipe, networks=networks)
 
 

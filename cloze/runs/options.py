@@ -315,7 +315,8 @@ class FinetuneOptions:
         return _bound(self.binds)
 
     def files(self, name: str = "main") -> dict[str, LabelledFiles]:
-        """The files of every task by its name; `name` is that of a task without one."""
+        """The labelled text of every task, by the name of the task's source; `name` is the source that `train` and `dev` belong
+        to."""
         from cloze.checkpoint.several import FIRST, LabelledFiles
 
         train, dev = ((str(part),) if isinstance(part, (str, Path)) else tuple(map(str, part)) for part in (self.train, self.dev))
@@ -325,7 +326,8 @@ class FinetuneOptions:
         }
 
     def words(self) -> tuple[str, ...]:
-        """The equivalent command line; empty if there is none (several files of one kind)."""
+        """The command line that `run.json` records: all that decides what is trained and measured, without `device`, `extend`,
+        `overwrite` and `tune`; empty if none says the same (several files of one kind)."""
         from cloze.corpus.readers.hub_tables import with_dataset_names  # loads numpy, which help does not need
 
         tasks = self.tasks or {"": self.files()["main"]}

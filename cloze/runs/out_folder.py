@@ -24,7 +24,8 @@ _RUN = Path("cloze") / "run.json"
 _TASK = Path("cloze") / "task.json"
 SEEDS = Path("cloze") / "seeds"  # the runs of several seeds, each in a folder of its own
 _BEFORE_RUN = {"lock", "corpus", "stages"}  # in `cloze/` where a run was prepared and did not begin
-_FREE = {"--out": 2, "--test": 2, "--keep-checkpoints": 1}  # options that do not change what is trained, with their words
+#: Options that do not change what is trained, and how many words of a command each takes.
+_FREE = {"--out": 2, "--test": 2, "--keep-checkpoints": 1}
 WAIT = 60.0  # seconds
 
 
@@ -46,23 +47,23 @@ def claimed(
         yield
         return
     require_free(out)
-    _settle(out)
+    _clean_up_after_kill(out)
     require_usable(out, overwrite=overwrite, resume=resume, command=command)
     if _replaces(out, overwrite=overwrite, command=command):
         _set_aside(out)
-    new_folders = _make(out)
-    makes_inner = not (out / "cloze").exists()
+    new_folders = _make_folders(out)
+    new_inner = not (out / "cloze").exists()
     try:
         with alone_in(out, first=True):
             try:
                 yield
             except BaseException as error:
-                keeps_stores = not isinstance(error, ClozeError)
-                if not _put_back(out) and makes_inner and not _worth_keeping(out / "cloze", stores=keeps_stores):
+                keeps_stores = not isinstance(error, ClozeError)  # interrupted: the next process need not read the text again
+                if not _put_back(out) and new_inner and not _worth_keeping(out / "cloze", stores=keeps_stores):
                     shutil.rmtree(out / "cloze", ignore_errors=True)
                 raise
             finally:
-                _end(out, say)
+                _drop_or_put_back(out, say)
     except BaseException:
         for folder in new_folders:
             if folder.is_dir() and not any(folder.iterdir()):
@@ -81,7 +82,7 @@ def require_usable(
         return
     require_free(out)
     if _replaces(out, overwrite=overwrite, command=command):
-        has_aside = _holds_result(_aside(out))  # without a checkpoint, `claimed` gives it its name back
+        has_aside = _holds_result(_aside(out))  # if `out` has no checkpoint, `claimed` gives it its name back
         if has_aside and has_checkpoint(out):
             raise CheckpointError(
                 f"{out}: holds an unfinished run of another command. That run replaces a result, which is in {_aside(out)}.\n"
@@ -93,7 +94,7 @@ def require_usable(
                 "  Choose another --out, or remove it yourself."
             )
     elif not _holds_result(_aside(out)):
-        require_own(out, overwrite=overwrite, resume=resume)
+        _require_run_folder(out, overwrite=overwrite, resume=resume)
     _require_writable(out)
 
 
@@ -130,7 +131,7 @@ def only_prepared(out: Path) -> bool:
     )
 
 
-def require_own(out: Path, *, overwrite: bool | None = None, resume: bool = True) -> None:
+def _require_run_folder(out: Path, *, overwrite: bool | None = None, resume: bool = True) -> None:
     """Refuse a folder that holds anything but a run that can `resume`, or what was prepared for one."""
     if out.exists() and not out.is_dir():
         raise CheckpointError(f"{out}: is a file; expected the folder of a run. Choose another --out.")
@@ -173,11 +174,11 @@ def _same_command(out: Path, command: Sequence[str]) -> bool:
     """Whether the run in a folder, or one of its seeds or stages, was started by this command."""
     folders = [out, *out.glob(str(SEEDS / "*")), *out.glob("cloze/stages/*")]
     records = [record for folder in folders if (record := read_run_record(folder)) is not None]
-    return any(_trained_by(record.get("command", ())) == _trained_by(command) for record in records)
+    return any(_training_words(record.get("command", ())) == _training_words(command) for record in records)
 
 
-def _trained_by(command: Sequence[str]) -> list[str]:
-    """The words of a command that say what it trains."""
+def _training_words(command: Sequence[str]) -> list[str]:
+    """The words of a command that say what it trains: all but the options in `_FREE`."""
     free = {index + step for index, word in enumerate(command) for step in range(_FREE.get(word, 0))}
     return [word for index, word in enumerate(command) if index not in free]
 
@@ -201,13 +202,13 @@ def _wait_until_set_aside(out: Path, *, overwrite: bool | None, command: Sequenc
         time.sleep(0.1)
 
 
-def _settle(out: Path) -> None:
+def _clean_up_after_kill(out: Path) -> None:
     """Finish what a killed process began: its result stays if it finished, the previous one comes back if it wrote nothing."""
     if not _aside(out).exists():
         return
     with alone_in(out, first=True):
         _put_back(out)
-        _end(out, lambda line: None)
+        _drop_or_put_back(out, lambda line: None)
 
 
 def _put_back(out: Path) -> bool:
@@ -224,8 +225,8 @@ def _put_back(out: Path) -> bool:
     return True
 
 
-def _end(out: Path, say: Say) -> None:
-    """Remove the previous contents if the run has finished; otherwise say where they are."""
+def _drop_or_put_back(out: Path, say: Say) -> None:
+    """Remove the previous contents if the run has finished; put them back if it has no checkpoint; else say where they are."""
     aside = _aside(out)
     if not aside.exists():
         return
@@ -244,7 +245,7 @@ def _require_writable(out: Path) -> None:
         raise CheckpointError(f"{out}: you cannot write to {ancestor}. Choose another --out.")
 
 
-def _make(out: Path) -> list[Path]:
+def _make_folders(out: Path) -> list[Path]:
     """Make a folder and its parents; returns the ones that did not exist, the innermost first."""
     absent = [folder for folder in (out, *out.parents) if not folder.exists()]
     new_folders: list[Path] = []

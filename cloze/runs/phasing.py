@@ -50,15 +50,15 @@ def _turns(part: PartSpec) -> bool:
     return isinstance(positions, PartSpec) and positions.name == "rotary"
 
 
-def unfreezing(recipe: Recipe, label: str) -> Unfreezing:
+def unfreezing(recipe: Recipe, network_name: str) -> Unfreezing:
     """The `train:` of a network as the loop needs it, by phase if a phase sets it; a network that only runs without gradient is
     frozen."""
-    if never_trained(recipe, label):
+    if never_trained(recipe, network_name):
         return Only()
     in_turn = [recipe]
-    if any(sets_train(path, label) for phase in recipe.schedule for path in phase.set):
+    if any(sets_train(path, network_name) for phase in recipe.schedule for path in phase.set):
         in_turn = phase_recipes(recipe)
-    train_values = [phase_recipe.networks[label].train for phase_recipe in in_turn]
+    train_values = [phase_recipe.networks[network_name].train for phase_recipe in in_turn]
     ways = [unfreezing_of(build_part(train) if isinstance(train, PartSpec) else train) for train in train_values]
     return ways[0] if len(ways) == 1 else ByPhase(phases_of(recipe), tuple(ways))
 

@@ -99,14 +99,14 @@ def _build_run(
     tables = make_tables(recipe, stores, origins)
     arguments: dict[str, Any] = {"tables": tables, "store": next(iter(stores.values())), "tokenizer": tokenizer}
     require_memory(recipe, vocab_size=tokenizer.size, tables=tables, device=device)
-    step = build_step(recipe, vocab_size=tokenizer.size, seed=seed, filled=frozenset(origins), **arguments)
+    step = build_step(recipe, vocab_size=tokenizer.size, seed=seed, to_be_loaded=frozenset(origins), **arguments)
     require_one_process(recipe, step, ranks, options.strategy)
     phases = with_positions(with_dropouts(phases_of(recipe), recipe, step, vocab_size=tokenizer.size, **arguments), recipe)
 
     resumes = bool(Checkpoints(out).steps())
     heads_to_start = load_origins(
         step, recipe, origins, tokenizer, resumes=resumes, say=say, tables=tables,
-        drawn=partial(build_step, recipe, vocab_size=tokenizer.size, seed=seed, **arguments),
+        build_random=partial(build_step, recipe, vocab_size=tokenizer.size, seed=seed, **arguments),
         class_names=(description or {}).get("labels") or (),
     )
     setup_seconds = float((old or {}).get("setup_seconds", 0.0))

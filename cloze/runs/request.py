@@ -171,33 +171,34 @@ def choose_budget(recipe: Recipe, option: str | None, out: Path, *, extend: bool
 
 
 def bound_to(stage: Stage, recipe: Recipe, request: Request) -> tuple[list[str], dict[str, Sequence[str]]]:
-    """The paths and binds for the sources of a stage; `--corpus` is for the first source of the whole recipe."""
+    """The paths of the corpus and the binds for the sources of a stage; the corpus is for the first source of the whole
+    recipe."""
     first = next(iter(recipe.stages[0].recipe.sources))
     binds = {name: paths for name, paths in request.binds.items() if name in stage.recipe.sources}
     return (list(request.corpus) if first in stage.recipe.sources else []), binds
 
 
 def run_origins(recipe: Recipe, request: Request, done: Mapping[str, Path]) -> dict[str, Path]:
-    """The checkpoint that each network begins with, the exported network first; `done` are the folders of earlier stages.
+    """The checkpoint that each network begins with, the exported network first; `done` are the folders of finished stages.
 
     `--init` is for networks without `from`, by default for the exported one.
     """
     folders = origins_of(recipe, {**request.checkpoints, **done})
     init_folders = {} if done else {name or recipe.export: folder for name, folder in request.init.items()}
-    for label, folder in init_folders.items():
-        if label in folders:
+    for name, folder in init_folders.items():
+        if name in folders:
             raise RecipeError(
-                f"--init {folder}: the network {label!r} of {recipe.name} comes from {recipe.networks[label].origin!r} already. "
+                f"--init {folder}: the network {name!r} of {recipe.name} comes from {recipe.networks[name].origin!r} already. "
                 "Omit --init."
             )
     started_networks = {*folders, *(name or recipe.export for name in request.init)}
-    for label, network in recipe.networks.items():
-        if label in started_networks or request.options.drop_stage_origins:  # its weights may come from an earlier stage
+    for name, network in recipe.networks.items():
+        if name in started_networks or request.options.drop_stage_origins:  # its weights may come from an earlier stage
             continue
         for change in network.change:
             if build_part(change).needs_checkpoint:
                 raise RecipeError(
-                    f"networks.{label}.change: {change.name} changes the weights of a checkpoint, but this network starts at "
+                    f"networks.{name}.change: {change.name} changes the weights of a checkpoint, but this network starts at "
                     "random.\n  Write `from:`, give a checkpoint with --init, or leave the change out."
                 )
     folders = {**folders, **init_folders}
@@ -205,21 +206,22 @@ def run_origins(recipe: Recipe, request: Request, done: Mapping[str, Path]) -> d
 
 
 def tokenizer_for(recipe: Recipe, request: Request, origins: Mapping[str, Path]) -> Path | Tokenizer | None:
-    """The tokenizer for the text: the given one, else that of the checkpoint to start from, with the marks of its changes.
+    """The tokenizer for the text: that of `--tokenizer`, else that of a checkpoint, with the special tokens that changes add.
 
-    None if there is neither, or if a change maps the rows of one vocabulary to another: then a tokenizer is trained on the text.
+    Of the checkpoints in `origins`, it is the first one whose network keeps its ids: not one whose rows are mapped to another
+    vocabulary, by `--init` or by a change. None if there is none: a tokenizer is then trained on the text.
     """
     if request.options.tokenizer is not None:
         return request.options.tokenizer
     is_store = len(request.corpus) == 1 and Store.is_store(request.corpus[0])
     by_word = "main" in recipe.texts and recipe.texts["main"].tokenizer.name == "words"
-    for label, folder in origins.items():
-        network = recipe.networks[label]
-        own_tokenizer = network.origin is None and (by_word or is_store)  # --init, which takes rows over word by word
+    for name, folder in origins.items():
+        network = recipe.networks[name]
+        maps_words = network.origin is None and (by_word or is_store)  # --init, which takes rows over word by word
         changes = [build_part(part) for part in network.change]
         marks = {role: token for change in changes for role, token in change.marks.items()}
         if marks:
             return Tokenizer.load(folder).with_marks(marks)
-        if not own_tokenizer and not any(change.changes_vocabulary for change in changes):
+        if not maps_words and not any(change.changes_vocabulary for change in changes):
             return folder
     return None

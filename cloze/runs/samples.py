@@ -11,9 +11,10 @@ import torch
 from cloze.checkpoint.publish import reading_edits
 from cloze.corpus import Store
 from cloze.corpus.sources.bound import split_documents
+from cloze.decoding.bound_head import bind_head
 from cloze.decoding.filling import fill
 from cloze.decoding.generating.generation import generate
-from cloze.decoding.reader import Reader, bound
+from cloze.decoding.reader import Reader
 from cloze.recipe.recipe import Recipe
 from cloze.rng import permutation
 from cloze.text import Tokenizer
@@ -45,7 +46,7 @@ def speaker(recipe: Recipe, step: StepModule) -> Speaker | None:
             for spec, pass_objective in zip(run.objectives, wired.objectives, strict=True):
                 readings = {reading: path for reading, path in spec.read.items() if "." not in path}
                 objective: Any = step.objectives[pass_objective.key]
-                sees = [network.gives[state].sees for state in bound(objective, readings).reads if state in network.gives]
+                sees = [network.gives[state].sees for state in bind_head(objective, readings).reads if state in network.gives]
                 if run.take or network.writes is not None or objective.usable_as(sees) != "token_prediction":
                     continue
                 if order not in ("open", "left_to_right") or set(sees) & {"left_to_right", "right_to_left"} - {order}:
@@ -64,7 +65,7 @@ def sampler(
         return None
     edits = reading_edits(recipe, tokenizer, tables or {})
     reader = Reader(step.networks[chosen.network], tokenizer, recipe.reading, chosen.order, input_edits=edits)
-    head = bound(step.objectives[chosen.head], chosen.read)
+    head = bind_head(step.objectives[chosen.head], chosen.read)
 
     @torch.no_grad()
     def samples(at_step: int) -> Mapping[str, Any]:

@@ -33,33 +33,33 @@ def start_tables(
     networks `origins` have the rows of a checkpoint, which stay.
     """
     seconds, began = 0.0, time.perf_counter()
-    for label, network in recipe.networks.items():
-        if network.start is None or label in origins:
+    for name, network in recipe.networks.items():
+        if network.start is None or name in origins:
             continue
-        entry = _first_entry(recipe, label)
+        entry = _first_entry(recipe, name)
         store = stores[entry.source].sample
         if not isinstance(store, Store) or store.pairs:
             raise RecipeError(
-                f"networks.{label}.start: counts the tokens of running text, and the source {entry.source!r} has none. "
+                f"networks.{name}.start: counts the tokens of running text, and the source {entry.source!r} has none. "
                 "Leave out `start`."
             )
-        table: Any = step.networks[label]
+        table: Any = step.networks[name]
         weight = table.token_tables["tokens"].weight.data
         documents = documents_of_running_text(store, 0.0 if entry.source in dev_stores else recipe.training.held_out, "train")
         vectors, vector_mask = build_part(network.start).of(store, documents, width=weight.shape[1], seed=seed)
         start_rows(weight, vectors, vector_mask)
         seconds = time.perf_counter() - began
-        say(f"the table of {label} starts from vectors of {int(vector_mask.sum()):,} ids ({seconds:.1f} s)")
+        say(f"the table of {name} starts from vectors of {int(vector_mask.sum()):,} ids ({seconds:.1f} s)")
     return seconds
 
 
 def described_starts(recipe: Recipe, stores: Mapping[str, Store], *, origins: Collection[str]) -> Iterator[str]:
     """What `start_tables` will do, a line for each table."""
-    for label, network in recipe.networks.items():
-        if network.start is not None and label not in origins:
-            size = stores[_first_entry(recipe, label).source].sample.size
+    for name, network in recipe.networks.items():
+        if network.start is not None and name not in origins:
+            size = stores[_first_entry(recipe, name).source].sample.size
             tokens = min(network.start.arguments.get("tokens", size), size)
-            yield f"the table of {label} starts from vectors: {short(tokens)} tokens are counted first, in the time of the budget"
+            yield f"the table of {name} starts from vectors: {short(tokens)} tokens are counted first, in the time of the budget"
 
 
 def start_rows(table: torch.Tensor, vectors: torch.Tensor, mask: torch.Tensor) -> None:
@@ -70,6 +70,6 @@ def start_rows(table: torch.Tensor, vectors: torch.Tensor, mask: torch.Tensor) -
     table[: len(vectors)][mask] = rows.to(table)
 
 
-def _first_entry(recipe: Recipe, label: str) -> EntrySpec:
+def _first_entry(recipe: Recipe, name: str) -> EntrySpec:
     """The first entry in which a network reads."""
-    return next(entry for entry in recipe.entries.values() if any(run.network == label for run in entry.passes))
+    return next(entry for entry in recipe.entries.values() if any(run.network == name for run in entry.passes))

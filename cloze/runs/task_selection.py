@@ -1,4 +1,5 @@
-"""A recipe with a `task:`: how it is measured on labelled text while it trains, and the description of the task in its folder.
+"""A recipe with a `task:`: how it is measured on labelled text while it trains, and the description of the task, which is the
+contents of task.json before training.
 
 A recipe has one task, or one for each of several entries. A checkpoint is selected by the metric of the one task, or by the mean
 of the metrics of all.
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cloze.checkpoint.annotators import entry_annotations, read_layers, written
+from cloze.checkpoint.annotators import annotators_in, entry_annotations, read_layers
 from cloze.checkpoint.build import Loaded, build_part
 from cloze.checkpoint.publish import input_edits, reading_edits
 from cloze.corpus import RecordStore, Store
@@ -62,12 +63,15 @@ def task_heads(recipe: Recipe) -> dict[str, TaskHead]:
     """
     assert recipe.task is not None
     if recipe.tasks:
-        return {name: TaskHead(spec, *_answering(recipe, {name: recipe.entries[name]})) for name, spec in recipe.tasks.items()}
+        return {
+            name: TaskHead(spec, *_answering_objective(recipe, {name: recipe.entries[name]}))
+            for name, spec in recipe.tasks.items()
+        }
     assert recipe.task.type is not None  # the structure is checked
-    return {"": TaskHead(EntryTaskSpec(recipe.task.type, recipe.task.metric), *_answering(recipe, recipe.entries))}
+    return {"": TaskHead(EntryTaskSpec(recipe.task.type, recipe.task.metric), *_answering_objective(recipe, recipe.entries))}
 
 
-def _answering(recipe: Recipe, entries: Mapping[str, EntrySpec]) -> tuple[EntrySpec, PassSpec, ObjectiveSpec]:
+def _answering_objective(recipe: Recipe, entries: Mapping[str, EntrySpec]) -> tuple[EntrySpec, PassSpec, ObjectiveSpec]:
     for entry in entries.values():
         sets = answer_sets(recipe, entry)
         for pass_, objective in entry.objectives():
@@ -95,21 +99,22 @@ def answer_sets(recipe: Recipe, entry: EntrySpec) -> set[str]:
 def task_of_head(recipe: Recipe, head: TaskHead, store: Store) -> Task:
     """A task of a recipe, which reads files as its source does. How answers are generated is an option of the task, too."""
     assert isinstance(store, RecordStore)
-    return _task(recipe, head, store.about["read"], stores_answer=bool(store.columns))
+    return _make_task(recipe, head, store.about["read"], stores_answer=bool(store.columns))
 
 
 def task_of_recipe(recipe: Recipe) -> Task:
     """The only task of a recipe, which reads files as its source is written to."""
     head = task_heads(recipe)[""]
     source = build_part(recipe.sources[head.source])
-    return _task(recipe, head, asdict(source.columns), stores_answer=bool(source.answer.columns))
+    return _make_task(recipe, head, asdict(source.columns), stores_answer=bool(source.answer.columns))
 
 
-def _task(recipe: Recipe, head: TaskHead, read: Mapping[str, Any], *, stores_answer: bool) -> Task:
-    """A task of a recipe whose files are read in some way (`Columns`).
+def _make_task(recipe: Recipe, head: TaskHead, read: Mapping[str, Any], *, stores_answer: bool) -> Task:
+    """The task of a head, which reads files as `read` says, a `Columns` as plain data.
 
-    `stores_answer`: whether the answers of the records are stored, as classes, numbers and texts are. They come from the column
-    `label` then; where the answer is another text of the same row, as in retrieval, there is no such column.
+    Its options are the columns of texts and label and of pictures, and those arguments of the answer that the task takes, too.
+    `stores_answer`: the answers are stored values, as classes, numbers and texts are, and come from the column `label`. Where
+    the answer is another text of the same row, as in retrieval, there is no such column.
     """
     assert recipe.task is not None
     accepted, answer = parameters(lookup("task", head.spec.type)), recipe.sources[head.source].arguments["answer"]
@@ -128,14 +133,14 @@ def _task(recipe: Recipe, head: TaskHead, read: Mapping[str, Any], *, stores_ans
 
 def task_json_entries(recipe: Recipe, stores: Mapping[str, Store]) -> dict[str, Any]:
     """The contents of `cloze/task.json` that are known before training; several tasks are listed by name."""
-    tasks = {name: _entries_of_task(recipe, head, stores[head.source]) for name, head in task_heads(recipe).items()}
+    tasks = {name: _describe_task(recipe, head, stores[head.source]) for name, head in task_heads(recipe).items()}
     return {"version": 1, **tasks.get("", {"tasks": tasks})}
 
 
-def _entries_of_task(recipe: Recipe, head: TaskHead, store: Store) -> dict[str, Any]:
+def _describe_task(recipe: Recipe, head: TaskHead, store: Store) -> dict[str, Any]:
     assert isinstance(store, RecordStore)  # it has columns
     contents: dict[str, Any] = {"task": head.spec.type, **task_of_head(recipe, head, store).description()}
-    contents |= {"head": head.objective.state, **_towers(recipe, head)}
+    contents |= {"head": head.objective.state, **_describe_towers(recipe, head)}
     read = store.about["read"]
     files = {"columns": read["names"], "format": read["format"], "quoting": read["quoting"]}
     options = {name: value for name, value in files.items() if value not in (None, "auto")}
@@ -143,7 +148,7 @@ def _entries_of_task(recipe: Recipe, head: TaskHead, store: Store) -> dict[str, 
     contents |= {name: recipe.sources[head.source].arguments[name] for name in ("length", "stride")}
     contents |= {} if store.about.get("constant_answer") is None else {"constant_answer": store.about["constant_answer"]}
     contents |= store.about.get("described", {})
-    layers = [layer for layer in written(recipe, head.entry) if layer in store.layers]
+    layers = [layer for layer in annotators_in(recipe, head.entry) if layer in store.layers]
     contents |= {"annotated": layers} if layers else {}
     answer = build_part(recipe.sources[head.source]).answer
     description = answer.description(store.stored, store.classes)
@@ -155,7 +160,7 @@ def _entries_of_task(recipe: Recipe, head: TaskHead, store: Store) -> dict[str, 
     return {**contents, **description}
 
 
-def _towers(recipe: Recipe, head: TaskHead) -> dict[str, Any]:
+def _describe_towers(recipe: Recipe, head: TaskHead) -> dict[str, Any]:
     """The network and the head behind each vector that an objective compares, or that the head of the task reads, by the names of
     its readings; empty if there are none."""
     answers = f"{head.pass_.name}.{head.objective.state}"
@@ -175,10 +180,10 @@ def _towers(recipe: Recipe, head: TaskHead) -> dict[str, Any]:
     return {}
 
 
-def of_task(description: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """The part of a description that is about one task."""
-    part: Mapping[str, Any] = description["tasks"][name] if name else description
-    return part
+def entries_of(description: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """The entries of a description about one task; those of the only one, which has no name, are at the top."""
+    entries: Mapping[str, Any] = description["tasks"][name] if name else description
+    return entries
 
 
 def with_example_facts(
@@ -189,8 +194,8 @@ def with_example_facts(
     frequent answer. `max_tokens` holds, for every entry, the tokens of text in a row, and in each text if texts are apart."""
     tasks = {}
     for name, head in task_heads(recipe).items():
-        task_description = of_task(description, name)
-        parts = {"train": stores[head.source], "dev": _dev(recipe, name, head, dev)}
+        task_description = entries_of(description, name)
+        parts = {"train": stores[head.source], "dev": _dev_store(recipe, name, head, dev)}
         record_stores = {part: store for part, store in parts.items() if isinstance(store, RecordStore)}
         task = task_of_head(recipe, head, stores[head.source])
         facts: dict[str, Any] = {
@@ -214,7 +219,7 @@ def with_example_facts(
     return {**description, **tasks.get("", {"tasks": tasks})}
 
 
-def _dev(recipe: Recipe, name: str, head: TaskHead, dev: Mapping[str, Store]) -> Store:
+def _dev_store(recipe: Recipe, name: str, head: TaskHead, dev: Mapping[str, Store]) -> Store:
     if head.source not in dev:
         raise TaskError(f"{recipe.name}: the task {name or head.spec.type!r} has no dev set: its source is {head.source!r}.")
     return dev[head.source]
@@ -233,38 +238,40 @@ def selection_of(
     tasks = task_heads(recipe)
     options: dict[str, Any] = {"best": recipe.task.keep == "best", "patience": recipe.task.patience}
     dev_sets: dict[str, _DevSet] = {}
-    selecting: dict[str, tuple[str, bool]] = {}
+    selecting: dict[str, tuple[str, bool]] = {}  # the metric, and whether higher is better
     for name, head in tasks.items():
         task = task_of_head(recipe, head, stores[head.source])
         metric = chosen_metric(task, head.spec.metric)
         selecting[name] = metric, task.metrics[metric]
-        dev_store = _dev(recipe, name, head, dev)
+        dev_store = _dev_store(recipe, name, head, dev)
         loaded = as_loaded(recipe, step, tokenizer, head.entry, recipe.export, folder, tables=tables)
         if (
             isinstance(dev_store, RecordStore) and dev_store.items is not None
             and recipe.sources[head.source].arguments.get("items")
         ):
             loaded = replace(loaded, pictures=Pictures.of_store(dev_store.items))
-        dev_sets[name] = _DevSet(task, loaded, of_task(description, name), dev_store, recipe.training.batch, metric)
+        dev_sets[name] = _DevSet(task, loaded, entries_of(description, name), dev_store, recipe.training.batch, metric)
     name_dropouts(step)  # the learners have renamed the dropouts of their parts
 
     def outputs() -> dict[str, Any]:
         return {name: dev_set.learner.last_outputs for name, dev_set in dev_sets.items()}
 
     if "" in tasks:
-        metric, more = selecting[""]
+        metric, higher = selecting[""]
         constant_metric = description.get("baseline", {}).get(metric)
-        return Selection(dev_sets[""], metric, higher_is_better=more, constant_metric=constant_metric, outputs=outputs, **options)
+        options |= {"higher_is_better": higher, "constant_metric": constant_metric, "outputs": outputs}
+        return Selection(dev_sets[""], metric, **options)
 
     def mean(metrics: Mapping[str, Mapping[str, float]]) -> float:
-        return sum(metrics[name][metric] * (1 if more else -1) for name, (metric, more) in selecting.items()) / len(selecting)
+        signed = [metrics[name][metric] * (1 if higher else -1) for name, (metric, higher) in selecting.items()]
+        return sum(signed) / len(selecting)
 
     def measure() -> dict[str, float]:
         metrics = {name: dev_sets[name]() for name in dev_sets}
         flat = {f"{name}/{metric}": value for name, task_metrics in metrics.items() for metric, value in task_metrics.items()}
         return {MEAN: mean(metrics), **flat}
 
-    baselines = {name: of_task(description, name).get("baseline", {}) for name in selecting}
+    baselines = {name: entries_of(description, name).get("baseline", {}) for name in selecting}
     constant_metric = mean(baselines) if all(metric in baselines[name] for name, (metric, _) in selecting.items()) else None
     return Selection(measure, MEAN, constant_metric=constant_metric, outputs=outputs, **options)
 
@@ -292,7 +299,7 @@ def as_loaded(
     recipe: Recipe, step: StepModule, tokenizer: Tokenizer, entry: EntrySpec, name: str, folder: Path, *,
     tables: Mapping[str, Any] = MappingProxyType({}),
 ) -> Loaded:
-    """A network of a step with the heads of an entry, as if they had been loaded from a folder. `tables` are those of
+    """The network `name` of a step, with the heads of an entry, as if they had been loaded from a folder. `tables` are those of
     `make_tables`."""
     part = recipe.networks[name].part
     assert part is not None  # the recipe is built
@@ -310,14 +317,14 @@ def as_loaded(
         recipe=None, network=network, heads=heads, tokenizer=tokenizer, reading=recipe.reading, order=str(entry.order),
         folder=folder, network_arguments=part.arguments, clock=step.clock, imported=None, reads=reads,
         input_edits=reading_edits(recipe, tokenizer, tables_by_name), tables=tables_by_name, annotations=annotations,
-        others=lambda other: _as_it_reads(
+        others=lambda other: _with_reading(
             as_loaded(recipe, step, tokenizer, entry, other, folder, tables=tables), reading_of(other, tables)
         ),
     )
 
 
-def _as_it_reads(loaded: Loaded, reading: OtherReading | None) -> Loaded:
-    """A network with the tokenizer and the template of its checkpoint; None: those of the run."""
+def _with_reading(loaded: Loaded, reading: OtherReading | None) -> Loaded:
+    """A network that reads texts with the tokenizer and the template of its checkpoint (`reading`), or with those of the run."""
     if reading is None:
         return loaded
     return replace(loaded, tokenizer=reading.tokenizer, reading=Reading(reading.template))

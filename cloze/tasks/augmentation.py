@@ -159,7 +159,7 @@ class Augmenter:
         masked[position] = self.reader.tokenizer.role("[MASK]")
         most = self.reader.max_length
         pairs = self.reader.reading.pair is not None
-        row = self.reader.laid_out([masked, ids] if pairs else [masked], max_length=most).marked([marks, marks])
+        row = self.reader.lay_out([masked, ids] if pairs else [masked], max_length=most).marked([marks, marks])
         columns = np.flatnonzero((row.part == 0) & self.reader.predictable(row))
         text_columns = np.flatnonzero(row.part == 0)
         column = int(text_columns[position]) if position < len(text_columns) else None

@@ -1,15 +1,14 @@
-"""`evaluate` and `predict` with a `Learner`."""
+"""The evaluation of a `Learner` with all that stands next to its metrics: n-grams, remarks, intervals."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from cloze.errors import TaskError
 from cloze.tasks.bootstrap import intervals
 from cloze.tasks.linear.model import LinearModel, load_linear
-from cloze.tasks.task import Evaluation, Learner, Prediction, Report, cut_remark, silent
+from cloze.tasks.task import Evaluation, Learner, Report, silent
 from cloze.tasks.worth import remark_on, remark_on_ngrams
 
 
@@ -42,19 +41,7 @@ def evaluate(
 def linear_next_to(learner: Learner) -> LinearModel | None:
     """The linear model on n-grams in the folder of a learner, whose probabilities have the order of the learner's labels; None if
     there is none."""
-    if learner.origin is None:
+    if learner.saved_in is None:
         return None
-    folder, name = learner.origin
+    folder, name = learner.saved_in
     return load_linear(folder / "cloze", learner.task, name, labels=learner.labels or ())
-
-
-def predict(
-    learner: Learner, examples: Any, *, size: int = 64, report: Report = silent
-) -> Sequence[Prediction]:
-    """A prediction for every example, in order; answers in the examples are ignored."""
-    return learner.predict(examples, size=size, report=report)
-
-
-def cut_of(predictions: Sequence[Prediction], length: int | None) -> str | None:
-    """A sentence on how many texts were cut; None if all were read whole."""
-    return cut_remark([prediction.cut for prediction in predictions], length)

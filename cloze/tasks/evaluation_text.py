@@ -21,20 +21,20 @@ LOWEST, CONFUSED = 5, 3  # classes and confusions in the short form
 
 
 def evaluation_lines(title: str, evaluation: Any) -> Iterator[str]:
-    """The metrics of a file, a line each, with its interval and what always giving one answer has, if there are any; then the
-    tables and the remarks."""
+    """The metrics of a file, a line each, with its interval and the metrics of simple answers, if there are any; then the tables
+    and the remarks."""
     yield f"{title}: {evaluation.examples} examples"
     values = {name: f"{value:.4f}" for name, value in evaluation.metrics.items()}
-    sure = {name: "[{:.4f}, {:.4f}]".format(*ends) for name, ends in evaluation.intervals.items()}
-    names, width, apart = (_width(cells, least) for cells, least in ((values, 11), (values.values(), 6), (sure.values(), 16)))
-    head = "95 % interval".ljust(apart + 2) if sure else ""
+    intervals = {name: "[{:.4f}, {:.4f}]".format(*ends) for name, ends in evaluation.intervals.items()}
+    name_width, value_width, interval_width = _width(values, 11), _width(values.values(), 6), _width(intervals.values(), 16)
+    interval_title = "95 % interval".ljust(interval_width + 2) if intervals else ""
     simple = simple_answers(evaluation.baseline, evaluation.ngrams, evaluation.linear)
-    yield f"  {'':<{names}}  {'':<{width}}  {head}{'  '.join(simple)}".rstrip()
+    yield f"  {'':<{name_width}}  {'':<{value_width}}  {interval_title}{'  '.join(simple)}".rstrip()
     for name, value in values.items():
-        interval = sure[name].ljust(apart + 2) if sure else ""
+        interval = intervals[name].ljust(interval_width + 2) if intervals else ""
         cells = (f"{figures[name]:.4f}" if name in figures else "" for figures in simple.values())
         baselines = "  ".join(cell.ljust(len(column)) for column, cell in zip(simple, cells, strict=True))
-        yield f"  {name:<{names}}  {value:<{width}}  {interval}{baselines}".rstrip()
+        yield f"  {name:<{name_width}}  {value:<{value_width}}  {interval}{baselines}".rstrip()
     for lines in (_class_lines(evaluation), *_further_lines(evaluation)):
         yield from ["", *(f"  {line}".rstrip() for line in lines)] if lines else []
     for remark in evaluation.remarks:

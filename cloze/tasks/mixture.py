@@ -68,7 +68,7 @@ class Mixture:
         return {"share": self.share, "sharpness": self.sharpness}
 
 
-def chosen(linear: LinearModel, examples: Any, network: Outputs) -> Mixture:
+def choose_mixture(linear: LinearModel, examples: Any, network: Outputs) -> Mixture:
     """The mixture that is best on examples with answers, which neither model was trained on (`choose_shares`)."""
     task, outputs = linear.task, linear.outputs(examples)
     return Mixture(linear, *choose_shares(

@@ -6,12 +6,16 @@ A task with the option `picture` calls `keys_of` when it reads a file; its learn
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 from cloze.corpus.readers.labelled import Format, read_rows
-from cloze.decoding.reader import Reader
+from cloze.decoding.pictures import shown_pictures
+from cloze.decoding.reader import Checkpoint, Reader
 from cloze.errors import Parameter, TaskError
+
+L = TypeVar("L", bound=Checkpoint)
 
 
 @runtime_checkable
@@ -52,6 +56,20 @@ def with_picture(columns: dict[str, Any], picture: str | None, picture_b: str | 
     """The columns of a task as task.json keeps them, with those of the pictures, if there are any."""
     keys = {"picture": picture, "picture_b": picture_b}
     return {**columns, **{name: column for name, column in keys.items() if column is not None}}
+
+
+def show_pictures(loaded: L, item_files: Sequence[str], example_sets: Sequence[Any]) -> L:
+    """A fine-tuned checkpoint with the pictures that sets of examples name, from files of items; without files, as it is."""
+    if not item_files:
+        return loaded
+    keys = [
+        shown_keys(examples) for examples in example_sets
+        if isinstance(examples, AboutPictures) and examples.pictures is not None
+    ]
+    if not keys:
+        raise TaskError(f"--items {item_files[0]}: {loaded.folder} was tuned on texts without pictures. Leave --items out.")
+    pictures = shown_pictures(loaded, item_files, [key for set_keys in keys for key in set_keys])
+    return cast(L, replace(cast(Any, loaded), pictures=pictures))
 
 
 def shown_keys(examples: AboutPictures) -> list[str]:

@@ -1,6 +1,7 @@
 """The folder of a fine-tuned model: a Hugging Face folder with `cloze/task.json`, which records task, columns, labels and head.
 
-`task_in_folder` reads the task without opening the network. `load_tuned` combines it with an opened checkpoint into a `Learner`,
+`read_task_json` reads that file, `read_task_entries` what it says of one task. `task_in_folder` makes the `Task` of it, without
+opening the network. `load_tuned` combines it with an opened checkpoint into a `Learner`,
 which predicts. For a folder that transformers or peft wrote, config.json says what its head is for (`cloze/interop/purpose.py`).
 """
 
@@ -45,12 +46,9 @@ def has_task(folder: Path) -> bool:
     return (folder / TASK_FILE).is_file() or has_config(folder) or is_onnx(folder)
 
 
-def read_task(folder: Path, name: str | None = None) -> dict[str, Any]:
-    """The contents of task.json, or its equivalent from the config.json of transformers; a `CheckpointError` without either.
-
-    `name` selects one of several tasks; entries that all tasks share are included.
-    """
-    contents = contents_of(folder)
+def read_task_entries(folder: Path, name: str | None = None) -> dict[str, Any]:
+    """The entries of task.json about one task, with those that all tasks share; `name` selects one of several."""
+    contents = read_task_json(folder)
     tasks = contents.pop("tasks", {})
     if tasks and name is None:
         raise TaskError(f"{folder}: was fine-tuned for several tasks. Choose one with --task: {', '.join(tasks)}.")
@@ -58,10 +56,10 @@ def read_task(folder: Path, name: str | None = None) -> dict[str, Any]:
         task_name = contents.get("task") or "classification"
         way_out = propose(name, tasks) if tasks else f"It was fine-tuned for one task, {task_name}. Omit --task."
         raise TaskError(f"{folder}: there is no task {name!r}. {way_out}")
-    return contents if name is None else {**_measured(contents, name), **tasks[name]}
+    return contents if name is None else {**_with_metrics_of(contents, name), **tasks[name]}
 
 
-def _measured(task_json: Mapping[str, Any], name: str) -> dict[str, Any]:
+def _with_metrics_of(task_json: Mapping[str, Any], name: str) -> dict[str, Any]:
     """The entries of task.json that several tasks share, with only the metrics of the task `name`, whose keys begin with it."""
     def own(metrics: Mapping[str, Any]) -> dict[str, Any]:
         return {key.removeprefix(f"{name}/"): value for key, value in metrics.items() if key.startswith(f"{name}/")}
@@ -75,16 +73,16 @@ def _measured(task_json: Mapping[str, Any], name: str) -> dict[str, Any]:
 _OF_MODEL = ("config.json", "cloze/network.json", "cloze/checkpoints")
 
 
-def contents_of(folder: Path) -> dict[str, Any]:
-    """Like `read_task`, but with all `tasks` if there are several."""
+def read_task_json(folder: Path) -> dict[str, Any]:
+    """The contents of task.json, or its equivalent from the config.json of transformers; a `CheckpointError` without either."""
     require_checkpoint(folder)
     with unpacked(folder) as unpacked_folder:
-        description = described_in(unpacked_folder)
+        description = find_task_json(unpacked_folder)
     if is_onnx(folder):
         _require_answers(folder, description)
     if description is not None:
         return description
-    if _network_of(folder) == "graph_vectors":
+    if _kind_of_network(folder) == "graph_vectors":
         raise CheckpointError(
             f"{folder}: not fine-tuned: it holds the vectors of a knowledge graph.\n"
             f"  To rank entities: cloze evaluate {folder} TEST.tsv --task link_prediction"
@@ -102,7 +100,7 @@ def contents_of(folder: Path) -> dict[str, Any]:
     vectors = f"  To measure its word vectors: cloze evaluate {folder} --similarity FILE\n"
     raise CheckpointError(
         f"{folder}: not fine-tuned: {unread_head(folder) or f'it has no {TASK_FILE}'}.\n"
-        f"{vectors if _network_of(folder) == 'word_vectors' else ''}"
+        f"{vectors if _kind_of_network(folder) == 'word_vectors' else ''}"
         f"  Fine-tune it: cloze finetune {folder} --task TASK --train FILE --dev FILE --out DIR, where TASK is "
         f"{', '.join(names('task')[:-1])} or {names('task')[-1]}."
     )
@@ -127,8 +125,8 @@ def has_own_task(folder: Path) -> bool:
     return (folder_of(folder) / TASK_FILE).is_file()
 
 
-def described_in(folder: Path) -> dict[str, Any] | None:
-    """The contents of task.json, or what config.json says of a head that transformers or peft wrote; None if there is no task."""
+def find_task_json(folder: Path) -> dict[str, Any] | None:
+    """As `read_task_json`, of a folder; None if there is no task."""
     path = folder / TASK_FILE
     if not path.exists():
         return task_of_config(folder) if has_config(folder) else None
@@ -152,12 +150,12 @@ def row_length(task_json: Mapping[str, Any]) -> int | None:
 def length_of_tuned(folder: Path) -> int | None:
     """`row_length` of a fine-tuned folder; None for any other folder, too."""
     try:
-        return row_length(contents_of(folder))
+        return row_length(read_task_json(folder))
     except CheckpointError:
         return None
 
 
-def _network_of(folder: Path) -> str | None:
+def _kind_of_network(folder: Path) -> str | None:
     """The kind of network that cloze wrote into a folder; None if it is not one of cloze's."""
     path = folder / "cloze" / "network.json"
     try:
@@ -172,7 +170,7 @@ def task_in_folder(folder: Path, task: str | None = None, **replacements: Any) -
 
     A sequence-classification folder that transformers wrote may classify single texts or pairs: pairs if `text_b` is given.
     """
-    task_json = read_task(folder, task)
+    task_json = read_task_entries(folder, task)
     if missing := [name for name in ("task", "columns", "head") if name not in task_json]:
         raise CheckpointError(f"{folder / TASK_FILE}: says nothing of {missing[0]}. Copy the file again.")
     name = task_json["task"] or ("pair_classification" if replacements.get("text_b") else "sentence_classification")
@@ -202,13 +200,13 @@ def load_tuned(
     `name` selects one of several. `length` is how many tokens of a row are read, None as many as in training. Raises a
     `TaskError` if the network reads fewer, or if none would be left for a text."""
     folder = Path(loaded.folder)
-    task_json = read_task(folder, name)
+    task_json = read_task_entries(folder, name)
     task_json["head"] = head_name(loaded, task_json)
     if length is not None:
         _require_length(loaded, length)
         task_json = {**task_json, "length": length}
     learner = (task or task_in_folder(folder, name)).load(loaded, task_json)
-    learner.origin, learner.annotated = (folder, name or ""), tuple(task_json.get("annotated") or ())
+    learner.saved_in, learner.annotated = (folder, name or ""), tuple(task_json.get("annotated") or ())
     if (record := task_json.get(ENTRY)) is not None:
         linear = load_linear(folder / "cloze", learner.task, name or "", labels=learner.labels or ())
         learner.mixture = Mixture.read(record, linear, folder)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from cloze.corpus.readers.labelled import Format, Quoting
-from cloze.decoding.bound_head import Bound, bound
+from cloze.decoding.bound_head import BoundHead, bind_head
 from cloze.decoding.reader import Checkpoint, Reader
 from cloze.decoding.unknown import answer_remark
 from cloze.errors import CheckpointError, TaskError, propose
@@ -41,7 +41,12 @@ def silent(done: int) -> None:
 
 
 class Prediction:
-    """The prediction for one row."""
+    """The prediction for one row: a frozen dataclass.
+
+    The first key of its `record` is `line`, the line of the file; by this, `prediction_files` knows the files that it may
+    replace. What repeats an input has the name of its entry in the task's `columns`, such as `text`, or is among `Task.repeated`:
+    a table of predictions leaves it out, since it has the user's own column.
+    """
 
     @property
     def cut(self) -> int:
@@ -143,6 +148,13 @@ def cut_remark(cut: Sequence[int], length: int | None) -> str | None:
 
 class Task(ABC):
     """A registered type of task with its options, which are the builder's arguments.
+
+    In training the options come from the recipe: `text`, `text_b` and `label` are the columns of the source, and any other is
+    the argument of this name of the source's `answer` (`runs.task_of_head`). `description` writes them to task.json, from which
+    `tasks.task_in_folder` builds the task again.
+
+    `read` gives examples: a frozen dataclass with a length, whose fields hold one value for each row, or the path of the file
+    (`LabelledTexts` serves most tasks). `selected` and `join_examples` rely on that.
 
     | method | input | output | default |
     |---|---|---|---|
@@ -262,19 +274,19 @@ class Learner(nn.Module, ABC):
     `labels` are the classes, None if answers are free; `numbered`: files may give them by their numbers.
     """
 
-    origin: tuple[Path, str] | None = None  # the folder that it is from, and its name there if it is one of several tasks
+    saved_in: tuple[Path, str] | None = None  # its folder, and the name of its task there if the folder has several
     mixture: Mixture | None = None  # with the linear model in that folder
     last_outputs: Any = None  # the `row_outputs` of the rows of the last `per_example`; None if it needed others
     annotated: tuple[str, ...] = ()  # the labelled layers that the training text had
 
     def __init__(
-        self, reader: Reader, head: nn.Module | Bound, task: Any, *, length: int | None, labels: Sequence[str] | None = None,
+        self, reader: Reader, head: nn.Module | BoundHead, task: Any, *, length: int | None, labels: Sequence[str] | None = None,
         numbered: bool = False,
     ) -> None:
         super().__init__()
         self.network: nn.Module = reader.network
         self.head: Any = head
-        self.objective = head.objective if isinstance(head, Bound) else None  # a module of the learner, which `Bound` is not
+        self.objective = head.objective if isinstance(head, BoundHead) else None  # a module, unlike `BoundHead`
         self.reader, self.task, self.length, self.numbered = reader, task, length, numbered
         self.labels = None if labels is None else tuple(labels)
         self.label_names = self.labels or ()
@@ -419,7 +431,7 @@ def require_head(loaded: Checkpoint, name: str) -> Any:
     """A head of a checkpoint by its name, with its readings bound; a `CheckpointError` if it is missing."""
     if name not in loaded.heads:
         raise CheckpointError(f"{loaded.folder}: the head {name!r} is missing; it has: {', '.join(loaded.heads) or 'none'}.")
-    return bound(loaded.heads[name], loaded.reads.get(name))
+    return bind_head(loaded.heads[name], loaded.reads.get(name))
 
 
 def task(name: str, **arguments: Any) -> Task:

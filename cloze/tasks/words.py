@@ -44,7 +44,7 @@ def word_windows(
     numbers of the pictures that the texts are about; `spaced` is that of `first_tokens`.
     """
     joined = [" ".join(words) for words in texts]
-    rows, spelling = reader.whole(joined), reader.tokenizer.encode_spelled(joined)
+    rows, spelling = reader.encode_whole(joined), reader.tokenizer.encode_spelled(joined)
     if pictures is not None:
         rows = [replace(row, picture=number) for row, number in zip(rows, pictures, strict=True)]
     bound = min((n for n in (max_length, reader.max_length) if n is not None), default=None)
@@ -60,7 +60,7 @@ def word_windows(
             row, mask, text=number, frame=frame, max_length=reader.max_tokens(bound),
             left_to_right=reader.order == "left_to_right",
         )
-        windows = [window.grown(reader, bound) for window in windows]
+        windows = [window.with_facts(reader, bound) for window in windows]
         counts = [int(window.asked.sum()) for window in windows]
         parts = np.split(np.flatnonzero(column >= 0), np.cumsum(counts)[:-1])
         text_windows.append([

@@ -21,11 +21,11 @@ def transformer(**changes: Any) -> Transformer:
     return network_of("transformer", **{**SHAPE, **changes}, vocab_size=20, clock=Clock())
 
 
-def transition(there: Any, here: Any, **arguments: Any) -> Transition:
+def transition(old: Any, new: Any, **arguments: Any) -> Transition:
     tokenizer: Any = None
     shape = Shape("FOLDER", "transformer", {**SHAPE, **arguments})
-    own = {**SHAPE, **arguments, "layers": len(here.layers)}
-    return Transition(shape, there, here, own, tokenizer, tokenizer)
+    own = {**SHAPE, **arguments, "layers": len(new.layers)}
+    return Transition(shape, old, new, own, tokenizer, tokenizer)
 
 
 def test_lora_on_queries_and_values_leaves_the_rows_of_keys_alone() -> None:

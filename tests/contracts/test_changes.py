@@ -184,7 +184,7 @@ def begun(
     )
     step = build_step(
         recipe, vocab_size=own.tokenizer.size, tables=own.tables, store=next(iter(own.stores.values())),
-        tokenizer=own.tokenizer, filled=frozenset({recipe.export}),
+        tokenizer=own.tokenizer, to_be_loaded=frozenset({recipe.export}),
     )
     load_origins(step, recipe, {recipe.export: folder}, own.tokenizer, resumes=resumes, say=lambda line: None)
     step.eval()

@@ -23,10 +23,10 @@ from cloze.recipe.load import load_recipe, recipe_names, task_recipe_names
 from cloze.recipe.recipe import Recipe
 from cloze.registry import names
 from cloze.runs.finetuning.finetune import finetune
-from cloze.runs.finetuning.measure_result import with_pictures
 from cloze.runs.finetuning.task_recipe import recipe_onto
 from cloze.tasks.evaluation import evaluate
 from cloze.tasks.given import columns_of, given_examples
+from cloze.tasks.pictures import show_pictures
 from cloze.tasks.result import load_tuned, task_in_folder
 
 #: Kinds of networks as tasks see them. A network that none of these recipes exports is tested by the first that does.
@@ -323,7 +323,7 @@ def assert_learned(recipe: str, system: str, start: Start, file: File, out: Path
         checkpoint = load_checkpoint(out)
         if recipe in ITEMS:
             sounds = str(Path(file("facts")).with_name(ITEMS[recipe][0]))
-            checkpoint = with_pictures(checkpoint, [sounds], [task_in_folder(out).read(file(kind))])
+            checkpoint = show_pictures(checkpoint, [sounds], [task_in_folder(out).read(file(kind))])
         learner, described = load_tuned(checkpoint, name=name or None)
         found = evaluate(learner, learner.task.read(file(kind)), constant_answer=described.get("constant_answer")).metrics
         lead = f"{name}/" if name else ""

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from cloze.batch import Batch
-from cloze.decoding.bound_head import Bound
+from cloze.decoding.bound_head import BoundHead
 from cloze.decoding.reader import describe_heads, head_of_kind
 from cloze.networks import Clock, TwoSidedLSTM, WordVectors
 from cloze.objectives import NegativeSampling, classify, token_labelling, token_prediction
@@ -37,7 +37,7 @@ def test_where_scores_are_log_ratios_to_the_noise_the_probabilities_come_out() -
         objective.head.weight[:, 0] = ratio.float()
     state = torch.tensor([[[1.0, 0.0, 0.0]]])
     batch = Batch({"tokens": torch.zeros(1, 1, dtype=torch.long), "positions/main": torch.zeros(1, dtype=torch.long)})
-    scores = Bound(objective, {"": "context"}).predict({"context": state}, batch)
+    scores = BoundHead(objective, {"": "context"}).predict({"context": state}, batch)
     torch.testing.assert_close(scores.softmax(-1)[0].double(), truth, atol=1e-6, rtol=1e-5)
 
 

@@ -12,7 +12,7 @@ import torch
 
 from cloze.batch import Batch
 from cloze.corpus.tables.lexicon import BoundLexicon
-from cloze.decoding.bound_head import Bound
+from cloze.decoding.bound_head import BoundHead
 from cloze.decoding.filling import fill
 from cloze.decoding.generating.generation import generate
 from cloze.decoding.generating.sampling import Sampling
@@ -78,7 +78,7 @@ def xlnet(pieces: Tokenizer) -> Any:
 
 def test_a_query_stream_fills_a_mask_from_everything_else(xlnet: Any, pieces: Tokenizer) -> None:
     reader, head = Reader.of(xlnet), head_of(xlnet)
-    assert isinstance(head, Bound) and head.reads == ("query",)
+    assert isinstance(head, BoundHead) and head.reads == ("query",)
     ids = ids_of(reader, "the cat [MASK] on the mat")
     (hole,) = np.flatnonzero(ids == pieces.role("[MASK]")).tolist()
     with torch.inference_mode():

@@ -60,7 +60,7 @@ def publish_changed(
     networks = {"main": {"from": "start", "change": [change]}}
     written = {**load_recipe(name, size="tiny").canonical(), "networks": networks}
     recipe = load_recipe(written, checkpoints=BoundCheckpoints({"start": start}))
-    step = build_step(recipe, vocab_size=pieces.size, filled=frozenset({"main"}))
+    step = build_step(recipe, vocab_size=pieces.size, to_be_loaded=frozenset({"main"}))
     load_origins(step, recipe, {"main": start}, pieces, resumes=False, say=lambda line: None)
     torch.manual_seed(0)
     with torch.no_grad():

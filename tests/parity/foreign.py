@@ -13,7 +13,8 @@ from torch import Tensor
 
 from cloze.batch import Batch
 from cloze.checkpoint.build import load_checkpoint
-from cloze.decoding.reader import Reader, bound
+from cloze.decoding.bound_head import bind_head
+from cloze.decoding.reader import Reader
 
 TEXTS = ["The cat sleeps on the mat and dreams.", "A dog", "Rain fell, and the river rose."]
 
@@ -156,7 +157,7 @@ def ours(loaded: Any) -> dict[str, Tensor]:
     for text in TEXTS:
         plain = reader.batch(reader.encode([text]))
         for name, objective in loaded.heads.items():
-            kind, head = objective.kind or name, bound(objective, loaded.reads.get(name))
+            kind, head = objective.kind or name, bind_head(objective, loaded.reads.get(name))
             batch = plain if head.reads[0] == "summary" else with_targets(plain, reader)
             positions = batch["summaries"][:1] * 0 if head.reads[0] == "summary" else asked(reader, head, batch)
             shown, where = reader.prediction_inputs(head, batch, positions)

@@ -93,7 +93,7 @@ def small(systems: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> list
 def distil(teacher: Path, out: Path, pieces: Any) -> None:
     """Publish the student of the recipe distilbert as it begins."""
     recipe = load_recipe("distilbert", checkpoints=BoundCheckpoints({"teacher": teacher}))
-    step = build_step(recipe, vocab_size=pieces.size, filled=frozenset(recipe.networks), tokenizer=pieces)
+    step = build_step(recipe, vocab_size=pieces.size, to_be_loaded=frozenset(recipe.networks), tokenizer=pieces)
     load_origins(step, recipe, dict.fromkeys(recipe.networks, teacher), pieces, resumes=False, say=lambda line: None)
     Publisher(recipe, pieces)(out, step.state_dict(), 0)
 

@@ -210,7 +210,7 @@ def test_a_trained_discriminator_opens_in_transformers_with_the_sum_of_both_tabl
     written["networks"] = {"generator": {"from": "g"}, "discriminator": {"from": "d"}}
     folders = {"generator": tmp_path / "cloze" / "networks" / "generator", "discriminator": tmp_path}
     again = load_recipe(written, checkpoints=BoundCheckpoints({"g": folders["generator"], "d": tmp_path}))
-    begun = build_step(again, vocab_size=pieces.size, filled=frozenset(folders))
+    begun = build_step(again, vocab_size=pieces.size, to_be_loaded=frozenset(folders))
     load_origins(begun, again, folders, pieces, resumes=False, say=lambda line: None)
     for name in names.values():
         torch.testing.assert_close(begun.state_dict()[name], state[name], rtol=0, atol=1e-6)

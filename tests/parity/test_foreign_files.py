@@ -18,7 +18,7 @@ from cloze.checkpoint.saved_change import write_change
 from cloze.cli.main import as_note, main
 from cloze.errors import CheckpointError
 from cloze.interop import import_folder
-from cloze.tasks.result import contents_of, load_tuned
+from cloze.tasks.result import load_tuned, read_task_json
 from cloze.text import layout
 
 from .conftest import publish_start
@@ -222,4 +222,4 @@ def test_a_pipe_in_the_place_of_weights_is_refused(folder: Path, capsys: pytest.
         assert f"{folder / 'model.safetensors'}: not an ordinary file" in capsys.readouterr().err
     assert main(["show", str(folder)]) == 0  # which lists faults
     assert f"{folder / 'model.safetensors'}: not an ordinary file" in capsys.readouterr().out
-    assert contents_of(folder)["labels"] == ["LABEL_0", "LABEL_1"]
+    assert read_task_json(folder)["labels"] == ["LABEL_0", "LABEL_1"]

@@ -136,7 +136,7 @@ def test_vectors_behind_the_ids_of_the_tokenizer_are_left_out_of_a_run_that_star
         "exercise": [{"frame": "[CLS] {A} [SEP]"}, {"mask": {}}, {"predict": "masked"}],
         "objectives": [{"token_prediction": {"transform": "gelu", "tie": True}}],
     }, checkpoints=BoundCheckpoints({"start": tmp_path}))  # fmt: skip
-    step, said = build_step(recipe, vocab_size=pieces.size, filled=frozenset({"main"})), list[str]()
+    step, said = build_step(recipe, vocab_size=pieces.size, to_be_loaded=frozenset({"main"})), list[str]()
     load_origins(step, recipe, {"main": tmp_path}, pieces, resumes=False, say=said.append)
     state, old = step.state_dict(), imported.model
     assert torch.equal(state["networks.main.embeddings.tokens.weight"], old.network["embeddings.tokens.weight"][: pieces.size])

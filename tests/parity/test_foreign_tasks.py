@@ -19,7 +19,7 @@ from cloze.cli.main import main
 from cloze.decoding.reader import Reader
 from cloze.errors import CheckpointError, TaskError
 from cloze.interop import import_folder
-from cloze.tasks.result import contents_of, load_tuned
+from cloze.tasks.result import load_tuned, read_task_json
 
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.parity
@@ -111,7 +111,7 @@ def test_a_tagger_an_extractor_and_a_chooser_predict(save: Save, tmp_path: Path,
     assert cloze.load(tmp_path / "extractor").evaluate(tmp_path / "squad.jsonl").metrics["exact_match"] == 1.0
 
     model = save(tmp_path / "chooser", name, f"{prefix}ForMultipleChoice")
-    assert contents_of(tmp_path / "chooser")["task"] == "multiple_choice"
+    assert read_task_json(tmp_path / "chooser")["task"] == "multiple_choice"
     (tmp_path / "choices.jsonl").write_text(json.dumps({"text": "The cat", "choices": ["sleeps", "a dog"]}) + "\n")
     (chosen,) = cloze.load(tmp_path / "chooser").predict(tmp_path / "choices.jsonl")
     expected = chosen_by(model, tmp_path / "chooser", "The cat", ["sleeps", "a dog"])
@@ -208,10 +208,10 @@ def test_what_a_config_lacks_for_a_task_is_named_and_adding_it_helps(save: Save,
     save(tmp_path, **TWO)
     set_config(tmp_path, architectures=None)
     with pytest.raises(CheckpointError) as refused:
-        contents_of(tmp_path)
+        read_task_json(tmp_path)
     assert 'config.json names no class, such as "architectures": ["BertForSequenceClassification"]' in str(refused.value)
     set_config(tmp_path, **json.loads("{" + str(refused.value).partition("such as ")[2].partition(".\n")[0] + "}"))
-    assert contents_of(tmp_path)["labels"] == ["LABEL_0", "LABEL_1"]
+    assert read_task_json(tmp_path)["labels"] == ["LABEL_0", "LABEL_1"]
 
 
 @pytest.mark.parametrize(("changes", "said"), [

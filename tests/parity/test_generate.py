@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from cloze.batch import Batch
-from cloze.decoding.bound_head import Bound
+from cloze.decoding.bound_head import BoundHead
 from cloze.decoding.generating.drafting import Draft, RandomNumbers, assisted
 from cloze.decoding.generating.generation import generate
 from cloze.decoding.generating.sampling import Sampling
@@ -242,7 +242,7 @@ def xlnet(systems: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> tupl
     folder = tmp_path_factory.mktemp("xlnet")
     export_folder(folder, model=model, tokenizer=pieces, reading=memory.READING, card=Card("test"))
     other = memory.opened(folder, "XLNetLMHeadModel")
-    return Reader(network, pieces, memory.READING), Bound(head, {"": "query"}), other
+    return Reader(network, pieces, memory.READING), BoundHead(head, {"": "query"}), other
 
 
 def next_scores(model: Any, tokens: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from cloze.checkpoint.build import load_checkpoint
-from cloze.checkpoint.complete import Origin
+from cloze.checkpoint.complete import CheckpointFacts
 from cloze.interop import Card, PortableHead, export_folder
 from cloze.interop.architecture import ARCHITECTURES
 from cloze.interop.classification import AUTO
@@ -33,7 +33,7 @@ def tuned(systems: ModuleType, foreign: ModuleType, name: str, asked: Any, out: 
     kind = foreign.KINDS[name]
     pieces = systems.tokenizer(kind.tokenizer)
     loaded = load_checkpoint(foreign.save(foreign.model_of(kind, pieces), pieces, out.with_name("start")))
-    part, said = asked.resolve(Origin.of(loaded).start)
+    part, said = asked.resolve(CheckpointFacts.of(loaded).head_facts)
     arguments = {**said, "classes": 3} if part != "choose" else said
     with torch.random.fork_rng():
         torch.manual_seed(0)

@@ -22,7 +22,7 @@ from cloze.interop.model import Annotating
 from cloze.recipe.load import load_recipe
 from cloze.rng import Draw, row_keys
 from cloze.rows import Rows
-from cloze.runs.finetuning.task_checks import unlabelled_note
+from cloze.runs.finetuning.task_checks import unlabelled_notes
 from cloze.runs.finetuning.task_recipe import recipe_maker
 from cloze.runs.options import FinetuneOptions
 from cloze.text import Annotations
@@ -103,9 +103,9 @@ def test_reading_no_label_trains_nothing_and_heads_are_tied_to_their_tables(own:
 def test_fine_tuning_says_which_labels_nothing_gives() -> None:
     lexicon = Annotating("lexicon", {"labels": ["x"]})
     annotators = {"pos": lexicon, "polarity": replace(lexicon, file=Path("polar.tsv"))}
-    (note,) = unlabelled_note(annotators, [])
+    (note,) = unlabelled_notes(annotators, [])
     assert note.startswith("note: this network reads labels of words (pos), and no file gives any here")
-    assert list(unlabelled_note(annotators, ["pos=lexicon:pos.tsv"])) == list(unlabelled_note({}, [])) == []
+    assert list(unlabelled_notes(annotators, ["pos=lexicon:pos.tsv"])) == list(unlabelled_notes({}, [])) == []
 
 
 def test_stars_are_seen_or_asked_for_and_never_both(own: Any) -> None:

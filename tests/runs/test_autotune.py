@@ -13,7 +13,7 @@ import pytest
 from cloze.errors import BudgetError, TaskError
 from cloze.runs.finetuning.autotune import MOVES, _written, moved, search_within
 from cloze.runs.options import FinetuneOptions
-from cloze.tasks.result import read_task
+from cloze.tasks.result import read_task_entries
 
 START = {
     "training.epochs": 5.0, "training.rate.peak": 0.1, "network.width": 10.0, "tables.ngrams.words": 2.0,
@@ -48,7 +48,7 @@ def test_the_best_trial_becomes_the_folder_and_given_values_stay(tmp_path: Path,
         "training.epochs": "5", "training.rate.peak": "0.1", "tables.ngrams.words": "1", "tables.ngrams.characters": "null",
     }  # fmt: skip
     assert tuned.task_json["dev"]["accuracy"] == max(one["accuracy"] for one in trials)
-    assert read_task(tmp_path / "out")["tuned"]["trials"] == len(trials)
+    assert read_task_entries(tmp_path / "out")["tuned"]["trials"] == len(trials)
     assert [path.name for path in tmp_path.iterdir() if path.name != "rows.tsv"] == ["out"]
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from cloze.checkpoint.build import load_checkpoint
-from cloze.checkpoint.inputs import Mark
+from cloze.checkpoint.inputs import FileState
 from cloze.cli.main import main
 from cloze.corpus.stores.build import build_store
 from cloze.errors import BudgetError, CheckpointError, ClozeError, CorpusError
@@ -235,9 +235,9 @@ def test_text_that_changed_before_the_run_began_is_read_again(place: Path, train
 
 
 def test_an_untouched_file_is_not_read_again(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    known = Mark.of("text.txt")
+    known = FileState.of("text.txt")
     monkeypatch.setattr("cloze.checkpoint.inputs.file_hash", lambda path: pytest.fail("read"))
-    assert Mark.of("text.txt", known) == known
+    assert FileState.of("text.txt", known) == known
 
 
 def test_another_budget_is_refused_with_both_and_a_way_out(place: Path, train: Train) -> None:

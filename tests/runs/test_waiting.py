@@ -8,7 +8,7 @@ import pytest
 
 from cloze.errors import CorpusError
 from cloze.runs import corpora
-from cloze.runs.corpora import Text
+from cloze.runs.corpora import StoredText
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 
 def test_a_folder_that_the_first_process_does_not_share_is_an_error(clock: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    text = Text(tmp_path / "cloze" / "corpus", ("text.txt",), "auto", False, {})
+    text = StoredText(tmp_path / "cloze" / "corpus", ("text.txt",), "auto", False, {})
     with pytest.raises(CorpusError, match=r"(?s)rank 1: rank 0 builds the text .*on a disk that all hosts share.*--corpus STORE"):
         text.wait_until_built(None)
 
@@ -34,8 +34,8 @@ def test_a_process_that_waits_says_so_every_ten_minutes(
     (tmp_path / "cloze").mkdir()
     (tmp_path / "cloze" / "lock").touch()
     looks = iter(range(10**6))
-    clock.setattr(Text, "is_built", lambda text, run: next(looks) == 25)
-    assert Text(tmp_path / "cloze" / "corpus", ("text.txt",), "auto", False, {}).wait_until_built(None)
+    clock.setattr(StoredText, "is_built", lambda text, run: next(looks) == 25)
+    assert StoredText(tmp_path / "cloze" / "corpus", ("text.txt",), "auto", False, {}).wait_until_built(None)
     assert [line.split(" min")[0] for line in capsys.readouterr().err.splitlines()] == [
         "rank 1: has waited 10", "rank 1: has waited 20"
     ]  # fmt: skip

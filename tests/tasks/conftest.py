@@ -61,7 +61,7 @@ def without_forecast() -> Iterator[None]:
 def without_ngrams() -> Iterator[None]:
     """Runs fit no linear model next to the network, a third of a tiny run's time; test_linear.py does."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("cloze.runs.finetuning.measure_result.compared_with_ngrams", lambda *given, **named: None)
+        patch.setattr("cloze.runs.finetuning.measure_result.compare_with_ngrams", lambda *given, **named: None)
         yield
 
 

@@ -21,7 +21,6 @@ from cloze.recipe.load import read_tree
 from cloze.recipe.origins import add_changes
 from cloze.runs.finetuning.finetune import finetune
 from cloze.runs.finetuning.task_recipe import recipe_onto
-from cloze.tasks.evaluation import predict
 from cloze.tasks.result import load_tuned
 
 Folder = Callable[[str], Path]
@@ -94,7 +93,7 @@ def lora(folder: Folder, tables: Path, tmp_path_factory: pytest.TempPathFactory)
 
 def probabilities(place: Path, tables: Path) -> list[dict[str, float]]:
     learner, _ = load_tuned(load_checkpoint(place))
-    found: Any = predict(learner, learner.task.read(str(tables / "dev.tsv")))
+    found: Any = learner.predict(learner.task.read(str(tables / "dev.tsv")))
     return [one.probabilities for one in found]
 
 

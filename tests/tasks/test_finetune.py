@@ -11,13 +11,12 @@ import torch
 
 from cloze.checkpoint.build import build_step, load_checkpoint
 from cloze.checkpoint.new_heads import MOST_GAIN
-from cloze.checkpoint.warm_start import begin_with
+from cloze.checkpoint.warm_start import load_origin
 from cloze.decoding.reader import Reader
 from cloze.errors import CheckpointError, RecipeError
 from cloze.runs.finetuning.finetune import finetune
 from cloze.runs.finetuning.task_recipe import recipe_onto
-from cloze.tasks.evaluation import predict
-from cloze.tasks.result import contents_of, load_tuned
+from cloze.tasks.result import load_tuned, read_task_json
 
 Make = Callable[..., Any]
 Folder = Callable[[str], Path]
@@ -28,7 +27,7 @@ def begun(folder: Path) -> tuple[Any, Any]:
     loaded = load_checkpoint(folder)
     recipe = recipe_onto("sentence_classification", loaded, overrides=["length=24", "training.new_heads=drawn"])
     drawn, put = (build_step(recipe, vocab_size=loaded.tokenizer.size, seed=1) for _ in range(2))
-    begin_with(put, recipe, "main", folder, loaded.tokenizer)
+    load_origin(put, recipe, "main", folder, loaded.tokenizer)
     return drawn.objectives["classification"].head, put.objectives["classification"].head
 
 
@@ -91,7 +90,7 @@ def test_pairs_are_read_as_pairs(folder: Folder, tables: Path, tmp_path: Path) -
     )
     learner, _ = load_tuned(load_checkpoint(tmp_path / "out"))
     examples = learner.task.read(pairs)
-    first: Any = predict(learner, examples)[0]
+    first: Any = learner.predict(examples)[0]
     assert first.text_b == examples.others[0] and sum(first.probabilities.values()) == pytest.approx(1, abs=1e-5)
     framed = learner.encode(examples)[0]  # type: ignore[operator]
     assert set(framed.part.tolist()) == {-1, 0, 1} and framed.segments[-1] == 1
@@ -106,7 +105,7 @@ def test_a_file_of_vectors_is_told_to_be_imported(tmp_path: Path) -> None:
     file = tmp_path / "v.vec"
     file.write_text("1 2\nrain 0.5 1\n")
     with pytest.raises(CheckpointError, match=r"v\.vec: not fine-tuned: it is a file.*\n  If .* fastText: cloze import"):
-        contents_of(file)
+        read_task_json(file)
 
 
 @pytest.mark.parity

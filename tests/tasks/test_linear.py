@@ -18,7 +18,7 @@ from cloze.cli.train.finetune_output import print_result
 from cloze.errors import CheckpointError, MissingExtra, TaskError
 from cloze.runs.finetuning.finetune import run_finetuning
 from cloze.runs.finetuning.measure_result import measure_on_files
-from cloze.runs.finetuning.ngrams import compared_with_ngrams
+from cloze.runs.finetuning.ngrams import compare_with_ngrams
 from cloze.runs.options import FinetuneOptions
 from cloze.tasks.evaluation import evaluate
 from cloze.tasks.evaluation_text import evaluation_lines
@@ -198,7 +198,7 @@ def test_what_cannot_be_fitted_is_said_in_a_line_and_stops_nothing(
     lines: list[str] = []
 
     def compared() -> Any:
-        return compared_with_ngrams(made, train, examples, labels=None, folder=tmp_path, say=lines.append)
+        return compare_with_ngrams(made, train, examples, labels=None, folder=tmp_path, say=lines.append)
 
     monkeypatch.setitem(sys.modules, "sklearn.linear_model", None)
     assert compared() is None
@@ -300,7 +300,7 @@ def test_a_fine_tuned_folder_holds_the_linear_model_and_shows_it_everywhere(
 ) -> None:
     import cloze
 
-    monkeypatch.setattr("cloze.runs.finetuning.measure_result.compared_with_ngrams", compared_with_ngrams)
+    monkeypatch.setattr("cloze.runs.finetuning.measure_result.compare_with_ngrams", compare_with_ngrams)
     out, lines = tmp_path / "out", list[str]()
     options = FinetuneOptions(
         folder("bert"), out, str(tables / "train.tsv"), str(tables / "dev.tsv"), test=str(tables / "dev.tsv"),
@@ -327,7 +327,7 @@ def test_a_fine_tuned_folder_holds_the_linear_model_and_shows_it_everywhere(
 def test_without_baselines_nothing_is_fitted(
     folder: Callable[[str], Path], tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cloze.runs.finetuning.measure_result.compared_with_ngrams", compared_with_ngrams)
+    monkeypatch.setattr("cloze.runs.finetuning.measure_result.compare_with_ngrams", compare_with_ngrams)
     options = FinetuneOptions(
         folder("bert"), tmp_path / "out", str(tables / "train.tsv"), str(tables / "dev.tsv"), baselines=False,
         overrides=["corpus.length=24", "training.epochs=1", "training.batch=64"],

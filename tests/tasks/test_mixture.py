@@ -22,11 +22,11 @@ from cloze.errors import CheckpointError, TaskError
 from cloze.recipe.load import load_recipe
 from cloze.runs.finetuning.finetune import finetune, run_finetuning
 from cloze.runs.finetuning.measure_result import measure_on_files
-from cloze.runs.finetuning.ngrams import compared_with_ngrams, require_mixable
+from cloze.runs.finetuning.ngrams import compare_with_ngrams, require_mixable
 from cloze.runs.options import FinetuneOptions
-from cloze.tasks.evaluation import evaluate, predict
+from cloze.tasks.evaluation import evaluate
 from cloze.tasks.linear.estimators import Classes, GroupChoice, Numbers, Sets
-from cloze.tasks.mixture import chosen, pooled
+from cloze.tasks.mixture import choose_mixture, pooled
 from cloze.tasks.result import load_tuned, task_in_folder
 
 pytest.importorskip("sklearn")
@@ -63,16 +63,16 @@ def test_many_rows_choose_the_model_that_is_right_and_few_leave_equal_shares() -
     for count, low, high in ((1000, 0.9, 1.0), (2, 0.5, 0.6)):
         targets = np.zeros(count, np.int64)
         linear = linear_of(Classes(2), targets, np.repeat(right, count, 0))
-        assert low <= chosen(linear, None, np.repeat(wrong, count, 0)).share <= high
+        assert low <= choose_mixture(linear, None, np.repeat(wrong, count, 0)).share <= high
     targets = np.array([0, 0, 0, 0, 1] * 40)
     sure = np.repeat([[0.999, 0.001]], 200, 0)  # right in four of five rows
-    mixture = chosen(linear_of(Classes(2), targets, sure), None, sure)
+    mixture = choose_mixture(linear_of(Classes(2), targets, sure), None, sure)
     assert mixture.share == 0.5 and mixture.sharpness == 0.25
 
 
 def test_numbers_are_mixed_to_the_lowest_error() -> None:
     targets = np.linspace(0, 1, 400)
-    mixture = chosen(linear_of(Numbers(), targets, targets + 0.3), None, targets - 0.1)
+    mixture = choose_mixture(linear_of(Numbers(), targets, targets + 0.3), None, targets - 0.1)
     assert (mixture.share, mixture.sharpness) == (0.25, 1.0)
 
 
@@ -113,7 +113,7 @@ def test_a_folder_with_a_mixture_answers_with_it_and_says_so(
     kind: str, folder: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # conftest.py leaves it out
-    monkeypatch.setattr("cloze.runs.finetuning.measure_result.compared_with_ngrams", compared_with_ngrams)
+    monkeypatch.setattr("cloze.runs.finetuning.measure_result.compare_with_ngrams", compare_with_ngrams)
     files = {part: write_rows(tmp_path / f"{part}.jsonl", kind, count) for part, count in (("train", 24), ("dev", 12))}
     lines: list[str] = []
     tuned = finetune(
@@ -127,9 +127,9 @@ def test_a_folder_with_a_mixture_answers_with_it_and_says_so(
     learner, _ = load_tuned(load_checkpoint(tuned.folder))
     examples = task_in_folder(tuned.folder).read(files["dev"])
     assert any("a mixture" in remark for remark in evaluate(learner, examples).remarks)
-    mixed = [one.record() for one in predict(learner, examples)]
+    mixed = [one.record() for one in learner.predict(examples)]
     mixture, learner.mixture = learner.mixture, None
-    assert mixture is not None and mixed != [one.record() for one in predict(learner, examples)]
+    assert mixture is not None and mixed != [one.record() for one in learner.predict(examples)]
     export(tuned.folder, tmp_path / "share")
     assert (tmp_path / "share/cloze/ngrams.json").read_bytes() == (tuned.folder / "cloze/ngrams.json").read_bytes()
     if kind == "sentence_classification":  # an ONNX file holds the network alone

@@ -24,7 +24,7 @@ from cloze.registry import names
 from cloze.tasks import task as make_task
 from cloze.tasks.given import as_records, given_examples, line_examples
 from cloze.tasks.in_memory import each_item, each_text, plain
-from cloze.tasks.result import contents_of
+from cloze.tasks.result import read_task_json
 
 Folder = Callable[[str], Path]
 Tuned = Callable[..., Path]
@@ -422,7 +422,7 @@ def test_copies_of_a_row_stay_on_one_side_of_a_random_split() -> None:
 def test_a_folder_whose_run_has_no_checkpoint_yet_says_how_it_goes_on(tmp_path: Path) -> None:
     (tmp_path / "cloze" / "corpus").mkdir(parents=True)
     with pytest.raises(CheckpointError, match="has no checkpoint yet.\n  Rerun the command that started it"):
-        contents_of(tmp_path)
+        read_task_json(tmp_path)
 
 
 @pytest.mark.parametrize(

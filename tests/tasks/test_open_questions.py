@@ -16,7 +16,7 @@ from cloze.corpus.tables.evidence import Evidence
 from cloze.errors import CorpusError
 from cloze.runs.finetuning.finetune import finetune
 from cloze.runs.run import pretrain
-from cloze.tasks.evaluation import evaluate, predict
+from cloze.tasks.evaluation import evaluate
 from cloze.tasks.kinds.retrieval import untuned
 from cloze.tasks.measures.bm25 import bm25
 from cloze.tasks.result import load_tuned
@@ -86,12 +86,12 @@ def test_it_answers_better_than_any_one_place_in_the_best_block_of_bm25(tuned: A
     places = [np.mean([words[n] in right for words, right in zip(best, answers, strict=True)]) for n in range(len(best[0]))]
     assert max(places) == 0.5 and found.metrics["exact_match"] > 0.7
     assert found.baseline is not None and found.baseline["exact_match"] < 0.2
-    first = predict(learner, examples)[0].record()
+    first = learner.predict(examples)[0].record()
     assert first.pop("score") > 0.5
     assert first == {
         "line": 1, "question": "is cat", "answer": "red", "evidence_line": 1, "evidence": BLOCKS[0]
     }  # fmt: skip
-    assert [one.record()["evidence_line"] for one in predict(learner, examples)[:12]] == list(range(1, 25, 2))
+    assert [one.record()["evidence_line"] for one in learner.predict(examples)[:12]] == list(range(1, 25, 2))
 
 
 def test_the_encoder_of_blocks_stays_and_that_of_questions_learns(tuned: Any, retriever: Path) -> None:

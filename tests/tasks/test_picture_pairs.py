@@ -23,8 +23,8 @@ from cloze.networks import Clock
 from cloze.networks.bert import BertInputs
 from cloze.objectives import joint_classification, paired_attention
 from cloze.objectives.transforms import Gelu
-from cloze.runs.finetuning.measure_result import with_pictures
 from cloze.tasks import task
+from cloze.tasks.pictures import show_pictures
 from cloze.tasks.result import load_tuned, task_in_folder
 from tests.tasks.pictured import pretrain, write_items
 
@@ -195,7 +195,7 @@ def test_scores_are_those_of_both_rows_with_their_pictures_alone(folder: Path, t
     assert main(["finetune", str(folder / "uniter"), "--task", "picture_pair_classification", *files, *values]) == 0
     asked = task_in_folder(out)
     examples = asked.read(folder / "dev.jsonl")
-    learner: Any = load_tuned(with_pictures(load_checkpoint(out), [file], [examples]), asked)[0]
+    learner: Any = load_tuned(show_pictures(load_checkpoint(out), [file], [examples]), asked)[0]
     found, rows = learner.row_outputs(learner.encode(examples)), learner.encode(examples)
     for number in (0, 5, 11):
         batch = learner.reader.batch(list(rows[number].rows))
@@ -246,7 +246,7 @@ def tuned(folder: Path, system: str, out: Path, *values: str) -> Any:
     assert main([*started, *files, *given]) == 0
     asked = task_in_folder(out)
     examples = asked.read(folder / "dev.jsonl")
-    loaded = with_pictures(load_checkpoint(out), [items], [examples])
+    loaded = show_pictures(load_checkpoint(out), [items], [examples])
     return load_tuned(loaded, asked)[0], examples
 
 

@@ -244,7 +244,7 @@ def test_a_text_is_filled_with_the_picture_that_is_named(run: Callable[[str], Pa
         shown_picture(loaded, [file], None)
     reader = replace(ready.reader, pictures=shown_picture(loaded, [f"regions={file}"], str(keys[2])))
     own = slice(offsets[2], offsets[3])
-    batch = reader.batch([reader.laid_out([np.array([7, 8], np.int32)])] * 3)
+    batch = reader.batch([reader.lay_out([np.array([7, 8], np.int32)])] * 3)
     for row in range(3):
         assert batch["item_vectors/regions"][row].numpy() == pytest.approx(features[own].astype(np.float32))
         assert batch["item_vectors/regions/boxes"][row, :, :4].numpy() == pytest.approx(boxes[own], abs=1e-3)

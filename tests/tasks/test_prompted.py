@@ -17,7 +17,7 @@ from cloze.checkpoint.build import load_checkpoint
 from cloze.decoding.prompting import DecoderPrompting, InGaps, InOrder, prompting_of
 from cloze.decoding.prompts import Template, verbalisers
 from cloze.errors import ClozeError, TaskError
-from cloze.tasks.evaluation import evaluate, predict
+from cloze.tasks.evaluation import evaluate
 from cloze.tasks.kinds.prompted import Prompt, prompted, task_for
 from cloze.tasks.texts import Examples
 
@@ -108,7 +108,7 @@ def test_answers_are_normalised_by_their_probability_behind_a_text_about_nothing
     found = learner.row_outputs(learner.encode(asked))
     assert found == pytest.approx(wanted / wanted.sum(1, keepdims=True), abs=1e-4)
     assert np.abs(found - plain.row_outputs(plain.encode(asked))).max() > 1e-3
-    (choice, _) = predict(learner, asked)
+    (choice, _) = learner.predict(asked)
     assert choice.record()["probabilities"]["animal"] == pytest.approx(found[0, 0], abs=1e-6)
 
 
@@ -157,7 +157,7 @@ def test_a_long_text_loses_its_end_and_the_demonstrations_stay(start: Folder, na
     assert first.cut > 0 and len(second.source) <= 40
     text = learner.reader.tokenizer.decode(second.source.ids)
     assert text.count("was the") == 2 and "the dog saw" in text.lower()
-    (predicted,) = predict(learner, examples(long))
+    (predicted,) = learner.predict(examples(long))
     assert predicted.record()["cut"] == first.cut and "1 of 1 texts" in evaluate(learner, _labelled(long)).remarks[0]
     crowded = learner_of(start(name), shots=6, demonstrations=examples(*["cat mice"] * 6, labels=["animal"] * 6))
     with pytest.raises(TaskError, match="reads at most 40.\n  Use fewer --shots"):

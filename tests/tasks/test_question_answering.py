@@ -22,7 +22,7 @@ from cloze.objectives import SpanExtraction
 from cloze.recipe.recipe import as_plain_data
 from cloze.runs.finetuning.finetune import finetune
 from cloze.runs.finetuning.task_recipe import recipe_onto
-from cloze.tasks.evaluation import evaluate, predict
+from cloze.tasks.evaluation import evaluate
 from cloze.tasks.kinds.question_answering import Extractor, JudgedQuestion, best_remark, compute_metrics
 from cloze.tasks.measures.answers import QuestionScores
 from cloze.tasks.result import load_tuned
@@ -77,7 +77,7 @@ def test_questions_are_learned_and_the_folder_answers_as_in_training(
     assert found.intervals.keys() == found.metrics.keys() == {"exact_match", "f1", "f1_answered", "f1_unanswerable"}
     assert found.baseline is not None and found.baseline["f1"] < 0.5 < standing.metrics["f1"]
     asked = learner.task.read(files[1], labelled=False)
-    said = predict(learner, asked)
+    said = learner.predict(asked)
     for one, question in zip(said, asked.each, strict=True):
         record: dict[str, Any] = one.record()
         if record["start"] is None:

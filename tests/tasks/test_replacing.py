@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from cloze.cli.main import main
-from cloze.tasks.result import read_task
+from cloze.tasks.result import read_task_entries
 from cloze.training.checkpoints.lock import LOCK
 from cloze.training.session import Session
 
@@ -86,7 +86,7 @@ def test_a_failing_resume_leaves_the_checkpoints_of_a_run_that_replaces(
     capsys.readouterr()
     assert main(again) == 0
     assert "continues from step 5" in capsys.readouterr().err
-    assert len(read_task(place / "out")["trials"]) == 1 and not Path(".out.replaced").exists()
+    assert len(read_task_entries(place / "out")["trials"]) == 1 and not Path(".out.replaced").exists()
 
 
 def test_the_same_command_started_twice_is_refused_and_leaves_the_first(

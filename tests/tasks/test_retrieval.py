@@ -30,7 +30,7 @@ from cloze.rng import Draw, row_keys
 from cloze.rows import Rows
 from cloze.runs.finetuning.finetune import finetune
 from cloze.runs.finetuning.task_recipe import recipe_onto
-from cloze.tasks.evaluation import evaluate, predict
+from cloze.tasks.evaluation import evaluate
 from cloze.tasks.kinds.retrieval import Row, untuned
 from cloze.tasks.measures.ranking import METRICS, mean_metrics, metrics_by_query, nearest, ranks
 from cloze.tasks.result import load_tuned
@@ -71,7 +71,7 @@ def test_a_network_learns_which_passages_belong_to_queries_and_its_folder_says_t
     assert found.metrics == pytest.approx(tuned.outcomes[1].standing.metrics)
     before = untuned(load_checkpoint(folder("bert")))
     assert found.metrics["mrr"] > 2 * before.measure(before.encode_labelled(examples))["mrr"]
-    ranked = predict(learner, examples)
+    ranked = learner.predict(examples)
     long = replace(examples, texts=[examples.texts[0] + " cat" * 30, *examples.texts[1:]])
     assert f"1 of {2 * len(examples)} texts are longer than 24 tokens" in evaluate(learner, long).remarks[0]
     assert found.remarks == ()
@@ -114,7 +114,7 @@ def test_queries_and_passages_may_have_networks_of_their_own_that_are_stored_and
     with torch.inference_mode():
         exact = reader.states(batch, {"summary"})["summary"].numpy()
     scores = learner.vectors(examples.texts) @ exact.T
-    best = [one.passage for one in predict(learner, examples)]
+    best = [one.passage for one in learner.predict(examples)]
     assert best == [examples.others[place] for place in scores.argmax(1)]
     assert main(["retrieve", str(two.folder), examples.texts[0], "--passages", str(pairs), "--top", "1"]) == 0
     assert json.loads(capsys.readouterr().out)["passages"][0]["text"] == best[0]

@@ -25,7 +25,7 @@ from cloze.errors import RecipeError, TaskError
 from cloze.networks import Clock
 from cloze.objectives import ClassifySpan
 from cloze.runs.finetuning.finetune import finetune
-from cloze.tasks.evaluation import evaluate, predict
+from cloze.tasks.evaluation import evaluate
 from cloze.tasks.kinds.span_classification import SpanClassifier, span_metrics
 from cloze.tasks.result import load_tuned
 
@@ -78,7 +78,7 @@ def test_two_spans_are_classified_and_the_folder_answers_as_in_training(
     found = evaluate(learner, learner.task.read(files[1]), constant_answer=told["constant_answer"])
     assert found.metrics == pytest.approx(standing.metrics) and found.remarks == ()
     assert found.baseline is not None and found.baseline["accuracy"] < 0.6
-    record = predict(learner, learner.task.read(files[1], labelled=False))[0].record()
+    record = learner.predict(learner.task.read(files[1], labelled=False))[0].record()
     assert [record["text"][span["start"] : span["end"]] for span in record["spans"]] == [span["text"] for span in record["spans"]]
     assert record["probability"] == max(record["probabilities"].values()) == record["probabilities"][record["label"]]
 
@@ -158,7 +158,7 @@ def test_spans_that_a_cut_text_loses_are_told(
     rows = learner.encode(examples)
     lost = f"{told['lost']['dev']} of 24 texts lose a span by truncation, the first in line "
     assert any(remark.startswith(lost) for remark in found.remarks)
-    for row, said in zip(rows, predict(learner, examples), strict=True):
+    for row, said in zip(rows, learner.predict(examples), strict=True):
         assert row.read or (said.label, said.probability) == (told["constant_answer"], 1.0)
     assert main(["evaluate", str(tmp_path / "out"), str(files[1])]) == 0
     assert "lose a span by truncation" in capsys.readouterr().out

@@ -101,11 +101,11 @@ def test_answers_have_characters_and_seconds_and_do_not_depend_on_the_text(
 
 def test_windows_over_a_long_recording_hear_their_own_words(folder: Path, tuned: Path) -> None:
     from cloze.checkpoint.build import load_checkpoint
-    from cloze.runs.finetuning.measure_result import with_pictures
+    from cloze.tasks.pictures import show_pictures
     from cloze.tasks.result import load_tuned, task_in_folder
 
     examples = task_in_folder(tuned).read(folder / "dev.jsonl")
-    learner: Any = load_tuned(with_pictures(load_checkpoint(tuned), [str(folder / "s.npz")], [examples]), length=7)[0]
+    learner: Any = load_tuned(show_pictures(load_checkpoint(tuned), [str(folder / "s.npz")], [examples]), length=7)[0]
     learner.stride = 1
     row = learner.encode(examples)[0]
     assert [window.begin for window in row.windows] == [0, 1, 2]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cloze.errors import CheckpointError
-from cloze.tasks.result import contents_of, task_in_folder
+from cloze.tasks.result import read_task_json, task_in_folder
 
 RIGHT: dict[str, Any] = {
     "task": "sentence_classification", "columns": {"text": "text", "text_b": None, "label": "label"}, "head": "classification",
@@ -43,7 +43,7 @@ def test_an_entry_of_another_type_is_refused_by_its_name(tmp_path: Path, changes
         changes = (changes if isinstance(changes, str) else json.dumps({**RIGHT, **changes} if changes else changes)).encode()
     path.write_bytes(changes)
     with pytest.raises(CheckpointError, match=said):
-        contents_of(tmp_path)
+        read_task_json(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["task", "columns", "head"])
@@ -51,7 +51,7 @@ def test_a_task_that_says_nothing_of_what_all_tasks_have_is_refused(tmp_path: Pa
     (tmp_path / "cloze").mkdir()
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "cloze" / "task.json").write_text(json.dumps(RIGHT))
-    assert contents_of(tmp_path) == RIGHT and task_in_folder(tmp_path).name == "sentence_classification"
+    assert read_task_json(tmp_path) == RIGHT and task_in_folder(tmp_path).name == "sentence_classification"
     (tmp_path / "cloze" / "task.json").write_text(json.dumps({key: value for key, value in RIGHT.items() if key != name}))
     with pytest.raises(CheckpointError, match=f"task.json: says nothing of {name}. Copy the file again"):
         task_in_folder(tmp_path)

@@ -19,8 +19,8 @@ from cloze.decoding.pictures import shown_picture
 from cloze.exercises.companions.spread import Spread
 from cloze.rng import Draw
 from cloze.rows import Rows
-from cloze.runs.finetuning.measure_result import with_pictures
 from cloze.tasks.intrinsic.picture_retrieval import Captions, matcher_of
+from cloze.tasks.pictures import show_pictures
 from cloze.tasks.result import load_tuned, task_in_folder
 from tests.tasks.pictured import pretrain, write_items
 
@@ -199,7 +199,7 @@ def next_to(tuned: Path, rows: str, file: Path, place: int) -> Any:
 def test_scores_are_those_of_the_network_for_each_row_with_its_picture_alone(folder: Path, seeing: Path) -> None:
     task = task_in_folder(seeing)
     examples = task.read(folder / "dev.jsonl")
-    learner: Any = load_tuned(with_pictures(load_checkpoint(seeing), [str(folder / "f.npz")], [examples]), task)[0]
+    learner: Any = load_tuned(show_pictures(load_checkpoint(seeing), [str(folder / "f.npz")], [examples]), task)[0]
     found = learner.all_scores(learner.encode(examples), size=4)
     tokenizer, network = learner.reader.tokenizer, learner.network
     ids = [tokenizer.roles["[CLS]"], *tokenizer.encode("what is it").ids, tokenizer.roles["[SEP]"]]
@@ -288,7 +288,7 @@ def test_a_checkpoint_reads_as_many_regions_as_its_training_did(tmp_path: Path, 
     assert main(["finetune", str(tmp_path / "uniter"), *given]) == 0
     assert "limit_items" in (out / "cloze/recipe.yaml").read_text(encoding="utf-8")
     examples = task_in_folder(out).read(train)
-    learner: Any = load_tuned(with_pictures(load_checkpoint(out), [str(tmp_path / "f.npz")], [examples]))[0]
+    learner: Any = load_tuned(show_pictures(load_checkpoint(out), [str(tmp_path / "f.npz")], [examples]))[0]
     batch = learner.reader.batch(learner.encode(examples)[:3])
     assert batch["item_length/regions"].tolist() == [1, 1, 1] and batch["item_vectors/regions"].shape == (3, 1, 6)
     assert "item_vectors/regions/score" not in batch

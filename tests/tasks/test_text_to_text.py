@@ -26,7 +26,7 @@ from cloze.objectives.tokens.token_prediction import token_prediction
 from cloze.runs.finetuning.finetune import finetune
 from cloze.runs.finetuning.task_recipe import recipe_onto
 from cloze.tasks import load_tuned, task
-from cloze.tasks.evaluation import evaluate, predict
+from cloze.tasks.evaluation import evaluate
 from cloze.tasks.kinds.text_to_text import writing_form
 from cloze.tasks.measures.overlap import bleu, bleu_metric, chrf
 from cloze.tasks.result import task_in_folder
@@ -149,7 +149,7 @@ def test_every_kind_of_network_learns_to_swap_words_and_its_folder_says_the_same
     assert evaluate(learner, examples).metrics == pytest.approx(dev, abs=1e-5)
     searching, _ = load_tuned(again, learner.task.with_beam_search(beams=2, length_penalty=0.5))
     for one in (learner, searching):
-        assert [output.record()["output"] for output in predict(one, examples)] == [target for _, target in ROWS]
+        assert [output.record()["output"] for output in one.predict(examples)] == [target for _, target in ROWS]
 
 
 @pytest.mark.parametrize("name", ["t5", "mass", "unilm", "gpt2"])
@@ -508,4 +508,4 @@ def test_transformers_opens_the_folder_with_the_same_loss_and_writes_the_same(
     assert made.task_json["dev"]["loss"] == pytest.approx(loss, abs=1e-4)
     beam, _ = load_tuned(load_checkpoint(made.folder), task("text_to_text").with_beam_search(beams=3, length_penalty=None))
     theirs = tokenizer.batch_decode(written, skip_special_tokens=True)
-    assert [one.record()["output"].split() for one in predict(beam, beam.task.read(rows))] == [text.split() for text in theirs]
+    assert [one.record()["output"].split() for one in beam.predict(beam.task.read(rows))] == [text.split() for text in theirs]

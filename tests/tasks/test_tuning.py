@@ -26,7 +26,7 @@ from cloze.recipe.recipe import Recipe, as_plain_data
 from cloze.runs.finetuning.finetune import finetune
 from cloze.runs.finetuning.task_recipe import recipe_onto
 from cloze.tasks.evaluation import evaluate
-from cloze.tasks.result import load_tuned, read_task
+from cloze.tasks.result import load_tuned, read_task_entries
 from cloze.training.checkpoints.checkpoint import Checkpoints
 
 QUICK = ["training.batch=8", "training.epochs=3", "training.rate.peak=2e-3", "corpus.length=24", "task.patience=0"]
@@ -516,7 +516,7 @@ def test_a_task_about_words_says_what_a_network_that_reads_from_left_to_right_ca
 
 def test_a_task_that_a_folder_does_not_have_is_answered_with_the_one_that_it_has(tuned: Callable[..., Path]) -> None:
     with pytest.raises(TaskError, match="no task 'foo'. It was fine-tuned for one task, sentence_classification. Omit --task"):
-        read_task(tuned(), "foo")
+        read_task_entries(tuned(), "foo")
 
 
 def test_a_recipe_for_pre_training_is_refused_with_its_command(folder: Callable[[str], Path], tmp_path: Path) -> None:

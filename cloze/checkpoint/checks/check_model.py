@@ -93,7 +93,7 @@ def _way_to_dropout(spec: NetworkSpec) -> str:
 def _check_architectures(recipe: Recipe, networks: Mapping[str, Any], faults: Faults) -> None:
     """The type that a recipe names for a network's folder must be able to express the network: another is never written."""
     from cloze.checkpoint.build import plain_arguments
-    from cloze.checkpoint.publish import reads_in
+    from cloze.checkpoint.publish import usual_order
     from cloze.interop.architecture import ARCHITECTURES
     from cloze.interop.arguments import derived, flat
     from cloze.interop.embeddings import with_plain_table
@@ -103,7 +103,7 @@ def _check_architectures(recipe: Recipe, networks: Mapping[str, Any], faults: Fa
             continue
         orders = [entry.order for entry in recipe.entries.values() for pass_ in entry.passes if pass_.network == name]
         arguments = derived(flat(with_plain_table(plain_arguments(spec.part.arguments)), spec.part.name))
-        usual = recipe.reading.orders[0] if recipe.reading.orders and name == recipe.export else reads_in(orders)
+        usual = recipe.reading.orders[0] if recipe.reading.orders and name == recipe.export else usual_order(orders)
         architecture = ARCHITECTURES[spec.architecture]
         pad = next(iter(architecture.paddings), architecture.pad_of(arguments))  # the tokenizer is unknown
         reasons = architecture.objections(arguments, usual, pad=pad)
@@ -263,9 +263,9 @@ def _objective(
     recipe: Recipe, pass_: PassSpec, spec: ObjectiveSpec, network: Any, inputs: Mapping[str, Any], checked: Checked,
     seen: set[int], faults: Faults,
 ) -> Any:
-    from cloze.checkpoint.build import of_network
+    from cloze.checkpoint.build import facts_of_network
 
-    built = build_or_report(spec.part, {**inputs, **of_network(network, spec.read)}, faults)
+    built = build_or_report(spec.part, {**inputs, **facts_of_network(network, spec.read)}, faults)
     name = recipe.head_name(pass_, spec)
     if built is not None and name not in checked.heads:
         parameters = [p for p in built.parameters() if id(p) not in seen]

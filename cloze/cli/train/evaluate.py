@@ -28,7 +28,7 @@ from cloze.cli.options import (
     Task,
     WithFiles,
 )
-from cloze.cli.prompts import Demonstrations, Normalise, Shots, Template, Verbalise, prompt_of
+from cloze.cli.prompts import Demonstrations, Normalise, Shots, TaskPrompt, Template, Verbalise, prompt_of
 from cloze.cli.train.entity_linking import EntityLinkingMode
 from cloze.cli.train.facts import FactsMode
 from cloze.cli.train.links import LinksMode
@@ -41,7 +41,6 @@ from cloze.runs.options import words_of
 
 if TYPE_CHECKING:
     from cloze.tasks.bootstrap import PairedDifference
-    from cloze.tasks.kinds.prompted import Prompt
     from cloze.tasks.task import Evaluation, Learner
 
 
@@ -106,13 +105,13 @@ class LabelledMode(Mode):
 
     def _note_shared(self, folders: list[Path], files: list[str]) -> None:
         """Say which files have rows that a model is trained on."""
-        from cloze.runs.finetuning.leakage import note_on
+        from cloze.runs.finetuning.leakage import shared_row_note
 
         how: dict[str, Any] = {
             "task": getattr(self, "task", None), "names": self.columns.split(",") if self.columns else None, "text": self.text,
             "text_b": self.text_b, "label": self.label,
         }  # fmt: skip
-        for line in (note_on(folder, file, **how) for folder in folders for file in files):
+        for line in (shared_row_note(folder, file, **how) for folder in folders for file in files):
             if line:
                 typer.echo(line, err=True)
 
@@ -146,14 +145,14 @@ class LabelledMode(Mode):
         from cloze.checkpoint.annotators import parse_annotators, require_matches
         from cloze.checkpoint.build import load_checkpoint
         from cloze.decoding.progress import DecodingProgress
-        from cloze.runs.finetuning.measure_result import with_pictures
         from cloze.tasks.evaluation import evaluate
+        from cloze.tasks.pictures import show_pictures
 
         loaded = load_checkpoint(
             folder, self.device, annotate=parse_annotators(self.annotate or []), precision=self.precision
         )
         note_unfinished(folder)
-        loaded = with_pictures(loaded, self.items or [], list(examples.values()))
+        loaded = show_pictures(loaded, self.items or [], list(examples.values()))
         learner, task_json = self.learner(loaded, task)
         constant_answer = (task_json.get("baseline") or {}).get("always")
         evaluations = {}
@@ -240,24 +239,24 @@ class PromptedMode(LabelledMode):
         """Demonstrations are drawn, too."""
         super().check_seed(drawn=drawn or bool(self.shots))
 
-    def prompt(self) -> tuple[Prompt, Any]:
+    def prompt(self) -> TaskPrompt:
         """The prompt, and the task that reads its files."""
-        prompt_and_task = prompt_of(
+        prompt = prompt_of(
             self.template, self.verbalise, self.shots, self.demonstrations, seed=self.seed or 0, text=self.text,
             text_b=self.text_b, label=self.label, normalise=self.normalise,
         )
-        assert prompt_and_task is not None  # without a template there is an error
-        return prompt_and_task
+        assert prompt is not None  # without a template there is an error
+        return prompt
 
     def task_of(self, folder: Path) -> Any:
         """The classes of the prompt; the same for any folder."""
-        return self.prompt()[1]
+        return self.prompt().task
 
     def learner(self, loaded: Any, task: Any) -> tuple[Any, Mapping[str, Any]]:
         """The language model with the prompt."""
         from cloze.tasks.kinds.prompted import prompted
 
-        return prompted(loaded, self.prompt()[0], task), {}
+        return prompted(loaded, self.prompt().prompt, task), {}
 
 
 MODES: tuple[

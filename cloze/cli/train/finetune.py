@@ -83,19 +83,19 @@ def _show_recipe(options: FinetuneOptions) -> None:
     from cloze.checkpoint.build import load_checkpoint
     from cloze.recipe.canonical import to_yaml
     from cloze.runs.finetuning.finetune import row_counts_of
-    from cloze.runs.finetuning.task_checks import require_kinds
+    from cloze.runs.finetuning.task_checks import require_task_type
     from cloze.runs.finetuning.task_recipe import is_recipe_without_checkpoint, recipe_maker
 
     loaded = None if is_recipe_without_checkpoint(options.checkpoint) else load_checkpoint(options.checkpoint)
     make_recipe = recipe_maker(options, loaded)
-    require_kinds(plain := make_recipe(), options)
+    require_task_type(plain := make_recipe(), options)
     recipe = make_recipe(row_counts=row_counts_of(plain, options, None if loaded is None else loaded.tokenizer))
     print(to_yaml(recipe.canonical()), end="")
 
 
 def _train(options: FinetuneOptions, *, as_json: bool) -> None:
     """Train the recipe of a task onto a checkpoint, and print the result."""
-    from cloze.cli.hints import hint
+    from cloze.cli.hints import print_next_step
     from cloze.cli.train.finetune_output import print_result
     from cloze.cli.train.quiet import silence
     from cloze.errors import spelled_by
@@ -110,10 +110,10 @@ def _train(options: FinetuneOptions, *, as_json: bool) -> None:
             result = run_finetuning(options) if options.tune is None else search_within(options)
         stopped = [outcome for outcome in result.outcomes.values() if not outcome.finished]
         if stopped:
-            hint(out)
+            print_next_step(out)
             raise typer.Exit(stopped[0].exit_code)
         if options.test is not None:
             result = measure_on_files(result, [options.test], "test", options.items, options.annotate)
     print_result(result.task_json, out, as_json=as_json)
     if not as_json:
-        hint(out)
+        print_next_step(out)

@@ -17,26 +17,28 @@ def print_result(task_json: Mapping[str, Any], out: Path, *, as_json: bool) -> N
     if as_json:
         print(json.dumps({"out": str(out), **task_json}, indent=2))
         return
-    tasks = task_json.get("tasks", {"": task_json})
+    tasks = task_json.get("tasks", {"": task_json})  # the only task has no name
     width = max(11, *map(len, (*tasks, *(name.rpartition("/")[2] for name in task_json["dev"]))))
     if "" not in tasks:
-        _metrics(task_json, {"mean": task_json["spread"]["mean"]}, {}, width=width)
-    for name, result in tasks.items():
-        lead = f"{name}/" if name else ""
-        spread = {key[len(lead):]: value for key, value in task_json["spread"].items() if key.startswith(lead)}
-        simple = simple_answers(result.get("baseline"), result.get("ngrams", {}).get("dev"))
-        _metrics(task_json, spread, simple, width=width, task=name)
-        for metric in [metric for metric in task_json["dev"] if not name and metric not in spread]:  # those of the result alone
-            print(f"{metric:<{width}}  {task_json['dev'][metric]:<8.4f}  {_next_to(simple, metric)}".rstrip())
-        for line in short_lines(result.get("dev_report", {})):
+        _print_metrics(task_json, {"mean": task_json["spread"]["mean"]}, {}, width=width)
+    for name, entries in tasks.items():
+        prefix = f"{name}/" if name else ""
+        spread = {key.removeprefix(prefix): value for key, value in task_json["spread"].items() if key.startswith(prefix)}
+        simple = simple_answers(entries.get("baseline"), entries.get("ngrams", {}).get("dev"))
+        _print_metrics(task_json, spread, simple, width=width, task=name)
+        if not name:  # costly metrics, which were measured of the best seed alone
+            for metric in [metric for metric in task_json["dev"] if metric not in spread]:
+                print(f"{metric:<{width}}  {task_json['dev'][metric]:<8.4f}  {_simple_cells(simple, metric)}".rstrip())
+        for line in short_lines(entries.get("dev_report", {})):
             print(f"  {line}")
-        for part, cut in result["cut"].items():
+        for part, cut in entries["cut"].items():
             if cut:
-                print(f"note: {lead}{part}: {cut} of {result['examples'][part]} rows were too long and were cut "
+                print(f"note: {prefix}{part}: {cut} of {entries['examples'][part]} rows were too long and were cut "
                       "(--set length=N reads more tokens)")  # fmt: skip
-        for part, lost in result.get("lost", {}).items():
+        for part, lost in entries.get("lost", {}).items():
             if lost:
-                print(f"note: {lead}{part}: {lost} of {result['examples'][part]} rows lose a span by truncation and are not used")
+                rows = entries["examples"][part]
+                print(f"note: {prefix}{part}: {lost} of {rows} rows lose a span by truncation and are not used")
     ngrams = task_json.get("ngrams", {}).get("test", {})
     if "frozen_start" in task_json:
         start = ", ".join(f"{name} {value:.4f}" for name, value in task_json["frozen_start"].items())
@@ -47,10 +49,10 @@ def print_result(task_json: Mapping[str, Any], out: Path, *, as_json: bool) -> N
         print(f"note: {remark}")
     best = next(trial for trial in task_json["trials"] if trial["seed"] == task_json["seed"])
     unit = "epoch" if task_json["evaluate_every"] == "epoch" else "evaluation"
-    print(f"{out}: seed {best['seed']}, {_which(best, unit)}")
+    print(f"{out}: seed {best['seed']}, {_best_evaluation(best, unit)}")
 
 
-def _which(trial: Mapping[str, Any], unit: str) -> str:
+def _best_evaluation(trial: Mapping[str, Any], unit: str) -> str:
     """The evaluation that a trial keeps, in words, as a number of `unit`s; the one before the first step has the number 0."""
     from cloze.errors import counted
 
@@ -59,21 +61,21 @@ def _which(trial: Mapping[str, Any], unit: str) -> str:
     return f"{unit} {trial['evaluation']} of {trial['evaluations']}"
 
 
-def _metrics(
+def _print_metrics(
     task_json: Mapping[str, Any], spread: Mapping[str, Any], simple: Mapping[str, Mapping[str, Any]], *, width: int,
     task: str = "",
 ) -> None:
-    """Metrics on the dev set over all seeds, next to those of `simple` answers; names have a column of some `width`."""
+    """Print the metrics on the dev set over all seeds, next to those of `simple` answers; the column of names is `width` wide."""
     seeds = len(task_json["trials"])
     print(f"{task:<{width}}  dev       {'  '.join(simple)}".rstrip())
     for name, figures in spread.items():
         value = f"{figures['mean']:.4f}"
-        more = f" ± {figures['deviation']:.4f} over {seeds} seeds" if seeds > 1 else ""
-        print(f"{name:<{width}}  {value:<8}  {_next_to(simple, name)}{more}".rstrip())
+        deviation = f" ± {figures['deviation']:.4f} over {seeds} seeds" if seeds > 1 else ""
+        print(f"{name:<{width}}  {value:<8}  {_simple_cells(simple, name)}{deviation}".rstrip())
 
 
-def _next_to(simple: Mapping[str, Mapping[str, Any]], metric: str) -> str:
-    """The figures of simple answers in their columns; six characters without any."""
+def _simple_cells(simple: Mapping[str, Mapping[str, Any]], metric: str) -> str:
+    """A metric of the simple answers, each in its column; without any, an empty column of the width of a figure."""
     cells = [f"{metrics[metric]:.4f}" if metric in metrics else "" for metrics in simple.values()]
     widths = [*map(len, list(simple)[:-1]), 6]  # the last column is as wide as a figure
     return "  ".join(cell.ljust(width) for cell, width in zip(cells or [""], widths, strict=True))

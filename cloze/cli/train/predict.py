@@ -66,51 +66,52 @@ def command(
     from cloze.tasks.prediction_files import check_predictions
     from cloze.tasks.result import task_in_folder
 
-    kind, inputs = as_format(file_format), inputs or []
+    input_format, inputs = as_format(file_format), inputs or []
     prompt = prompt_of(
         template, verbalise, shots, demonstrations, seed=seed, text=text, text_b=text_b, label=None, normalise=normalise,
         task=task, threshold=threshold, beams=beams, length_penalty=length_penalty, length=length,
     )
-    chosen: Task = prompt[1] if prompt else task_in_folder(checkpoint, task, text=text, text_b=text_b, threshold=threshold)
-    chosen = chosen.for_files(columns=columns.split(",") if columns else None, format=kind, quoting=as_quoting(quoting))
-    chosen = chosen.with_beam_search(beams=beams, length_penalty=length_penalty)
-    format = _format(out, written_as, chosen, scores=scores)
+    chosen_task: Task = prompt.task if prompt else task_in_folder(checkpoint, task, text=text, text_b=text_b, threshold=threshold)
+    column_names = columns.split(",") if columns else None
+    chosen_task = chosen_task.for_files(columns=column_names, format=input_format, quoting=as_quoting(quoting))
+    chosen_task = chosen_task.with_beam_search(beams=beams, length_penalty=length_penalty)
+    output_format = _output_format(out, written_as, chosen_task, scores=scores)
     if out is not None:
-        check_predictions(out, format=format, inputs=inputs, overwrite=overwrite)
+        check_predictions(out, format=output_format, inputs=inputs, overwrite=overwrite)
     from cloze.decoding.progress import DecodingProgress
-    from cloze.tasks.evaluation import predict
     from cloze.tasks.prediction_files import TABLES, write_predictions, write_records
     from cloze.tasks.task import cut_remark
 
-    with _examples(chosen, inputs, table=kind is not None or columns is not None) as examples:
+    is_table = input_format is not None or columns is not None
+    with _examples(chosen_task, inputs, is_table=is_table) as examples:
         from cloze.checkpoint.annotators import parse_annotators, require_matches
         from cloze.checkpoint.build import load_checkpoint
-        from cloze.runs.finetuning.measure_result import with_pictures
         from cloze.tasks.kinds.prompted import prompted
+        from cloze.tasks.pictures import show_pictures
         from cloze.tasks.result import load_tuned
 
         loaded = load_checkpoint(checkpoint, device, annotate=parse_annotators(annotate or []), precision=precision)
         note_unfinished(checkpoint)
-        loaded = with_pictures(loaded, items or [], [examples])
-        learner = prompted(loaded, *prompt) if prompt else load_tuned(loaded, chosen, name=task, length=length)[0]
+        loaded = show_pictures(loaded, items or [], [examples])
+        learner = prompted(loaded, *prompt) if prompt else load_tuned(loaded, chosen_task, name=task, length=length)[0]
         with DecodingProgress(len(examples), "texts") as progress:
-            soft = list(learner.scored(examples, size=batch, report=progress)) if scores else []
-            predictions = [] if scores else predict(learner, examples, size=batch, report=progress)
+            soft_labels = list(learner.scored(examples, size=batch, report=progress)) if scores else []
+            predictions = [] if scores else learner.predict(examples, size=batch, report=progress)
         require_matches(loaded.annotations, annotate or [])
-    cut = [row.get("cut", 0) for row in soft] + [prediction.cut for prediction in predictions]
+    cut = [row.get("cut", 0) for row in soft_labels] + [prediction.cut for prediction in predictions]
     for remark in filter(None, (cut_remark(cut, learner.length), *learner.remarks_on_texts(examples))):
         typer.echo(f"note: {remark}", err=True)
     if scores:
-        write_records(soft, out)
+        write_records(soft_labels, out)
         return
-    rows = _table(chosen, inputs, table=kind is not None or columns is not None) if format in TABLES else None
-    write_predictions(predictions, out, format, task=chosen, table=rows)
+    table = _table(chosen_task, inputs, is_table=is_table) if output_format in TABLES else None
+    write_predictions(predictions, out, output_format, task=chosen_task, table=table)
     if out:
         typer.echo(f"{out}: {len(predictions)} rows")
 
 
-def _format(out: Path | None, written_as: str | None, task: Task, *, scores: bool) -> str | None:
-    """The format of the predictions; None: JSON lines on the terminal."""
+def _output_format(out: Path | None, written_as: str | None, task: Task, *, scores: bool) -> str | None:
+    """The format of the predictions; None: that of the task, which is JSON lines for most."""
     from cloze.errors import TaskError
     from cloze.tasks.prediction_files import format_of
 
@@ -120,20 +121,20 @@ def _format(out: Path | None, written_as: str | None, task: Task, *, scores: boo
     return format
 
 
-def _table(task: Task, inputs: list[str], *, table: bool) -> TextTable | None:
-    """The rows of the input, if it is a table; `table` as for `_examples`."""
+def _table(task: Task, inputs: list[str], *, is_table: bool) -> TextTable | None:
+    """The rows of the input, if it is a table; `is_table` as for `_examples`."""
     from cloze.decoding.texts import named_file
     from cloze.tasks.given import has_texts
     from cloze.tasks.prediction_files import table_of
 
     file = named_file(inputs, tables=True)
-    return None if file is None or not table and has_texts(task, file) else table_of(task, file)
+    return None if file is None or not is_table and has_texts(task, file) else table_of(task, file)
 
 
-def _examples(task: Task, inputs: list[str], *, table: bool) -> AbstractContextManager[Any]:
+def _examples(task: Task, inputs: list[str], *, is_table: bool) -> AbstractContextManager[Any]:
     """The inputs: arguments that are texts, the lines of a .txt file or of standard input, or a table.
 
-    `table`: the options describe a table, so that standard input and a .txt file are read as one.
+    `is_table`: the options describe a table, so that standard input and a .txt file are read as one.
     """
     from cloze.decoding.texts import gather, named_file
     from cloze.tasks.given import has_texts, line_examples, stream_examples
@@ -142,8 +143,8 @@ def _examples(task: Task, inputs: list[str], *, table: bool) -> AbstractContextM
     file = named_file(inputs, tables=True)
     if file is None and inputs:
         return line_examples(task, inputs, None)
-    if file is None and table:
+    if file is None and is_table:
         return stream_examples(task, sys.stdin.buffer)
-    if file is not None and (table or not has_texts(task, file)):
+    if file is not None and (is_table or not has_texts(task, file)):
         return nullcontext(task.read(file, labelled=False))
     return line_examples(task, gather([], file), "standard input" if file is None else file)

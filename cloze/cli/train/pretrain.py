@@ -21,7 +21,7 @@ def command(
     """Pre-train a recipe on a corpus within a budget. If --out holds a run of the same recipe, resume it.
 
     Exit code: 0 when the budget, or its share --until, is spent. Ctrl-C (130) and SIGTERM (143) write a checkpoint first."""
-    from cloze.cli.hints import hint
+    from cloze.cli.hints import print_next_step
     from cloze.cli.train.quiet import silence
     from cloze.errors import UserError, propose
     from cloze.runs.request import load_request
@@ -40,5 +40,5 @@ def command(
                 typer.echo(str(line))
             return
         outcome = run_request(loaded, request)
-        hint(options.folder)
+        print_next_step(options.folder)
     raise typer.Exit(outcome.exit_code)  # a run that a signal stopped is not done: `pretrain && finetune` must stop there

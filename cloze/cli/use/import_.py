@@ -170,14 +170,14 @@ def _write(imported: Imported, out: Path, name: str, *, unchanged: bool) -> list
     from cloze.interop import Card, export_folder
     from cloze.interop.files import write_json
     from cloze.recipe.canonical import to_yaml
-    from cloze.tasks.result import described_in, length_of_tuned
+    from cloze.tasks.result import find_task_json, length_of_tuned
 
     if unchanged and _has_recipe(imported.folder):
         from cloze.checkpoint.share import card_of, write_copy
 
         card = card_of(imported.folder, imported, languages=(), licence=None, data=None, folder=out.name)
         return write_copy(imported.folder, out, imported, replace(card, name=name))
-    task = described_in(imported.folder) if unchanged else None
+    task = find_task_json(imported.folder) if unchanged else None
     out.parent.mkdir(parents=True, exist_ok=True)
     with whole_folder(out, new=True) as stage:
         recipe, origin = _recipe_and_origin(imported, name)

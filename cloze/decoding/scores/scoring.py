@@ -113,7 +113,7 @@ def score(
     """
     if pointer is not None and method != "log_probability":
         raise UserError("a pointer to the words before needs a network that reads from left to right.")
-    framed = [_behind_begin(reader, row, method) for row in reader.whole(texts)]
+    framed = [_behind_begin(reader, row, method) for row in reader.encode_whole(texts)]
     if whole_words:
         words = [encoded.word_start for encoded in reader.tokenizer.encode_batch(list(texts))]
         framed = [row.with_words(starts) for row, starts in zip(framed, words, strict=True)]
@@ -171,7 +171,7 @@ def _windows(
     left_to_right = method == "log_probability"
     limit = reader.max_length
     pieces = windows.over(row, mask, text=text, frame=frame, max_length=reader.max_tokens(limit), left_to_right=left_to_right)
-    return [piece.grown(reader, limit) for piece in pieces if piece.asked.any()]
+    return [piece.with_facts(reader, limit) for piece in pieces if piece.asked.any()]
 
 
 def _asked(reader: Reader, row: Framed, method: Method) -> NDArray[np.bool_]:

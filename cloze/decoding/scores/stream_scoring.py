@@ -120,7 +120,7 @@ class _Stream:
 
 def _stream(reader: Reader, texts: Sequence[str], *, ends: bool) -> _Stream:
     """The texts one after another; the very first token has nothing before it and is not scored."""
-    framed = [_behind_separator(reader, row) for row in reader.whole(texts)]
+    framed = [_behind_separator(reader, row) for row in reader.encode_whole(texts)]
     scored = np.concatenate([row.part == 0 for row in framed])
     owner = np.repeat(np.arange(len(framed)), [len(row) for row in framed])
     row = joined(framed)
@@ -189,7 +189,7 @@ def _each_last(
     """Text by text, each token predicted in a row of its own; all rows remember the texts before."""
     results: list[Score] = []
     carry: Mapping[str, Tensor] | None = None
-    for row in reader.whole(texts):
+    for row in reader.encode_whole(texts):
         ids = row.ids[row.part == 0]
         columns, total = np.flatnonzero(reader.predictable(row)), 0.0
         for start in range(0, len(columns), rows):

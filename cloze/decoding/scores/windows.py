@@ -21,9 +21,9 @@ class ScoredWindow:
     row: Framed
     asked: NDArray[np.bool_]
 
-    def grown(self, reader: Reader, bound: int | None) -> ScoredWindow:
+    def with_facts(self, reader: Reader, most: int | None) -> ScoredWindow:
         """The window with the facts that belong to its words, none of which is scored."""
-        (row,) = reader.grown([self.row], bound)
+        (row,) = reader.with_facts([self.row], most)
         return self if row.tree is None else ScoredWindow(self.text, row, self.asked[row.tree.column] & (row.tree.branch == 0))
 
 

@@ -14,8 +14,9 @@ from torch import Tensor
 from cloze.array_files import save_array
 from cloze.atomic import whole_file
 from cloze.batch import Batch
+from cloze.decoding.bound_head import bind_head
 from cloze.decoding.layout import Framed
-from cloze.decoding.reader import Checkpoint, Reader, bound
+from cloze.decoding.reader import Checkpoint, Reader
 from cloze.decoding.unknown import known_words, leaves_out_unknown
 from cloze.errors import Parameter, UserError, propose
 from cloze.objectives.distances.embedding import Embedding
@@ -124,7 +125,7 @@ def _of_items(reader: Reader, framed: Sequence[Framed], pooling: Pooling, of: Su
 def sentence_head(loaded: Checkpoint) -> Any:
     """The head of a checkpoint that gives vectors of texts, with its readings bound; None if it has none."""
     head = loaded.heads.get(HEAD)
-    return bound(head, loaded.reads.get(HEAD)) if isinstance(head, Embedding) else None
+    return bind_head(head, loaded.reads.get(HEAD)) if isinstance(head, Embedding) else None
 
 
 def length_of(loaded: Checkpoint) -> int | None:

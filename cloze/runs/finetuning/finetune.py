@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cloze.budget.row_counts import RowCounts, count_rows, stage_recipes
-from cloze.checkpoint.build import load_checkpoint
+from cloze.checkpoint.build import Loaded, load_checkpoint
 from cloze.checkpoint.checks.check import check_recipe
 from cloze.checkpoint.several import START, LabelledFiles
 from cloze.corpus.readers.not_text import require_apart
@@ -28,17 +28,17 @@ from cloze.runs.finetuning.leakage import Hashes, hash_training_texts, shared_ro
 from cloze.runs.finetuning.measure_result import FinetuningResult, measure_on_dev, write_task_json
 from cloze.runs.finetuning.ngrams import require_mixable, require_mixture
 from cloze.runs.finetuning.task_checks import (
-    blind_tasks,
-    check_metrics,
-    check_pictures,
+    blind_task_notes,
     require_checkpoint_classes,
-    require_kinds,
-    require_readable,
+    require_metrics,
+    require_picture_tasks,
+    require_readable_rows,
     require_same_classes,
     require_same_layout,
     require_task,
-    unlabelled_note,
-    unread_texts,
+    require_task_type,
+    unlabelled_notes,
+    unread_text_notes,
 )
 from cloze.runs.finetuning.task_recipe import is_recipe_without_checkpoint, recipe_maker
 from cloze.runs.options import FinetuneOptions, PretrainOptions, accepts_fields_of, quiet
@@ -46,7 +46,7 @@ from cloze.runs.out_folder import SEEDS, claimed, has_checkpoint, has_finished, 
 from cloze.runs.request import Request, choose_budget, run_origins
 from cloze.runs.run import keep_with_trackers, run_stages, train_recipe
 from cloze.tasks.measures.metrics import spread
-from cloze.tasks.result import contents_of
+from cloze.tasks.result import read_task_json
 from cloze.text import Tokenizer
 from cloze.text.normalise import Normalise
 from cloze.text.words import Words
@@ -92,7 +92,7 @@ def run_finetuning(options: FinetuneOptions) -> FinetuningResult:
             if not outcomes[seed].finished:
                 break
         if closed:
-            published = FinetuningResult(outcomes, out, contents_of(out) if rank() == 0 else {})
+            published = FinetuningResult(outcomes, out, read_task_json(out) if rank() == 0 else {})
         else:
             published = _publish_result(outcomes, out, plan)
         if published.task_json:
@@ -124,13 +124,13 @@ def drop_checkpoints(out: Path) -> None:
 
 
 def is_closed(out: Path, seeds: Sequence[int], *, extend: bool) -> bool:
-    """Whether a run has finished and keeps no checkpoints, so that nothing is trained.
+    """Whether a run is closed: it has finished and keeps no checkpoints, so nothing more can be trained.
 
-    Raises `CheckpointError` for `extend` and for other `seeds`, which would have to train.
+    Raises `CheckpointError` if `extend` or other `seeds` ask for more training.
     """
     if not has_finished(out) or has_checkpoint(out):
         return False
-    trained = [int(trial["seed"]) for trial in contents_of(out)["trials"]]
+    trained = [int(trial["seed"]) for trial in read_task_json(out)["trials"]]
     if not extend and set(seeds) == set(trained):
         return True
     what = "--extend" if extend else f"--seeds {','.join(map(str, seeds))}"
@@ -173,31 +173,17 @@ def prepare_finetuning(options: FinetuneOptions) -> FinetuningPlan:
     make_recipe = recipe_maker(options, loaded)
     recipe = make_recipe()
     recipe_name = str(options.recipe or recipe.name)
-    require_task(recipe, options)
-    require_kinds(recipe, options)
-    check_metrics(recipe)
-    check_pictures(recipe, options.items)
-    if loaded is not None and loaded.order == "left_to_right":
-        for line in blind_tasks(recipe):
-            say(line)
-    if loaded is not None:
-        for line in unlabelled_note(loaded.imported.model.annotators, options.annotate):
-            say(line)
+    _check_task(recipe, options, loaded, say)
     files = _files(recipe, options)
-    paths = [file for labelled in files.values() for file in (*labelled.train, *labelled.dev)]
-    require_files(paths)
-    require_apart(paths, options.out or Path("out"))
     row_counts = count_rows(recipe, files, None if loaded is None else loaded.tokenizer)
-    require_readable(recipe, files, Words(min_count=1).of_words(["a"], Normalise()) if loaded is None else loaded.tokenizer)
-    require_same_classes(recipe, files, options.checkpoints)
-    if loaded is not None and str(options.recipe) in scratch_task_recipe_names():
-        require_checkpoint_classes(recipe, files, Path(checkpoint))
+    _require_rows(recipe, files, options, loaded)
     training_hashes = hash_training_texts(recipe, files)
     shared = tuple(shared_row_notes(recipe, files, training_hashes, test=options.test))
-    for line in (*unread_texts(recipe, files), *shared):
+    for line in (*unread_text_notes(recipe, files), *shared):
         say(line)
     recipe = make_recipe(row_counts=row_counts, report=say)
     recipe = _from_scratch(recipe) if options.from_scratch else recipe
+    # also true of a recipe that takes no weights of the checkpoint by itself
     from_scratch = START not in {n.origin for stage in stage_recipes(recipe) for n in stage.networks.values()}
     check_recipe(recipe)
     bound = parse_binds([*options.binds, *([] if without_checkpoint else [f"{START}={checkpoint}"])])
@@ -217,37 +203,70 @@ def prepare_finetuning(options: FinetuneOptions) -> FinetuningPlan:
     return FinetuningPlan(recipe, files, row_counts, training_hashes, request, from_scratch, base, remarks)
 
 
+def _check_task(recipe: Recipe, options: FinetuneOptions, loaded: Loaded | None, say: Say) -> None:
+    """Refuse, or remark on, what is seen without reading labelled text."""
+    require_task(recipe, options)
+    require_task_type(recipe, options)
+    require_metrics(recipe)
+    require_picture_tasks(recipe, options.items)
+    if loaded is not None:
+        blind = blind_task_notes(recipe) if loaded.order == "left_to_right" else ()
+        for line in (*blind, *unlabelled_notes(loaded.imported.model.annotators, options.annotate)):
+            say(line)
+
+
+def _require_rows(
+    recipe: Recipe, files: Mapping[str, LabelledFiles], options: FinetuneOptions, loaded: Loaded | None
+) -> None:
+    """Refuse labelled rows that cannot be used, and classes that do not fit a checkpoint's."""
+    any_tokenizer = Words(min_count=1).of_words(["a"], Normalise())  # answers are checked, and the tokens do not matter
+    require_readable_rows(recipe, files, any_tokenizer if loaded is None else loaded.tokenizer)
+    require_same_classes(recipe, files, options.checkpoints)
+    if loaded is not None and str(options.recipe) in scratch_task_recipe_names():  # the checkpoint's own head is trained further
+        require_checkpoint_classes(recipe, files, Path(options.checkpoint))
+
+
 def _run(recipe: Recipe, request: Request, folder: Path, within: float | None = None) -> Outcome:
+    """Train the recipe, or its stages one after another, with the seed of the request; a recipe without stages for at most
+    `within` seconds."""
     if recipe.stages:
         return run_stages(recipe, request, folder, None)
-    spend = choose_budget(recipe, None, folder, extend=request.options.extend)
+    budget = choose_budget(recipe, None, folder, extend=request.options.extend)
     if within is not None and recipe.training.epochs:
-        spend = Budget("seconds", within, max_epochs=float(recipe.training.epochs))
-    return train_recipe(recipe, request, folder, spend, run_origins(recipe, request, {}))
+        budget = Budget("seconds", within, max_epochs=float(recipe.training.epochs))
+    return train_recipe(recipe, request, folder, budget, run_origins(recipe, request, {}))
 
 
 def _files(recipe: Recipe, options: FinetuneOptions) -> dict[str, LabelledFiles]:
-    """The files of every source of a recipe. Raises a `TaskError` for a source without files, or files without a source."""
-    sources = _sources(recipe)
-    files = options.files("main" if "main" in sources else sources[0])
+    """The files of every source of a recipe. Raises a `TaskError` for a source without files, files without a source, and missing
+    files."""
+    sources, files = _source_names(recipe), _files_by_name(recipe, options)
     for name in [name for name in files if name not in sources]:
         raise TaskError(f"{recipe.name}: has no source {name!r} for the task of that name. Its sources: {', '.join(sources)}.")
     for name in sources:
         if name not in files or not files[name].train or not files[name].dev:
             option = f"--task {name}=TYPE:TRAIN,DEV" if len(sources) > 1 else "--train FILE --dev FILE"
             raise TaskError(f"{recipe.name}: the source {name!r} has no labelled text. Give it with {option}.")
+    paths = [file for labelled in files.values() for file in (*labelled.train, *labelled.dev)]
+    require_files(paths)
+    require_apart(paths, options.out or Path("out"))
     return files
 
 
-def _sources(recipe: Recipe) -> list[str]:
+def _source_names(recipe: Recipe) -> list[str]:
     return list(dict.fromkeys(name for stage in stage_recipes(recipe) for name in stage.sources))
+
+
+def _files_by_name(recipe: Recipe, options: FinetuneOptions) -> dict[str, LabelledFiles]:
+    """The files that the options give; those of `train` and `dev` belong to the source `main`, or else to the first one."""
+    sources = _source_names(recipe)
+    return options.files("main" if "main" in sources else sources[0])
 
 
 def row_counts_of(recipe: Recipe, options: FinetuneOptions, tokenizer: Tokenizer | None) -> dict[str, RowCounts] | None:
     """The counts of every source (`count_rows`); None if a source has no files."""
-    sources = _sources(recipe)
-    files = options.files("main" if "main" in sources else sources[0])
-    has_files = all(name in files and files[name].train for name in sources)
+    files = _files_by_name(recipe, options)
+    has_files = all(name in files and files[name].train for name in _source_names(recipe))
     return count_rows(recipe, files, tokenizer) if has_files else None
 
 
@@ -269,27 +288,27 @@ def _publish_result(outcomes: Mapping[int, Outcome], out: Path, plan: Finetuning
     """Publish the best of all seeds in `out`, and complete its task.json with the results."""
     assert plan.recipe.task is not None  # it is the recipe of a task
     keeps_best = plan.recipe.task.keep == "best"
-    done = {
+    results = {
         seed: outcome.standing.result(keep_best=keeps_best) for seed, outcome in outcomes.items()
         if outcome.finished and outcome.standing is not None
     }
-    if not done or len(done) < len(outcomes) or rank() != 0:
+    if not results or len(results) < len(outcomes) or rank() != 0:
         return FinetuningResult(outcomes, out, {})
-    best = max(done, key=lambda seed: done[seed].worth)
-    standing, folder = done[best], outcomes[best].folder
+    best = max(results, key=lambda seed: results[seed].worth)
+    result, folder = results[best], outcomes[best].folder
     if folder != out:
-        step = standing.step if keeps_best else outcomes[best].step
+        step = result.step if keeps_best else outcomes[best].step
         publish(Checkpoints(folder).path(step), out)
     path = out / "cloze" / "task.json"
     task_json = {
-        **json.loads(path.read_text(encoding="utf-8")), "seed": best, "evaluation": standing.evaluation,
-        "evaluate_every": plan.recipe.training.evaluate_every, "dev": standing.metrics,
+        **json.loads(path.read_text(encoding="utf-8")), "seed": best, "evaluation": result.evaluation,
+        "evaluate_every": plan.recipe.training.evaluate_every, "dev": result.metrics,
         "trials": [
             {"seed": seed, "evaluation": trial.evaluation, "evaluations": trial.evaluations, "metrics": trial.metrics}
-            for seed, trial in done.items()
+            for seed, trial in results.items()
         ],
-        **({} if standing.start is None else {"frozen_start": standing.start}),
-        "spread": spread([trial.metrics for trial in done.values()]), "from_scratch": plan.from_scratch,
+        **({} if result.start is None else {"frozen_start": result.start}),
+        "spread": spread([trial.metrics for trial in results.values()]), "from_scratch": plan.from_scratch,
         **({"base": plan.base} if plan.base and not plan.from_scratch else {}),
         "remarks": [
             *json.loads((out / "cloze" / "network.json").read_text(encoding="utf-8")).get("remarks", []), *plan.remarks

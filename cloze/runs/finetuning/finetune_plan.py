@@ -67,8 +67,8 @@ def _cost(plan: FinetuningPlan, folder: Path, seeds: int) -> Iterator[str]:
     if recipe.stages:
         yield f"no forecast of time and memory, because the run has {len(recipe.stages)} stages, each with its own."
         return
-    spend = choose_budget(recipe, None, folder)
-    run, stores = prepare(recipe, request, folder, spend, run_origins(recipe, request, {}), dry_run=True)
+    budget = choose_budget(recipe, None, folder)
+    run, stores = prepare(recipe, request, folder, budget, run_origins(recipe, request, {}), dry_run=True)
     try:
         why = why_no_forecast(run, 1)
         cost: Any = None if why else within_memory(forecast(run), run, recipe)

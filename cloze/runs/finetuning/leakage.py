@@ -25,7 +25,7 @@ from cloze.errors import ClozeError
 from cloze.recipe.load import load_recipe
 from cloze.recipe.recipe import PartSpec, Recipe
 
-FILE = Path("cloze") / "training_texts.npy"
+HASH_FILE = Path("cloze") / "training_texts.npy"
 Hashes = NDArray[np.uint64]
 
 
@@ -46,17 +46,17 @@ def shared_row_notes(
 
 def write_training_hashes(out: Path, training_hashes: Mapping[str, Hashes]) -> None:
     """Write the hashes of all training texts into the folder of a model."""
-    with whole_file(out / FILE) as stage, stage.open("wb") as stream:
+    with whole_file(out / HASH_FILE) as stage, stage.open("wb") as stream:
         save_array(stream, np.unique(np.concatenate([np.zeros(0, np.uint64), *training_hashes.values()])))
 
 
-def note_on(
+def shared_row_note(
     folder: Path, file: str, *, task: str | None = None, names: Sequence[str] | None = None, **columns: Any
 ) -> str:
     """The note on a file on which a model is measured, empty if it shares no texts with the training rows, or if they are not
     known. `task` names one of several; `names` and `columns` replace what the recipe says of its files."""
     try:
-        hashes = np.load(folder / FILE, allow_pickle=False)
+        hashes = np.load(folder / HASH_FILE, allow_pickle=False)
         sources = _sources(load_recipe(folder))
         spec = next(iter(sources.values())) if len(sources) == 1 else sources.get(task or "")
         if spec is not None and hashes.dtype == np.uint64:
@@ -77,8 +77,8 @@ def _hashes(spec: PartSpec, files: Sequence[str], *, names: Sequence[str] | None
     return text_hashes([file for file in files if not Store.is_store(file)], source.answer, read_as)
 
 
-def _note(file: str, spec: PartSpec, training_hashes: Hashes, **how: Any) -> str:
-    hashes = _hashes(spec, [file], **how)
+def _note(file: str, spec: PartSpec, training_hashes: Hashes, **read_as: Any) -> str:
+    hashes = _hashes(spec, [file], **read_as)
     rows = int(np.isin(hashes, training_hashes).sum())
     if not rows:
         return ""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from cloze.atomic import whole_file
 from cloze.budget.row_counts import stage_recipes
@@ -15,18 +15,17 @@ from cloze.checkpoint.annotators import annotators_read
 from cloze.checkpoint.build import Loaded, load_checkpoint
 from cloze.checkpoint.several import LabelledFiles
 from cloze.corpus import RecordStore, Store
-from cloze.decoding.pictures import shown_pictures
-from cloze.errors import Say, TaskError
+from cloze.errors import Say
 from cloze.interop.card_results import add_results
 from cloze.recipe.recipe import Recipe
 from cloze.runs import task_selection
-from cloze.runs.finetuning.ngrams import compared_with_ngrams, mixed_with_ngrams
+from cloze.runs.finetuning.ngrams import compare_with_ngrams, mix_with_ngrams
 from cloze.runs.options import FinetuneOptions
 from cloze.tasks.evaluation import evaluate
 from cloze.tasks.linear.model import LinearModel
 from cloze.tasks.linear.shares import Shares
 from cloze.tasks.mixture import ENTRY, Mixture
-from cloze.tasks.pictures import AboutPictures, shown_keys
+from cloze.tasks.pictures import show_pictures
 from cloze.tasks.result import TASK_FILE, load_tuned, task_in_folder
 from cloze.tasks.task import join_examples
 from cloze.tasks.worth import remark_on, remark_on_loss, remark_on_ngrams
@@ -45,62 +44,66 @@ class FinetuningResult:
     task_json: Mapping[str, Any]
 
 
+class DevFigures(NamedTuple):
+    """What the answers to the dev rows of one task show: its metrics, further entries of task.json, and remarks."""
+
+    metrics: Mapping[str, float]
+    entries: Mapping[str, Any]
+    remarks: Sequence[str]
+
+
 def measure_on_dev(
     result: FinetuningResult, recipe: Recipe, files: Mapping[str, LabelledFiles], options: FinetuneOptions, say: Say
 ) -> FinetuningResult:
-    """Add what the answers of the result to its dev sets show: the costly metrics, which were not needed to select a checkpoint,
-    the figures by class where answers are labels, those of a linear model on n-grams, and remarks for each task of which nothing
-    was learned, or less than by n-grams. The dev sets are read once more unless the answers are known."""
+    """Add to task.json what the answers of the result to its dev sets show, task by task (`_measure_task`)."""
     if not result.task_json:
         return result
     task_json = deepcopy(dict(result.task_json))
     loaded = load_checkpoint(result.folder, annotate=annotators_read(result.folder, options.annotate))
     for name, head in task_selection.task_heads(stage_recipes(recipe)[-1]).items():
-        prefix, section = (f"{name}/", task_json["tasks"][name]) if name else ("", task_json)
-        example_sets = [task_in_folder(result.folder, name or None).read(file) for file in text_files_of(files[head.source].dev)]
-        learner, of_task = load_tuned(with_pictures(loaded, options.items, example_sets), name=name or None)
-        outputs = result.outcomes[task_json["seed"]].outputs.get(name)
-        if of_task.get("labels"):
-            evaluation = learner.evaluate(join_examples(example_sets), outputs=outputs)
-            per_example, figures, details = evaluation.per_example, evaluation.metrics, evaluation.details()
-            section.update({"dev_report": details} if details else {})
-        else:
-            rows = [row for examples in example_sets for row in learner.encode_labelled(examples)]
-            per_example = learner.per_example(rows) if outputs is None else learner.per_example_of(rows, outputs)
-            figures = learner.compute_metrics(per_example)
-        task_json["dev"] = {**{prefix + metric: value for metric, value in figures.items()}, **task_json["dev"]}
-        remark = remark_on(learner, per_example, figures, of_task.get("baseline"))
-        if remark is None and not name and learner.head.weighs_classes and learner.labels is not None:
-            remark = _remark_on_loss(result, len(learner.labels))
-        remarks = [remark]
-        if options.baselines:
-            linear = compared_with_ngrams(
-                learner.task, text_files_of(files[head.source].train), join_examples(example_sets), labels=learner.labels,
-                folder=result.folder, name=name, say=say,
-            )
-            section.update({} if linear is None else {"ngrams": linear})
-            if options.mix_ngrams and linear is None:
-                remarks.append("--mix-ngrams: no linear model was fitted, so the network answers alone")
-            elif options.mix_ngrams:
-                section[ENTRY] = mixed_with_ngrams(learner, join_examples(example_sets), say)
-            remarks += [] if linear is None else [remark_on_ngrams(figures, linear["dev"], learner.task.metrics)]
-        task_json["remarks"] = [*task_json["remarks"], *(f"{prefix}dev: {text}" for text in remarks if text is not None)]
+        figures = _measure_task(result, loaded, name, files[head.source], options, say)
+        prefix, entries = (f"{name}/", task_json["tasks"][name]) if name else ("", task_json)
+        entries.update(figures.entries)
+        task_json["dev"] = {**{prefix + metric: value for metric, value in figures.metrics.items()}, **task_json["dev"]}
+        task_json["remarks"] = [*task_json["remarks"], *(f"{prefix}dev: {remark}" for remark in figures.remarks)]
     write_task_json(result.folder / "cloze" / "task.json", task_json)
     return replace(result, task_json=task_json)
 
 
-def with_pictures(loaded: Loaded, item_files: Sequence[str], examples: Sequence[Any]) -> Loaded:
-    """A fine-tuned checkpoint with the pictures that sets of examples name, from files of items. Without files it stays as it
-    is."""
-    if not item_files:
-        return loaded
-    picture_keys = [
-        shown_keys(example_set) for example_set in examples
-        if isinstance(example_set, AboutPictures) and example_set.pictures is not None
-    ]
-    if not picture_keys:
-        raise TaskError(f"--items {item_files[0]}: {loaded.folder} was tuned on texts without pictures. Leave --items out.")
-    return replace(loaded, pictures=shown_pictures(loaded, item_files, [key for keys in picture_keys for key in keys]))
+def _measure_task(
+    result: FinetuningResult, loaded: Loaded, name: str, files: LabelledFiles, options: FinetuneOptions, say: Say
+) -> DevFigures:
+    """All metrics of the task `name` ("" for the only one), the costly ones too, which did not help to select a checkpoint; the
+    figures by class where answers are labels; a linear model on n-grams, with `mix_ngrams` its mixture with the network; and
+    remarks if nothing was learned, or less than by n-grams. The dev rows are read once more unless the answers are known."""
+    example_sets = [task_in_folder(result.folder, name or None).read(file) for file in text_files_of(files.dev)]
+    examples = join_examples(example_sets)
+    learner, task_entries = load_tuned(show_pictures(loaded, options.items, example_sets), name=name or None)
+    outputs = result.outcomes[result.task_json["seed"]].outputs.get(name)
+    entries: dict[str, Any] = {}
+    if task_entries.get("labels"):
+        evaluation = learner.evaluate(examples, outputs=outputs)
+        per_example, metrics, details = evaluation.per_example, evaluation.metrics, evaluation.details()
+        entries |= {"dev_report": details} if details else {}
+    else:
+        rows = [row for example_set in example_sets for row in learner.encode_labelled(example_set)]
+        per_example = learner.per_example(rows) if outputs is None else learner.per_example_of(rows, outputs)
+        metrics = learner.compute_metrics(per_example)
+    remark = remark_on(learner, per_example, metrics, task_entries.get("baseline"))
+    if remark is None and not name and learner.head.weighs_classes and learner.labels is not None:
+        remark = _remark_on_loss(result, len(learner.labels))
+    remarks = [remark]
+    if options.baselines:
+        linear = compare_with_ngrams(
+            learner.task, text_files_of(files.train), examples, labels=learner.labels, folder=result.folder, name=name, say=say
+        )
+        if linear is not None:
+            entries["ngrams"] = linear
+            entries |= {ENTRY: mix_with_ngrams(learner, examples, say)} if options.mix_ngrams else {}
+            remarks.append(remark_on_ngrams(metrics, linear["dev"], learner.task.metrics))
+        elif options.mix_ngrams:
+            remarks.append("--mix-ngrams: no linear model was fitted, so the network answers alone")
+    return DevFigures(metrics, entries, [text for text in remarks if text is not None])
 
 
 def _remark_on_loss(result: FinetuningResult, classes: int) -> str | None:
@@ -145,7 +148,7 @@ def measure_on_files(
         return result
     example_sets = [task_in_folder(result.folder).read(file) for file in files]
     loaded = load_checkpoint(result.folder, annotate=annotators_read(result.folder, annotate))
-    learner, task_json = load_tuned(with_pictures(loaded, items, example_sets))
+    learner, task_json = load_tuned(show_pictures(loaded, items, example_sets))
     evaluations = [evaluate(learner, examples, constant_answer=task_json.get("constant_answer")) for examples in example_sets]
     remarks = [f"{part}: {remark}" for evaluation in evaluations for remark in evaluation.remarks]
     task_json = {

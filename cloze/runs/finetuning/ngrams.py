@@ -16,24 +16,25 @@ from cloze.runs.options import FinetuneOptions
 from cloze.tasks.evaluation import linear_next_to
 from cloze.tasks.linear.fit import fit_linear
 from cloze.tasks.linear.model import LinearModel
-from cloze.tasks.mixture import ENTRY, chosen
-from cloze.tasks.result import contents_of
-from cloze.tasks.task import Learner, Task, join_examples, task
+from cloze.tasks.mixture import ENTRY, choose_mixture
+from cloze.tasks.result import read_task_json
+from cloze.tasks.task import Learner, Task, join_examples
+from cloze.tasks.task import task as make_task
 
 
-def compared_with_ngrams(
-    kind: Task, train: Sequence[str], dev: Any, *, labels: Sequence[str] | None, folder: Path, name: str = "", say: Say
+def compare_with_ngrams(
+    task: Task, train: Sequence[str], dev: Any, *, labels: Sequence[str] | None, folder: Path, name: str = "", say: Say
 ) -> dict[str, Any] | None:
-    """What task.json says of the linear model of a `kind` of task: its metrics on the dev examples, and how it was fitted to the
-    `train` files. The model is saved in the `folder` of a fine-tuned network, `name` being one of several tasks.
+    """Fit the linear model of a task to the `train` files, save it in the `folder` of a fine-tuned network, and return what
+    task.json says of it: its metrics on the dev examples, and how it was fitted. `name` is one of several tasks.
 
     None, and a line that says why, where none can be fitted: a comparison never stops a run. None without a line for a task that
     has no linear model.
     """
     try:
-        if kind.linear() is None:
+        if task.linear() is None:
             return None
-        linear = fit_linear(kind, join_examples([kind.read(file) for file in train]), dev, labels=tuple(labels or ()))
+        linear = fit_linear(task, join_examples([task.read(file) for file in train]), dev, labels=tuple(labels or ()))
         metrics = linear.measure(dev)
         size = linear.save(folder / "cloze", name)
     except MissingExtra as error:
@@ -58,13 +59,13 @@ def describe_fit(linear: LinearModel) -> str:
     )
 
 
-def mixed_with_ngrams(learner: Learner, dev: Any, say: Say) -> dict[str, Any]:
-    """What task.json says of the mixture of a network with the linear model in its folder: how the dev examples want them mixed,
-    and the metrics of the mixture on these."""
+def mix_with_ngrams(learner: Learner, dev: Any, say: Say) -> dict[str, Any]:
+    """Choose on the dev examples how a network is mixed with the linear model in its folder; returns what task.json says of the
+    mixture, with its metrics on these."""
     linear = linear_next_to(learner)
     assert linear is not None  # it was just saved
     network = learner.network_outputs(dev)
-    mixture = chosen(linear, dev, network)
+    mixture = choose_mixture(linear, dev, network)
     metrics = linear.task.compute_metrics(linear.task.per_example(dev, mixture.outputs(dev, network)))
     name = next(iter(metrics))
     say(f"mixture: {mixture.share:.0%} of the linear model; {name} {metrics[name]:.4f} on the dev rows that chose it")
@@ -78,7 +79,7 @@ def require_mixable(recipe: Recipe, options: FinetuneOptions) -> None:
     if not options.baselines:
         raise TaskError("--mix-ngrams: needs the linear model that --no-baselines leaves out. Leave one of the two out.")
     for head in task_selection.task_heads(stage_recipes(recipe)[-1]).values():
-        if task(head.spec.type).linear() is None:
+        if make_task(head.spec.type).linear() is None:
             raise TaskError(f"--mix-ngrams: there is no linear model on n-grams for {head.spec.type}. Leave it out.")
     if find_spec("sklearn") is None:
         raise MissingExtra("scikit-learn", "baselines", "--mix-ngrams")
@@ -86,7 +87,7 @@ def require_mixable(recipe: Recipe, options: FinetuneOptions) -> None:
 
 def require_mixture(out: Path, options: FinetuneOptions) -> None:
     """Raise a `TaskError` if a finished run lacks the mixture that is asked for."""
-    if options.mix_ngrams and not all(ENTRY in description for description in _each_task(contents_of(out))):
+    if options.mix_ngrams and not all(ENTRY in description for description in _each_task(read_task_json(out))):
         raise TaskError(
             f"{out}: has finished without --mix-ngrams. To train again with a mixture, add --overwrite, or choose another --out."
         )

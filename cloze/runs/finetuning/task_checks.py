@@ -1,4 +1,7 @@
-"""What `cloze finetune` refuses or remarks on before it trains: rows, classes, metrics, pictures, seeds."""
+"""What `cloze finetune` looks at before it trains: rows, classes, metrics, pictures, seeds.
+
+Functions that begin with `require_` refuse what cannot be trained; those that end in `_notes` give lines for the user.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from cloze.checkpoint.annotators import unlabelled_layers
 from cloze.checkpoint.build import build_part
 from cloze.checkpoint.several import START, LabelledFiles
 from cloze.corpus import Store
+from cloze.corpus.records.answer import Record
 from cloze.corpus.records.build_records import batches
 from cloze.errors import CheckpointError, TaskError
 from cloze.interop.model import Annotating
@@ -21,13 +25,13 @@ from cloze.recipe.recipe import Recipe
 from cloze.registry import lookup, names, parameters
 from cloze.runs.options import FinetuneOptions
 from cloze.runs.out_folder import SEEDS
-from cloze.tasks.result import contents_of
+from cloze.tasks.result import read_task_json
 from cloze.tasks.task import chosen_metric
 from cloze.tasks.task import task as make_task
 from cloze.text import Tokenizer
 from cloze.training.run import read_run_record
 
-SECOND = "text_b"  # the usual name of the column with the second text of a pair
+SECOND_TEXT = "text_b"  # the usual name of the column with the second text of a pair
 
 
 def require_task(recipe: Recipe, options: FinetuneOptions) -> None:
@@ -47,19 +51,19 @@ def require_task(recipe: Recipe, options: FinetuneOptions) -> None:
     )
 
 
-def require_kinds(recipe: Recipe, options: FinetuneOptions) -> None:
-    """Raise a `TaskError` if the recipe that was named is for another type of task than `task` or `tasks` name."""
+def require_task_type(recipe: Recipe, options: FinetuneOptions) -> None:
+    """Raise a `TaskError` if `recipe` and `task` (or `tasks`) are both named and the recipe is for another type of task."""
     requested_types = {name: task.type for name, task in options.tasks.items()} if options.tasks else {"": options.task}
     source_types = {spec.source: spec.task.type for spec in recipe.entries.values() if spec.task is not None}
     recipe_types = source_types if options.tasks else {"": None if recipe.task is None else recipe.task.type}
-    for name, kind in requested_types.items() if options.recipe is not None else ():
-        if kind not in (None, str(options.recipe)) and recipe_types.get(name) not in (None, kind):
-            way = "Name the task of the recipe." if name else f"Leave out --task, or leave out --recipe to train for {kind}."
-            asked_for = f"{name}={kind}" if name else kind
-            raise TaskError(f"--task {asked_for}: the recipe {options.recipe} is for the task {recipe_types[name]}.\n  {way}")
+    for name, task_type in requested_types.items() if options.recipe is not None else ():
+        if task_type not in (None, str(options.recipe)) and recipe_types.get(name) not in (None, task_type):
+            way = "Name the task of the recipe." if name else f"Leave out --task, or leave out --recipe to train for {task_type}."
+            argument = f"{name}={task_type}" if name else task_type
+            raise TaskError(f"--task {argument}: the recipe {options.recipe} is for the task {recipe_types[name]}.\n  {way}")
 
 
-def require_readable(recipe: Recipe, files: Mapping[str, LabelledFiles], tokenizer: Tokenizer) -> None:
+def require_readable_rows(recipe: Recipe, files: Mapping[str, LabelledFiles], tokenizer: Tokenizer) -> None:
     """Read the dev files of every source of all stages. Raises a `TaskError` for a row that cannot be used, or an unknown
     label."""
     for stage in stage_recipes(recipe):
@@ -67,22 +71,29 @@ def require_readable(recipe: Recipe, files: Mapping[str, LabelledFiles], tokeniz
             source: Any = build_part(spec, {})
             classes = classes_of(source, files[name].train)
             encode = source.answer.encoder(tokenizer, classes)
-            for file in files[name].train[:1] if classes is None else ():  # the classes of `scores`
-                for records in () if Store.is_store(file) else islice(batches(source.answer.read(file, source.columns)), 1):
-                    encode(records, file)
-            for file in files[name].dev:
-                for records in () if Store.is_store(file) else batches(source.answer.read(file, source.columns)):
-                    encode(records, file)
+            if classes is None:  # the first training row may name them, as in `scores`
+                for records in islice(_batches_of(source, files[name].train[:1]), 1):
+                    encode(*records)
+            for records in _batches_of(source, files[name].dev):
+                encode(*records)
 
 
-def unread_texts(recipe: Recipe, files: Mapping[str, LabelledFiles]) -> Iterator[str]:
+def _batches_of(source: Any, files: Sequence[str]) -> Iterator[tuple[list[Record], str]]:
+    """The records of files in batches, each with its file; stores have been read before."""
+    for file in files:
+        for records in () if Store.is_store(file) else batches(source.answer.read(file, source.columns)):
+            yield records, file
+
+
+def unread_text_notes(recipe: Recipe, files: Mapping[str, LabelledFiles]) -> Iterator[str]:
     """A note for every training file with a second text that the recipe does not read."""
     for stage in stage_recipes(recipe):
         for name, spec in stage.sources.items():
             source: Any = build_part(spec, {})
             for file in files[name].train if source.columns.text_b is None else ():
-                if not Store.is_store(file) and source.answer.also_has(file, source.columns, SECOND):
-                    yield f"note: {file} has a column {SECOND}, which is not read. To read pairs: --set corpus.text_b={SECOND}"
+                if not Store.is_store(file) and source.answer.also_has(file, source.columns, SECOND_TEXT):
+                    pairs = f"--set corpus.text_b={SECOND_TEXT}"
+                    yield f"note: {file} has a column {SECOND_TEXT}, which is not read. To read pairs: {pairs}"
 
 
 def require_same_classes(recipe: Recipe, files: Mapping[str, LabelledFiles], bound: Mapping[str, Path]) -> None:
@@ -103,7 +114,7 @@ def require_same_classes(recipe: Recipe, files: Mapping[str, LabelledFiles], bou
 
 def require_checkpoint_classes(recipe: Recipe, files: Mapping[str, LabelledFiles], checkpoint: Path) -> None:
     """Raise a `TaskError` if a checkpoint whose head is trained further was tuned to other classes, or in another order."""
-    labels = contents_of(checkpoint).get("labels") or ()
+    labels = read_task_json(checkpoint).get("labels") or ()
     for name, spec in recipe.sources.items():
         classes = classes_of(build_part(spec, {}), files[name].train)
         if classes is not None and list(labels) != list(classes):
@@ -127,7 +138,7 @@ def require_same_layout(out: Path, seeds: Sequence[int]) -> None:
         )
 
 
-def blind_tasks(recipe: Recipe) -> Iterator[str]:
+def blind_task_notes(recipe: Recipe) -> Iterator[str]:
     """A note for a task that asks about each word, on a network that reads from left to right."""
     for spec in recipe.tasks.values() or ([] if recipe.task is None else [recipe.task]):
         if spec.type is not None and make_task(spec.type).of_words:
@@ -138,7 +149,7 @@ def blind_tasks(recipe: Recipe) -> Iterator[str]:
             return
 
 
-def unlabelled_note(saved_annotators: Mapping[str, Annotating], options: Sequence[str]) -> Iterator[str]:
+def unlabelled_notes(saved_annotators: Mapping[str, Annotating], options: Sequence[str]) -> Iterator[str]:
     """A note for a network that reads labels of words and gets none."""
     if layers := unlabelled_layers(saved_annotators, options):
         yield (
@@ -147,7 +158,7 @@ def unlabelled_note(saved_annotators: Mapping[str, Annotating], options: Sequenc
         )
 
 
-def check_metrics(recipe: Recipe) -> None:
+def require_metrics(recipe: Recipe) -> None:
     """Raise a `TaskError` for an unknown task or metric, before any file is read."""
     for stage in stage_recipes(recipe):
         for spec in stage.tasks.values() or ([] if stage.task is None else [stage.task]):
@@ -155,7 +166,7 @@ def check_metrics(recipe: Recipe) -> None:
                 chosen_metric(make_task(spec.type), spec.metric)
 
 
-def check_pictures(recipe: Recipe, items: Sequence[str]) -> None:
+def require_picture_tasks(recipe: Recipe, items: Sequence[str]) -> None:
     """Raise a `TaskError` if rows are to be about pictures and a task reads none."""
     for stage in stage_recipes(recipe) if items else ():
         for spec in stage.tasks.values() or ([] if stage.task is None else [stage.task]):

@@ -12,10 +12,10 @@ from cloze.budget.fit_length import fit_lengths, fit_targets
 from cloze.budget.fit_task import facts_of, fit_changes, fit_task, fit_texts
 from cloze.budget.fitted import apply_unless_overridden, table_of
 from cloze.budget.row_counts import RowCounts
-from cloze.checkpoint.annotators import Given, add_annotators, parse_annotators, sources_that_take
+from cloze.checkpoint.annotators import LayerAnnotators, add_annotators, parse_annotators, sources_that_take
 from cloze.checkpoint.bound import BoundCheckpoints
 from cloze.checkpoint.build import Loaded, load_checkpoint
-from cloze.checkpoint.complete import Origin, depth_groups, put_onto
+from cloze.checkpoint.complete import CheckpointFacts, depth_groups, put_onto
 from cloze.checkpoint.new_heads import is_sentence_encoder
 from cloze.checkpoint.several import START, LabelledFiles, recipe_of_tasks, similar_task, staged_recipe
 from cloze.decoding.pictures import files_of, first_picture, require_items
@@ -40,7 +40,7 @@ from cloze.runs.options import FinetuneOptions, quiet
 PICTURE = "image"  # the column with the key of a row's picture, unless the user names another
 VECTORS = "vectors"  # the table that `--init` adds to a recipe
 _WAYS_OUT = "published → fitted; --as-published keeps the recipe, --set overrides"
-_OF_CHECKPOINT = ("text", "tables", "network", "order", "reading")  # what a checkpoint says as well as a recipe
+_OF_CHECKPOINT = ("text", "tables", "network", "order", "reading")  # keys of a recipe whose values the checkpoint gives
 
 
 class RecipeMaker(Protocol):
@@ -51,9 +51,9 @@ class RecipeMaker(Protocol):
 
 def recipe_onto(
     recipe: str | Path | Mapping[str, Any], loaded: Loaded, *, overrides: Sequence[str] = (), changes: Sequence[str] = (),
-    auxiliary: str | None = None, annotate: Given | None = None, items: Sequence[str] = (), picture: str | None = None,
+    auxiliary: str | None = None, annotate: LayerAnnotators | None = None, items: Sequence[str] = (), picture: str | None = None,
     with_files: Sequence[Path] = (), checkpoints: Mapping[str, Path] | None = None,
-    teachers: Mapping[str, Origin] | None = None, row_counts: Mapping[str, RowCounts] | None = None,
+    teachers: Mapping[str, CheckpointFacts] | None = None, row_counts: Mapping[str, RowCounts] | None = None,
     from_scratch: bool = False, fit: bool | None = None, report: Say = quiet,
 ) -> Recipe:
     """A recipe that begins with a checkpoint, completed by the checkpoint's own description.
@@ -76,13 +76,13 @@ def recipe_onto(
     if items:
         add_items(tree, loaded, items, picture or PICTURE)
     stages = tree.value["stages"].value if tree.is_mapping and "stages" in tree.value else {}
-    origins = {**dict.fromkeys([START, *map(str, stages or ())], Origin.of(loaded)), **(teachers or {})}
+    facts_by_name = {**dict.fromkeys([START, *map(str, stages or ())], CheckpointFacts.of(loaded)), **(teachers or {})}
 
     def load(values: Sequence[str]) -> Recipe:
         return load_recipe(
             tree, overrides=[*values, *overrides], with_files=with_files,
             checkpoints=BoundCheckpoints({**(checkpoints or {}), START: Path(loaded.folder)}),
-            complete=lambda root, faults: put_onto(root, origins, faults),
+            complete=lambda root, faults: put_onto(root, facts_by_name, faults),
         )
 
     comes_with_cloze = isinstance(recipe, Mapping) or str(recipe) in named_recipes()
@@ -90,27 +90,27 @@ def recipe_onto(
         return load([])
     as_written = load_recipe(tree, overrides=overrides_of_heads(tree, overrides))
     reader = Reader.of(loaded)
-    most = min((limit for limit in (reader.max_length, reader.network.max_length) if limit is not None), default=None)
+    max_length = min((limit for limit in (reader.max_length, reader.network.max_length) if limit is not None), default=None)
     source_lengths = {name: counts.lengths for name, counts in (row_counts or {}).items() if counts.lengths}
     # Lengths are fitted first: a recipe longer than the checkpoint's limit does not load.
-    lengths = [*fit_lengths(as_written, {}, most), *fit_targets(as_written, source_lengths, most)]
-    lengths += fit_lengths(load([change.override for change in lengths]), source_lengths, most)
+    lengths = [*fit_lengths(as_written, {}, max_length), *fit_targets(as_written, source_lengths, max_length)]
+    lengths += fit_lengths(load([change.override for change in lengths]), source_lengths, max_length)
     unfitted = load([change.override for change in lengths])
     width = int(loaded.network.width)  # type: ignore[arg-type]
     facts = facts_of(
         loaded.recipe, row_counts=row_counts, width=width, means=is_sentence_encoder(loaded), random=from_scratch
     )
-    of_network = [] if from_scratch else fit_changes(as_written, unfitted, facts)
-    if of_network:
-        add_changes(tree, [str(change.fitted) for change in of_network], START)
+    network_changes = [] if from_scratch else fit_changes(as_written, unfitted, facts)
+    if network_changes:
+        add_changes(tree, [str(change.fitted) for change in network_changes], START)
     proposals = [*lengths, *fit_task(unfitted, facts)]
     accepted, fitted_recipe = apply_unless_overridden(load, proposals)
-    if undone := [change.path for change in proposals if change not in accepted]:  # the user's values win: fit the others to them
-        accepted, fitted_recipe = apply_unless_overridden(load, [*lengths, *fit_task(unfitted, facts, fixed_paths=undone)])
-    if accepted or of_network:
+    if user_paths := [change.path for change in proposals if change not in accepted]:  # fit the others to the user's values
+        accepted, fitted_recipe = apply_unless_overridden(load, [*lengths, *fit_task(unfitted, facts, fixed_paths=user_paths)])
+    if accepted or network_changes:
         counted = "" if row_counts is None else f"{sum(counts.rows for counts in row_counts.values()):,} rows and "
         title = f"{fitted_recipe.name} fitted to {counted}this checkpoint ({_WAYS_OUT}):"
-        report(table_of(title, accepted, [change.override for change in accepted], of_network=of_network))
+        report(table_of(title, accepted, [change.override for change in accepted], of_network=network_changes))
     return fitted_recipe
 
 
@@ -159,7 +159,7 @@ def recipe_maker(options: FinetuneOptions, loaded: Loaded | None) -> RecipeMaker
     origins, bound = origins_in(read_tree(recipe)), options.checkpoints
     make = partial(
         recipe_onto, recipe, loaded, checkpoints=bound,
-        teachers={name: Origin.of(load_checkpoint(folder)) for name, folder in bound.items() if name in origins},
+        teachers={name: CheckpointFacts.of(load_checkpoint(folder)) for name, folder in bound.items() if name in origins},
         overrides=options.overrides, changes=options.changes, auxiliary=options.auxiliary,
         annotate=parse_annotators(options.annotate), items=options.items, picture=options.picture,
         with_files=options.with_files, from_scratch=options.from_scratch, fit=options.fit,

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from cloze.batch import Batch
-from cloze.decoding.bound_head import bound
+from cloze.decoding.bound_head import bind_head
 from cloze.decoding.layout import Framed
 from cloze.decoding.reader import Checkpoint, Reader
 from cloze.errors import CheckpointError
@@ -39,7 +39,7 @@ def completing_head(loaded: Checkpoint) -> Any:
             f"{loaded.folder}: this network has no head that tells original mentions from replaced ones.\n"
             "  Use a run of wklm, or rank single tokens: leave out --complete."
         )
-    return bound(loaded.heads[name], loaded.reads.get(name))
+    return bind_head(loaded.heads[name], loaded.reads.get(name))
 
 
 def complete(

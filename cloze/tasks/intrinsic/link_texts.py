@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cloze.corpus.stores.graph import Graph
+from cloze.decoding.bound_head import bind_head
 from cloze.decoding.layout import Framed, Layout
-from cloze.decoding.reader import Reader, bound, evaluating
+from cloze.decoding.reader import Reader, evaluating
 from cloze.errors import TaskError
 from cloze.exercises.frame import Frame, split_template
 from cloze.knowledge.triple_files import read_graph
@@ -36,7 +37,7 @@ class _TextScorer(LinkScorer):
     def __init__(self, loaded: Any, graph: Graph, frame: Mapping[str, Any], head: str) -> None:
         self.reader = Reader.of(loaded)
         self.entities, self.relations = graph.entities, graph.relations
-        self.head = bound(loaded.heads[head], loaded.reads.get(head))
+        self.head = bind_head(loaded.heads[head], loaded.reads.get(head))
         template = frame["template"]
         self.placed = [column for column, name in enumerate(_PLACES) if f"{{{name}}}" in template]
         for letter, column in zip("ABC", self.placed, strict=False):
@@ -111,7 +112,7 @@ class DescriptionReader(Translations):
         self.head, self.reader = loaded.heads[name], Reader.of(loaded)
         self.entities, self.norm = graph.entities, float(self.head.norm)
         self.relations = graph.relations if self.head.describe else self.head.relations
-        self.reads, count = bound(self.head, loaded.reads.get(name)).reads, len(graph.entities)
+        self.reads, count = bind_head(self.head, loaded.reads.get(name)).reads, len(graph.entities)
         vectors = self.summaries(graph.texts if self.head.describe else graph.texts[:count])
         self.vectors = vectors[:count]
         self.steps = vectors[count:] if self.head.describe else self.head.head.weight.detach().float()

@@ -20,11 +20,12 @@ from cloze import rng
 from cloze.batch import Batch
 from cloze.corpus.items.links import LINKED
 from cloze.corpus.records.record_store import RecordStore
+from cloze.decoding.bound_head import bind_head
 from cloze.decoding.layout import Framed, Layout
 from cloze.decoding.lengths import by_length
 from cloze.decoding.links import LABELS, exercises_of, link_of, with_links
 from cloze.decoding.pictures import Pictures, require_items
-from cloze.decoding.reader import Reader, bound, evaluating, head_of_kind
+from cloze.decoding.reader import Reader, evaluating, head_of_kind
 from cloze.decoding.scores.scoring import log_probabilities
 from cloze.errors import CheckpointError, TaskError
 from cloze.exercises import TokenFacts
@@ -124,7 +125,7 @@ class PairRows:
 
     def __init__(self, reader: Reader, captions: Captions) -> None:
         self.reader, self.captions = reader, captions
-        self.framed = [reader.laid_out([ids], max_length=reader.max_length) for ids in captions.texts]
+        self.framed = [reader.lay_out([ids], max_length=reader.max_length) for ids in captions.texts]
 
     def lengths(self, texts: Int64, pictures: Int64) -> list[int]:
         """The number of tokens of each pair."""
@@ -307,11 +308,11 @@ def matcher_of(loaded: Any, captions: Captions, *, whose: str, size: int = 64) -
     sets = {match.get("set", MismatchItems.set) for _, match in matching if match is not None}
     for name, head in loaded.heads.items():
         if head.kind == "relation_prediction" and head.set in sets:
-            return ByHead(reader, bound(head, loaded.reads.get(name)), captions, rows, size=size)
+            return ByHead(reader, bind_head(head, loaded.reads.get(name)), captions, rows, size=size)
     for kind, matcher in ((Contrast, ByVectors), (MilNce, ByVectors), (ContrastPairs, ByPairs)):
         for name, head in loaded.heads.items():
             if isinstance(head, kind) and {"text_mean", "item_mean", "pair_pooled"} & network.gives.keys():
-                return matcher(reader, bound(head, loaded.reads.get(name)), captions, rows, size=size)
+                return matcher(reader, bind_head(head, loaded.reads.get(name)), captions, rows, size=size)
     head = head_of_kind(loaded, "token_prediction")
     if head is None or network.writes == "hidden":
         raise CheckpointError(

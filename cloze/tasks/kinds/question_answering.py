@@ -251,7 +251,7 @@ class Extractor(Learner):
             framed = framed.marked([
                 question_marks, {name: values[start : start + size] for name, values in context_marks.items()}
             ])
-            (framed,) = self.reader.grown([framed], min(self._bounds, default=None))
+            (framed,) = self.reader.with_facts([framed], min(self._bounds, default=None))
             context_windows.append(ContextWindow(framed, np.flatnonzero(framed.part == 1), start, begins))
         return tuple(context_windows)
 

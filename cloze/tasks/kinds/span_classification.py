@@ -241,7 +241,7 @@ class SpanClassifier(Learner):
                     name: with_marks(values, layers["layers/" + name.partition("/")[2]], marks.places)
                     for name, values in layers.items()
                 }
-            rows.append(self.reader.laid_out([tokens], max_length=bound).marked([layers]))
+            rows.append(self.reader.lay_out([tokens], max_length=bound).marked([layers]))
         return rows
 
     @torch.inference_mode()

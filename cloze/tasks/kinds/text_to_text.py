@@ -14,12 +14,13 @@ import torch
 from cloze.corpus.readers.labelled import OPTION
 from cloze.corpus.records.audits import Unwritable
 from cloze.corpus.records.texts import joined, missing, references
+from cloze.decoding.bound_head import bind_head
 from cloze.decoding.generating.forms import Form, form_of
 from cloze.decoding.generating.sampling import Sampling
 from cloze.decoding.generating.search import Beams
 from cloze.decoding.generating.sequence import Manner, end_role, has_decoder
 from cloze.decoding.layout import Framed, Ids
-from cloze.decoding.reader import Checkpoint, Reader, bound, evaluating, orders_of
+from cloze.decoding.reader import Checkpoint, Reader, evaluating, orders_of
 from cloze.decoding.ready import predicting_heads
 from cloze.errors import CheckpointError, TaskError
 from cloze.registry import register
@@ -103,7 +104,7 @@ class TextToText(TableTask):
                 f"{', '.join(loaded.heads) or 'none'}.\n  Use a checkpoint that was trained with token_prediction."
             )
         reader = answering(loaded, Reader.of(loaded))
-        head = bound(loaded.heads[name], None if has_decoder(reader) else loaded.reads.get(name))
+        head = bind_head(loaded.heads[name], None if has_decoder(reader) else loaded.reads.get(name))
         target_length = int(task_json.get("target_length") or USUAL_LENGTH)
         return Answerer(reader, head, self, length=task_json.get("length"), target_length=target_length)
 
