@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,6 +19,12 @@ if TYPE_CHECKING:
     from cloze.decoding.scores.scoring import Score
     from cloze.decoding.scores.stream_scoring import Recall
     from cloze.decoding.scores.windows import Windows
+
+_OF_CORPORA = frozenset({
+    "checkpoint", "corpus", "most", "text_format", "device", "stride", "max_length", "precision", "as_json", "encoding",
+    "with_files",
+})  # fmt: skip
+_WRITTEN = {"texts": "texts", "most": "--bytes", "text_format": "--format"}  # options that are not written as their names
 
 
 @dataclass(frozen=True)
@@ -105,6 +111,14 @@ def command(options: ScoreOptions) -> None:
         _score_texts(ready, options, windows, cache)
 
 
+def _given(options: ScoreOptions, *names: str) -> list[str]:
+    """How the user writes those of some options whose values are not the defaults."""
+    values = {field.name: getattr(options, field.name) for field in fields(options) if field.name in names}
+    defaults = {field.name: field.default for field in fields(options)}
+    written = [name for name, value in values.items() if value != defaults[name] and value not in (None, [])]
+    return [_WRITTEN.get(name, f"--{name.replace('_', '-')}") for name in written]
+
+
 def _score_corpora(options: ScoreOptions, paths: Sequence[str]) -> None:
     """The figures of running texts."""
     import json
@@ -113,13 +127,10 @@ def _score_corpora(options: ScoreOptions, paths: Sequence[str]) -> None:
     from cloze.corpus.readers import read_documents
     from cloze.decoding.progress import DecodingProgress
     from cloze.decoding.scores.text_figures import BITS, PSEUDO, figures_of, first_bytes
+    from cloze.decoding.scores.windows import Windows
     from cloze.errors import UserError
 
-    other_options = {
-        "texts": options.texts, "--file": options.file, "--pairs": options.pairs, "--pointer": options.pointer,
-        "--memory": options.memory, "--order": options.order,
-    }  # fmt: skip
-    wrong = [name for name, value in other_options.items() if value]
+    wrong = _given(options, *(field.name for field in fields(options) if field.name not in _OF_CORPORA))
     if wrong:
         raise UserError(f"--corpus measures running text as a whole; {wrong[0]} does not go with it. Leave one of them out.")
     texts = {
@@ -130,7 +141,9 @@ def _score_corpora(options: ScoreOptions, paths: Sequence[str]) -> None:
     rows = {}
     for path, documents in texts.items():
         with DecodingProgress(sum(map(len, documents)), "sentences") as progress:
-            rows[path] = figures_of(loaded, documents, report=progress)
+            rows[path] = figures_of(
+                loaded, documents, windows=Windows(options.max_length, options.stride), report=progress
+            )
     if options.as_json:
         typer.echo(json.dumps({path: row.record() for path, row in rows.items()}, indent=2, ensure_ascii=False))
         return
@@ -231,6 +244,10 @@ def _check(options: ScoreOptions) -> None:
     from cloze.errors import UserError
 
     pairs, pointer, memory = options.pairs is not None, options.pointer is not None, options.memory is not None
+    if of_corpora := _given(options, "most", "text_format"):
+        raise UserError(f"{of_corpora[0]} says how --corpus is read. Add --corpus, or leave it out.")
+    if options.limit is not None and not pairs:
+        raise UserError("--limit bounds the pairs of each file of --pairs. Leave it out.")
     if pairs and (options.texts or options.file):
         raise UserError("give --pairs or texts, not both.")
     if pairs and (pointer or memory):

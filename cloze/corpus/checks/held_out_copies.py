@@ -36,8 +36,8 @@ class Copies(NamedTuple):
             return None
         return (
             f"note: {self.copied:,} of {self.documents:,} held-out documents ({self.share:.0%} of their tokens) are also in the "
-            "training text, so held-out losses are too good.\n  cloze corpus check lists repeated documents: give it all files, and "
-            "remove them."
+            "training text, so held-out losses are too good.\n  cloze corpus check lists repeated documents: give it all files, "
+            "and remove them."
         )
 
 

@@ -11,6 +11,7 @@ from cloze.decoding.reader import Checkpoint
 from cloze.decoding.ready import to_score
 from cloze.decoding.scores.perplexity import Perplexity
 from cloze.decoding.scores.scoring import Method, score
+from cloze.decoding.scores.windows import Windows
 from cloze.errors import ClozeError
 from cloze.text.vocabularies.vocabulary import fit_of
 
@@ -58,14 +59,15 @@ class TextFigures:
 
 
 def figures_of(
-    loaded: Checkpoint, documents: Documents, *, report: Callable[[int], None] = lambda done: None
+    loaded: Checkpoint, documents: Documents, *, windows: Windows = Windows(),  # noqa: B008
+    report: Callable[[int], None] = lambda done: None,
 ) -> TextFigures:
     """The figures of documents, each a list of sentences.
 
     A network that reads from left to right scores whole documents, so that a sentence is predicted from those before it. A
     masked language model scores sentence by sentence, because each token costs a pass over its text, and by whole words, because
     the more pieces a word has, the easier it is to guess one from the others. A discriminator and a network that answers give a
-    text no probability. `report` gets the number of texts done.
+    text no probability. A text longer than one of the `windows` is scored in several. `report` gets the number of texts done.
     """
     sentences = [sentence for document in documents for sentence in document]
     fit = fit_of(loaded.tokenizer, sentences, counts_words=False)
@@ -79,7 +81,8 @@ def figures_of(
         return TextFigures(**{**asdict(counted), "why": f"{loaded.folder}: this network {what}."})
     masked = method == "pseudo_log_likelihood"
     texts = sentences if masked else [_running(document) for document in documents]
-    perplexity = Perplexity.of(texts, score(reader, head, texts, method=method, whole_words=masked, report=report))
+    scores = score(reader, head, texts, method=method, windows=windows, whole_words=masked, report=report)
+    perplexity = Perplexity.of(texts, scores)
     return TextFigures(**{**asdict(counted), "bits_per_byte": perplexity.bits("byte"), "method": method})
 
 
