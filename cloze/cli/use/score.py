@@ -108,7 +108,7 @@ def command(options: ScoreOptions) -> None:
         _check_answers(options)
         _score_answers(ready, options)
     else:
-        _score_texts(ready, options, windows, cache)
+        _score_texts(loaded, ready, options, windows, cache)
 
 
 def _given(options: ScoreOptions, *names: str) -> list[str]:
@@ -144,6 +144,7 @@ def _score_corpora(options: ScoreOptions, paths: Sequence[str]) -> None:
             rows[path] = figures_of(
                 loaded, documents, windows=Windows(options.max_length, options.stride), report=progress
             )
+    _note_length(loaded, max(row.longest for row in rows.values()), options)
     if options.as_json:
         typer.echo(json.dumps({path: row.record() for path, row in rows.items()}, indent=2, ensure_ascii=False))
         return
@@ -156,6 +157,20 @@ def _score_corpora(options: ScoreOptions, paths: Sequence[str]) -> None:
     for line in dict.fromkeys(row.why or PSEUDO * (row.method == "pseudo_log_likelihood") for row in rows.values()):
         if line:
             typer.echo(line)
+
+
+def _note_length(loaded: Any, longest: int, options: ScoreOptions) -> None:
+    """Say if texts were read at once that are longer than any row of training, where positions are not learned."""
+    from cloze.decoding.lengths import trained_length
+    from cloze.decoding.reader import Reader
+
+    most, trained = Reader.of(loaded).max_length, trained_length(loaded.recipe)
+    if options.max_length is None and most is not None and trained is not None and min(longest, most) > trained:
+        typer.echo(
+            f"note: up to {min(longest, most):,} tokens were read at once, and this run was trained on at most {trained:,}, so "
+            f"scores of longer texts may be too low.\n  Read them in windows: --max-length {trained}",
+            err=True,
+        )
 
 
 def _score_pairs(loaded: Any, ready: Ready, chosen: list[Any], windows: Windows, as_json: bool) -> None:
@@ -191,7 +206,9 @@ def _score_answers(ready: Ready, options: ScoreOptions) -> None:
         _print(records, targets, scores, "log_probability", options.as_json)
 
 
-def _score_texts(ready: Ready, options: ScoreOptions, windows: Windows, cache: Pointer | None) -> None:
+def _score_texts(
+    loaded: Any, ready: Ready, options: ScoreOptions, windows: Windows, cache: Pointer | None
+) -> None:
     from cloze.decoding.progress import DecodingProgress
     from cloze.decoding.scores.perplexity import Perplexity
     from cloze.decoding.scores.scoring import score
@@ -216,6 +233,7 @@ def _score_texts(ready: Ready, options: ScoreOptions, windows: Windows, cache: P
             )
         else:
             scores = score(reader, head, texts, method=method, windows=windows, pointer=cache, report=progress)
+            _note_length(loaded, max((score.tokens for score in scores), default=0), options)
     if options.perplexity:
         _print_perplexity(Perplexity.of(texts, scores, ends=options.ends), method, options.as_json)
     else:

@@ -38,6 +38,7 @@ class TextFigures:
         bits_per_byte: -log2 P of the text, divided by its bytes; None if the network gives a text no probability.
         method: How P was computed (`scoring.score`); None like `bits_per_byte`.
         why: Why there are no bits.
+        longest: The tokens of the longest text that was scored as one.
     """
 
     bytes: int
@@ -47,6 +48,7 @@ class TextFigures:
     bits_per_byte: float | None = None
     method: Method | None = None
     why: str = ""
+    longest: int = 0
 
     @property
     def tokens_per_word(self) -> float:
@@ -83,7 +85,8 @@ def figures_of(
     texts = sentences if masked else [_running(document) for document in documents]
     scores = score(reader, head, texts, method=method, windows=windows, whole_words=masked, report=report)
     perplexity = Perplexity.of(texts, scores)
-    return TextFigures(**{**asdict(counted), "bits_per_byte": perplexity.bits("byte"), "method": method})
+    longest = max((score.tokens for score in scores), default=0)
+    return TextFigures(**{**asdict(counted), "bits_per_byte": perplexity.bits("byte"), "method": method, "longest": longest})
 
 
 def _running(document: Sequence[str]) -> str:
