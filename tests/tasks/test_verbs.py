@@ -33,6 +33,8 @@ def test_generate_repeats_itself_with_a_seed(cloze: Any, folder: Folder) -> None
     assert cloze(*line, "--seed", 5).out != one.out
     records = [json.loads(text) for text in cloze(*line, "--greedy", "--json").out.splitlines()]
     assert len(records) == 2 and records[0]["ids"] == records[1]["ids"] and len(records[0]["ids"]) == 6
+    refused = cloze(*line, "--greedy", "--temperature", 0.7)
+    assert refused.code == 2 and "--greedy is the same as --temperature 0, not 0.7" in refused.err
 
 
 def test_embed_reads_standard_input_and_writes_npy(
