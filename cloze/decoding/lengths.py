@@ -1,8 +1,9 @@
-"""Group rows of like length, so that little is computed for padding."""
+"""The lengths of rows: batches of like length, so that little is computed for padding, and the length of training."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,3 +29,12 @@ def by_length(lengths: Sequence[int], *, rows: int = 64, tokens: int | None = No
         size = rows if tokens is None else max(1, min(rows, tokens // longest))
         yield order[start : start + size]
         start += size
+
+
+def trained_length(recipe: Mapping[str, Any] | None) -> int | None:
+    """The most tokens of a row of training by the recipe of a run, its phases and its sources; None if it does not say."""
+    if recipe is None:
+        return None
+    lengths = [phase["set"].get("length") for phase in recipe.get("schedule") or ()]
+    lengths += [part.get("length") for source in recipe["sources"].values() for part in source.values()]
+    return max((length for length in lengths if isinstance(length, int)), default=None)

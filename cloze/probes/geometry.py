@@ -69,8 +69,9 @@ def geometry(
     """Measure the vectors of the words of some sentences, one text each; a word of several pieces is their mean.
 
     The baseline of a cosine is the mean over all pairs of random words, one from each sentence; that of variance explained is as
-    many random words as the word has occurrences, or of pieces all random ones. Pieces are measured as in kawine/contextual
-    (preprocess.py, analyze.py): punctuation counts in sentences and among random pieces, but is not itself measured.
+    many random words as the word has occurrences (undefined if there are fewer), or of pieces all random ones. Pieces are
+    measured as in kawine/contextual (preprocess.py, analyze.py): punctuation counts in sentences and among random pieces, but is
+    not itself measured.
     `standardised` measures come after each dimension was brought to mean 0 and deviation 1 over the random words, because a few
     dimensions may dominate all cosines.
 
@@ -172,16 +173,23 @@ def _measured(
         moved = [self_similarity((x - mean) / deviation) for x in occurrences.values()]
         _add(measures, "standardised ", _cosines((random - mean) / deviation, moved, [(x - mean) / deviation for x in inside]))
         shares = {word: explained(x) for word, x in occurrences.items()}
-        baselines = {"": explained(random)} if sampled.unit == "pieces" else {
-            word: explained(random[draw.choice(len(random), min(len(x), len(random)), replace=False)])
-            for word, x in occurrences.items()
-        }  # fmt: skip
+        whole = explained(random)
+        baselines = {
+            word: whole if sampled.unit == "pieces" else _drawn(random, len(x), draw) for word, x in occurrences.items()
+        }
         for name in ESTIMATORS:
-            own_share, base_share = (_mean([estimates[name] for estimates in group.values()]) for group in (shares, baselines))
-            measures[name].append(own_share)
-            measures[f"{name} baseline"].append(base_share)
-            measures[f"{name} adjusted"].append(own_share - base_share)
+            pairs = [(share[name], baselines[word][name]) for word, share in shares.items()]
+            measures[name].append(_mean([share for share, _ in pairs]))
+            measures[f"{name} baseline"].append(_mean([base for _, base in pairs]))
+            measures[f"{name} adjusted"].append(_mean([share - base for share, base in pairs]))
     return Geometry({name: np.array(values) for name, values in measures.items()}, dict(by_word), len(sentences))
+
+
+def _drawn(random: Floats, count: int, draw: np.random.Generator) -> dict[str, float]:
+    """The variance explained of `count` random words; NaN if there are fewer, because fewer vectors always look more alike."""
+    if count > len(random):
+        return dict.fromkeys(ESTIMATORS, float("nan"))
+    return explained(random[draw.choice(len(random), count, replace=False)])
 
 
 def _cosines(random: Floats, similarities: Sequence[float], sentences: Sequence[Floats]) -> dict[str, float]:

@@ -11,6 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from cloze.batching import Cursor, Feed
 from cloze.budget.baselines import baselines
 from cloze.budget.fitted import Fitted
@@ -23,7 +25,9 @@ from cloze.checkpoint.new_heads import scale_heads
 from cloze.checkpoint.publish import Publisher
 from cloze.checkpoint.warm_start import borrowed_parts, load_origins
 from cloze.corpus import Store
+from cloze.corpus.checks.held_out_copies import count_copies
 from cloze.corpus.shards.verifying import Verification
+from cloze.corpus.sources.bound import split_documents
 from cloze.errors import Say
 from cloze.hub import name_of
 from cloze.processes import processes, rank
@@ -74,6 +78,8 @@ def prepare(
     if not dry_run:
         if rank() == 0:
             run.verification = Verification([*stores.values(), *dev_stores.values()])
+            if old is None:
+                _say_copies(recipe, stores, dev_stores, request.say)
         _choose_rows_and_forecast(recipe, request, run, stores, old, fitted=fitted, trials=trials)
     return run, stores
 
@@ -168,6 +174,19 @@ def _choose_rows_and_forecast(
     plan = plan_of(recipe, request, run, stores, fitted, forecast, ranks=ranks)
     if old is None and rank() == 0 and plan.outlook():
         request.say("\n".join(["reference losses, before the first step:", *plan.outlook()]))
+
+
+def _say_copies(recipe: Recipe, stores: Mapping[str, Store], dev_stores: Mapping[str, Store], say: Say) -> None:
+    """Say how many held-out documents of running text are trained on as well; of shards, one is looked at."""
+    for name, store in stores.items():
+        sample, apart = store.sample, dev_stores.get(name)
+        if type(sample) is not Store or sample.pairs:
+            continue
+        parts = split_documents(sample.documents, 0.0 if apart is not None else recipe.training.held_out)
+        held_out = sample if apart is None else apart.sample
+        held_documents = parts["held_out"] if apart is None else np.arange(held_out.documents)
+        if (note := count_copies(held_out, held_documents, sample, parts["train"]).note) is not None:
+            say(note)
 
 
 def _build_data(

@@ -134,6 +134,13 @@ def test_pieces_are_measured_as_the_published_code_measures_them(checkpoint: Cal
         np.testing.assert_allclose(probed.measures[f"{name} adjusted"], difference)
 
 
+def test_variance_explained_has_a_baseline_only_where_there_are_as_many_random_words(checkpoint: Callable[..., Any]) -> None:
+    """One direction always explains all variance of one vector, so one random word would make every word look contextual."""
+    probed = geometry(checkpoint("bert"), [" ".join(TEXTS)], Sampled(least=3))
+    assert np.isfinite(probed.measures["uncentred"]).all()
+    assert all(np.isnan(probed.measures[f"uncentred {kind}"]).all() for kind in ("baseline", "adjusted"))
+
+
 def test_rare_words_are_refused_with_a_way_out(checkpoint: Callable[..., Any]) -> None:
     with pytest.raises(UserError, match=r"no word occurs 50 times in these 12 sentences\.\n  Give more text, or "):
         geometry(checkpoint("bert"), TEXTS, Sampled(least=50))

@@ -33,6 +33,8 @@ def test_generate_repeats_itself_with_a_seed(cloze: Any, folder: Folder) -> None
     assert cloze(*line, "--seed", 5).out != one.out
     records = [json.loads(text) for text in cloze(*line, "--greedy", "--json").out.splitlines()]
     assert len(records) == 2 and records[0]["ids"] == records[1]["ids"] and len(records[0]["ids"]) == 6
+    refused = cloze(*line, "--greedy", "--temperature", 0.7)
+    assert refused.code == 2 and "--greedy is the same as --temperature 0, not 0.7" in refused.err
 
 
 def test_embed_reads_standard_input_and_writes_npy(
@@ -126,6 +128,10 @@ def test_running_text_is_measured_in_bits_per_byte_and_the_pseudo_likelihood_is_
         ("gpt2", ["--stride", "400"], "--stride 400: windows hold"),
         ("gpt2", ["--memory", "4"], r"This one (Transformer) does not; leave it out."),
         ("gpt2", ["--clamp", "4"], "Add it, such as --memory 640"),
+        ("gpt2", ["--bytes", "9"], "--bytes says how --corpus is read"),
+        ("gpt2", ["--format", "line"], "--format says how --corpus is read"),
+        ("gpt2", ["--limit", "9"], "--limit bounds the pairs"),
+        ("gpt2", ["--corpus", __file__], "--corpus measures running text as a whole; texts does not go with it"),
     ],
 )  # fmt: skip
 def test_options_of_score_that_would_do_nothing_are_refused(
@@ -133,6 +139,25 @@ def test_options_of_score_that_would_do_nothing_are_refused(
 ) -> None:
     refused = cloze("score", folder(system), "the cat", *options)
     assert refused.code == 2 and refused.out == "" and message in refused.err and "Traceback" not in refused.err
+
+
+@pytest.mark.parametrize(
+    "options", [["--perplexity"], ["--truncate"], ["--ends"], ["--field", "body"], ["--limit", "3"], ["--order", "open"]]
+)
+def test_options_of_score_that_running_text_does_not_have_are_refused(cloze: Any, folder: Folder, options: list[str]) -> None:
+    refused = cloze("score", folder("gpt2"), "--corpus", __file__, *options)
+    assert refused.code == 2 and f"{options[0]} does not go with it" in refused.err and "Traceback" not in refused.err
+
+
+def test_running_text_is_read_in_windows_of_the_length_that_is_asked_for(cloze: Any, folder: Folder, tmp_path: Path) -> None:
+    text = "the cat sleeps in the garden and the old dog runs in the garden"
+    (tmp_path / "text.txt").write_text(text + "\n", encoding="utf-8")
+    windows = ["--max-length", "8", "--stride", "3", "--json"]
+    whole = json.loads(cloze("score", folder("gpt2"), "--corpus", tmp_path / "text.txt", *windows).out)
+    alone = json.loads(cloze("score", folder("gpt2"), text, "--perplexity", *windows).out)
+    assert whole[str(tmp_path / "text.txt")]["bits_per_byte"] == pytest.approx(alone["bits_per_byte"], rel=1e-6)
+    at_once = json.loads(cloze("score", folder("gpt2"), text, "--perplexity", "--json").out)
+    assert alone["tokens"] == at_once["tokens"] and alone["bits_per_byte"] != at_once["bits_per_byte"]
 
 
 def test_finetune_evaluate_predict_follow_each_other(cloze: Any, folder: Folder, tables: Path, tmp_path: Path) -> None:

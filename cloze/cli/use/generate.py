@@ -66,6 +66,8 @@ def command(
     """Continue or answer texts. Example: cloze generate RUN "In the beginning" --top-p 0.9 --tokens 100"""
     from cloze.decoding.texts import gather
 
+    if greedy and temperature not in (0.0, 1.0):
+        raise UserError(f"--greedy is the same as --temperature 0, not {temperature:g}. Leave one of them out.")
     inputs = gather(prompts or [], file, field=field) if prompts or file else [""]
     inputs = [prompt for prompt in inputs for _ in range(1 if beams else count)]
 

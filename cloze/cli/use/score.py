@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,6 +19,12 @@ if TYPE_CHECKING:
     from cloze.decoding.scores.scoring import Score
     from cloze.decoding.scores.stream_scoring import Recall
     from cloze.decoding.scores.windows import Windows
+
+_OF_CORPORA = frozenset({
+    "checkpoint", "corpus", "most", "text_format", "device", "stride", "max_length", "precision", "as_json", "encoding",
+    "with_files",
+})  # fmt: skip
+_WRITTEN = {"texts": "texts", "most": "--bytes", "text_format": "--format"}  # options that are not written as their names
 
 
 @dataclass(frozen=True)
@@ -102,7 +108,15 @@ def command(options: ScoreOptions) -> None:
         _check_answers(options)
         _score_answers(ready, options)
     else:
-        _score_texts(ready, options, windows, cache)
+        _score_texts(loaded, ready, options, windows, cache)
+
+
+def _given(options: ScoreOptions, *names: str) -> list[str]:
+    """How the user writes those of some options whose values are not the defaults."""
+    values = {field.name: getattr(options, field.name) for field in fields(options) if field.name in names}
+    defaults = {field.name: field.default for field in fields(options)}
+    written = [name for name, value in values.items() if value != defaults[name] and value not in (None, [])]
+    return [_WRITTEN.get(name, f"--{name.replace('_', '-')}") for name in written]
 
 
 def _score_corpora(options: ScoreOptions, paths: Sequence[str]) -> None:
@@ -113,13 +127,10 @@ def _score_corpora(options: ScoreOptions, paths: Sequence[str]) -> None:
     from cloze.corpus.readers import read_documents
     from cloze.decoding.progress import DecodingProgress
     from cloze.decoding.scores.text_figures import BITS, PSEUDO, figures_of, first_bytes
+    from cloze.decoding.scores.windows import Windows
     from cloze.errors import UserError
 
-    other_options = {
-        "texts": options.texts, "--file": options.file, "--pairs": options.pairs, "--pointer": options.pointer,
-        "--memory": options.memory, "--order": options.order,
-    }  # fmt: skip
-    wrong = [name for name, value in other_options.items() if value]
+    wrong = _given(options, *(field.name for field in fields(options) if field.name not in _OF_CORPORA))
     if wrong:
         raise UserError(f"--corpus measures running text as a whole; {wrong[0]} does not go with it. Leave one of them out.")
     texts = {
@@ -130,7 +141,10 @@ def _score_corpora(options: ScoreOptions, paths: Sequence[str]) -> None:
     rows = {}
     for path, documents in texts.items():
         with DecodingProgress(sum(map(len, documents)), "sentences") as progress:
-            rows[path] = figures_of(loaded, documents, report=progress)
+            rows[path] = figures_of(
+                loaded, documents, windows=Windows(options.max_length, options.stride), report=progress
+            )
+    _note_length(loaded, max(row.longest for row in rows.values()), options)
     if options.as_json:
         typer.echo(json.dumps({path: row.record() for path, row in rows.items()}, indent=2, ensure_ascii=False))
         return
@@ -143,6 +157,20 @@ def _score_corpora(options: ScoreOptions, paths: Sequence[str]) -> None:
     for line in dict.fromkeys(row.why or PSEUDO * (row.method == "pseudo_log_likelihood") for row in rows.values()):
         if line:
             typer.echo(line)
+
+
+def _note_length(loaded: Any, longest: int, options: ScoreOptions) -> None:
+    """Say if texts were read at once that are longer than any row of training, where positions are not learned."""
+    from cloze.decoding.lengths import trained_length
+    from cloze.decoding.reader import Reader
+
+    most, trained = Reader.of(loaded).max_length, trained_length(loaded.recipe)
+    if options.max_length is None and most is not None and trained is not None and min(longest, most) > trained:
+        typer.echo(
+            f"note: up to {min(longest, most):,} tokens were read at once, and this run was trained on at most {trained:,}, so "
+            f"scores of longer texts may be too low.\n  Read them in windows: --max-length {trained}",
+            err=True,
+        )
 
 
 def _score_pairs(loaded: Any, ready: Ready, chosen: list[Any], windows: Windows, as_json: bool) -> None:
@@ -178,7 +206,9 @@ def _score_answers(ready: Ready, options: ScoreOptions) -> None:
         _print(records, targets, scores, "log_probability", options.as_json)
 
 
-def _score_texts(ready: Ready, options: ScoreOptions, windows: Windows, cache: Pointer | None) -> None:
+def _score_texts(
+    loaded: Any, ready: Ready, options: ScoreOptions, windows: Windows, cache: Pointer | None
+) -> None:
     from cloze.decoding.progress import DecodingProgress
     from cloze.decoding.scores.perplexity import Perplexity
     from cloze.decoding.scores.scoring import score
@@ -203,6 +233,7 @@ def _score_texts(ready: Ready, options: ScoreOptions, windows: Windows, cache: P
             )
         else:
             scores = score(reader, head, texts, method=method, windows=windows, pointer=cache, report=progress)
+            _note_length(loaded, max((score.tokens for score in scores), default=0), options)
     if options.perplexity:
         _print_perplexity(Perplexity.of(texts, scores, ends=options.ends), method, options.as_json)
     else:
@@ -231,6 +262,10 @@ def _check(options: ScoreOptions) -> None:
     from cloze.errors import UserError
 
     pairs, pointer, memory = options.pairs is not None, options.pointer is not None, options.memory is not None
+    if of_corpora := _given(options, "most", "text_format"):
+        raise UserError(f"{of_corpora[0]} says how --corpus is read. Add --corpus, or leave it out.")
+    if options.limit is not None and not pairs:
+        raise UserError("--limit bounds the pairs of each file of --pairs. Leave it out.")
     if pairs and (options.texts or options.file):
         raise UserError("give --pairs or texts, not both.")
     if pairs and (pointer or memory):

@@ -17,7 +17,8 @@ from cloze.corpus.stores.store import Store
 #: Maximum number of tokens to count: enough for bigrams to within a few hundredths of a nat, in about a second.
 MOST = 6_000_000
 _BLOCK = 2_000  # tokens that are counted or measured together
-_MEASURED = 20  # one block in so many is measured
+_MEASURED = 20  # one block in so many is measured at a time
+_ENOUGH = 100_000  # measured tokens
 
 
 @dataclass(frozen=True)
@@ -44,23 +45,32 @@ def entropy(tokens: NDArray[np.integer], *, vocab_size: int) -> Entropy:
 
     Single tokens are counted with one added to every id. Pairs are interpolated with single tokens by Witten and Bell's
     weights (1991, method C): an unseen continuation of `a` has the share u(a) / (n(a) + u(a)), where `a` was continued n(a)
-    times in u(a) ways.
+    times in u(a) ways. A twentieth of the blocks is measured with the counts of all others; in a small text, where these would be
+    a few places that need not be like the rest, further twentieths are, up to all of them.
     """
     ids = np.asarray(tokens, dtype=np.int64)
+    uniform = math.log(max(vocab_size, 1))
     if len(ids) < 2:
-        uniform = math.log(max(vocab_size, 1))
         return Entropy(uniform, uniform, uniform, len(ids))
     block = np.arange(len(ids)) // max(1, min(_BLOCK, len(ids) // (2 * _MEASURED) or 1))
-    measured = block % _MEASURED == _MEASURED // 2
-    if not measured.any():
-        measured[len(ids) // 2 :] = True
+    folds = min(_MEASURED, math.ceil(_ENOUGH * _MEASURED / len(ids)))
+    places = [(_MEASURED // 2 + fold * _MEASURED // folds) % _MEASURED for fold in range(folds)]
+    measured = [mask for place in places if (mask := block % _MEASURED == place).any()]
+    if int(block[-1]) < _MEASURED:
+        measured = [np.arange(len(ids)) >= len(ids) // 2]
+    losses = [_losses(ids, mask, block, vocab_size) for mask in measured]
+    single, pairs = (np.concatenate(columns) for columns in zip(*losses, strict=True))
+    return Entropy(uniform, float(single.mean()), float((pairs if len(pairs) else single).mean()), len(ids))
+
+
+def _losses(
+    ids: NDArray[np.int64], measured: NDArray[np.bool_], block: NDArray[np.int64], vocab_size: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The losses of the tokens `measured`, and of those among them that follow another in their block, by tables of the rest."""
     counts = np.bincount(ids[~measured], minlength=vocab_size) + 1.0
     single = counts / counts.sum()
     inside = block[1:] == block[:-1]  # a pair must not cross a block border
     train_pairs, test_pairs = inside & ~measured[1:], inside & measured[1:]
-    if not test_pairs.any():
-        loss = float(-np.log(single[ids[measured]]).mean())
-        return Entropy(math.log(vocab_size), loss, loss, len(ids))
     pairs, times = np.unique(ids[:-1][train_pairs] * vocab_size + ids[1:][train_pairs], return_counts=True)
     before = pairs // vocab_size
     continued = np.bincount(before, weights=times, minlength=vocab_size)
@@ -71,9 +81,7 @@ def entropy(tokens: NDArray[np.integer], *, vocab_size: int) -> Entropy:
     frequencies = np.where(pairs[index] == keys, times[index], 0) if len(pairs) else np.zeros(len(keys))
     mass = continued[first] + ways[first]
     shares = np.where(mass > 0, (frequencies + ways[first] * single[second]) / np.maximum(mass, 1.0), single[second])
-    return Entropy(
-        math.log(vocab_size), float(-np.log(single[ids[measured]]).mean()), float(-np.log(shares).mean()), len(ids)
-    )
+    return -np.log(single[ids[measured]]), -np.log(shares)
 
 
 def _sampled(tokens: NDArray[np.integer], most: int) -> NDArray[np.integer]:

@@ -11,6 +11,7 @@ from cloze.decoding.reader import Checkpoint
 from cloze.decoding.ready import to_score
 from cloze.decoding.scores.perplexity import Perplexity
 from cloze.decoding.scores.scoring import Method, score
+from cloze.decoding.scores.windows import Windows
 from cloze.errors import ClozeError
 from cloze.text.vocabularies.vocabulary import fit_of
 
@@ -37,6 +38,7 @@ class TextFigures:
         bits_per_byte: -log2 P of the text, divided by its bytes; None if the network gives a text no probability.
         method: How P was computed (`scoring.score`); None like `bits_per_byte`.
         why: Why there are no bits.
+        longest: The tokens of the longest text that was scored as one.
     """
 
     bytes: int
@@ -46,6 +48,7 @@ class TextFigures:
     bits_per_byte: float | None = None
     method: Method | None = None
     why: str = ""
+    longest: int = 0
 
     @property
     def tokens_per_word(self) -> float:
@@ -58,14 +61,15 @@ class TextFigures:
 
 
 def figures_of(
-    loaded: Checkpoint, documents: Documents, *, report: Callable[[int], None] = lambda done: None
+    loaded: Checkpoint, documents: Documents, *, windows: Windows = Windows(),  # noqa: B008
+    report: Callable[[int], None] = lambda done: None,
 ) -> TextFigures:
     """The figures of documents, each a list of sentences.
 
     A network that reads from left to right scores whole documents, so that a sentence is predicted from those before it. A
     masked language model scores sentence by sentence, because each token costs a pass over its text, and by whole words, because
     the more pieces a word has, the easier it is to guess one from the others. A discriminator and a network that answers give a
-    text no probability. `report` gets the number of texts done.
+    text no probability. A text longer than one of the `windows` is scored in several. `report` gets the number of texts done.
     """
     sentences = [sentence for document in documents for sentence in document]
     fit = fit_of(loaded.tokenizer, sentences, counts_words=False)
@@ -79,8 +83,10 @@ def figures_of(
         return TextFigures(**{**asdict(counted), "why": f"{loaded.folder}: this network {what}."})
     masked = method == "pseudo_log_likelihood"
     texts = sentences if masked else [_running(document) for document in documents]
-    perplexity = Perplexity.of(texts, score(reader, head, texts, method=method, whole_words=masked, report=report))
-    return TextFigures(**{**asdict(counted), "bits_per_byte": perplexity.bits("byte"), "method": method})
+    scores = score(reader, head, texts, method=method, windows=windows, whole_words=masked, report=report)
+    perplexity = Perplexity.of(texts, scores)
+    longest = max((score.tokens for score in scores), default=0)
+    return TextFigures(**{**asdict(counted), "bits_per_byte": perplexity.bits("byte"), "method": method, "longest": longest})
 
 
 def _running(document: Sequence[str]) -> str:
