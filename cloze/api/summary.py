@@ -82,7 +82,8 @@ def _metrics(model: DescribedModel, part: str) -> list[dict[str, Any]]:
     """A row for each metric of a fine-tuned model on `dev` or `test`, next to those of simple answers."""
     ngrams = (model.described.get("ngrams") or {}).get(part)
     simple = simple_answers(
-        model.described.get("baseline") if part == "dev" else None, ngrams if isinstance(ngrams, Mapping) else None
+        model.described.get("baseline") if part == "dev" else None, ngrams if isinstance(ngrams, Mapping) else None,
+        mixture=(model.described.get("mixture") or {}).get(part),
     )
     metrics = model.described.get(part)
     if not isinstance(metrics, Mapping):

@@ -81,12 +81,14 @@ def not_above(metrics: Mapping[str, float], baseline: Mapping[str, Any], more: M
 
 
 def remark_on_loss(loss: float, classes: int) -> str | None:
-    """A sentence if a training loss, in nats, is that of equal probabilities for so many classes; else None."""
+    """A sentence if a training loss, in nats, is that of equal probabilities for so many classes; else None.
+
+    A higher loss says less: a network that is sure and sometimes wrong has it, too.
+    """
     equal = math.log(classes) if classes > 1 else 0.0
-    if loss < equal * (1 - _EQUAL) or not equal:
+    if not equal or not equal * (1 - _EQUAL) <= loss <= equal * (1 + _EQUAL):
         return None
-    relation = "that of" if loss <= equal * (1 + _EQUAL) else "above that of"
     return (
-        f"the training loss of {loss:.4f} is {relation} equal probabilities for {classes} classes (ln {classes} = {equal:.4f}): "
+        f"the training loss of {loss:.4f} is that of equal probabilities for {classes} classes (ln {classes} = {equal:.4f}): "
         f"the network has not begun to tell them apart. {_ADVICE}."
     )

@@ -24,12 +24,14 @@ def print_result(task_json: Mapping[str, Any], out: Path, *, as_json: bool) -> N
     for name, result in tasks.items():
         lead = f"{name}/" if name else ""
         spread = {key[len(lead):]: value for key, value in task_json["spread"].items() if key.startswith(lead)}
-        simple = simple_answers(result.get("baseline"), result.get("ngrams", {}).get("dev"))
+        mixture = result.get("mixture", {}).get("dev")
+        simple = simple_answers(result.get("baseline"), result.get("ngrams", {}).get("dev"), mixture=mixture)
         _metrics(task_json, spread, simple, width=width, task=name)
         for metric in [metric for metric in task_json["dev"] if not name and metric not in spread]:  # those of the result alone
-            print(f"{metric:<{width}}  {task_json['dev'][metric]:<8.4f}  {_next_to(simple, metric)}".rstrip())
+            value = f"{task_json['dev'][metric]:.4f}"
+            print(f"{metric:<{width}}  {value:<{_value_width(task_json)}}  {_next_to(simple, metric)}".rstrip())
         for line in short_lines(result.get("dev_report", {})):
-            print(f"  {line}")
+            print(f"  {'mixture: ' if mixture else ''}{line}")
         for part, cut in result["cut"].items():
             if cut:
                 print(f"note: {lead}{part}: {cut} of {result['examples'][part]} rows were too long and were cut "
@@ -64,12 +66,17 @@ def _metrics(
     task: str = "",
 ) -> None:
     """Metrics on the dev set over all seeds, next to those of `simple` answers; names have a column of some `width`."""
-    seeds = len(task_json["trials"])
-    print(f"{task:<{width}}  dev       {'  '.join(simple)}".rstrip())
+    seeds, wide = len(task_json["trials"]), _value_width(task_json)
+    head = "dev" if seeds == 1 else f"dev, {seeds} seeds"
+    print(f"{task:<{width}}  {head:<{wide}}  {'  '.join(simple)}".rstrip())
     for name, figures in spread.items():
-        value = f"{figures['mean']:.4f}"
-        more = f" ± {figures['deviation']:.4f} over {seeds} seeds" if seeds > 1 else ""
-        print(f"{name:<{width}}  {value:<8}  {_next_to(simple, name)}{more}".rstrip())
+        value = f"{figures['mean']:.4f}" + (f" ± {figures['deviation']:.4f}" if seeds > 1 else "")
+        print(f"{name:<{width}}  {value:<{wide}}  {_next_to(simple, name)}".rstrip())
+
+
+def _value_width(task_json: Mapping[str, Any]) -> int:
+    """The characters of the column of values: `0.1234`, or with several seeds `0.1234 ± 0.0123`."""
+    return 8 if len(task_json["trials"]) == 1 else 15
 
 
 def _next_to(simple: Mapping[str, Mapping[str, Any]], metric: str) -> str:

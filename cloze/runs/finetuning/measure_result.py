@@ -83,6 +83,8 @@ def measure_on_dev(
                 remarks.append("--mix-ngrams: no linear model was fitted, so the network answers alone")
             elif options.mix_ngrams:
                 section[ENTRY] = mixed_with_ngrams(learner, join_examples(example_sets), say)
+                if "dev_report" in section:  # thresholds and calibration are those of what answers
+                    section["dev_report"] = learner.evaluate(join_examples(example_sets)).details()
             remarks += [] if linear is None else [remark_on_ngrams(figures, linear["dev"], learner.task.metrics)]
         task_json["remarks"] = [*task_json["remarks"], *(f"{prefix}dev: {text}" for text in remarks if text is not None)]
     write_task_json(result.folder / "cloze" / "task.json", task_json)
@@ -104,7 +106,9 @@ def with_pictures(loaded: Loaded, item_files: Sequence[str], examples: Sequence[
 
 
 def _remark_on_loss(result: FinetuningResult, classes: int) -> str | None:
-    """A remark if the last loss of the best run is that of equal probabilities."""
+    """A remark if the last loss of the best run is that of equal probabilities, unless what was trained is not what is kept."""
+    if result.task_json.get("evaluation") == 0:  # the frozen start
+        return None
     log = result.outcomes[result.task_json["seed"]].folder / "cloze" / "log.jsonl"
     events = map(json.loads, log.read_text(encoding="utf-8").splitlines())
     losses = [event["loss"] for event in events if event["event"] == "train"]

@@ -60,11 +60,11 @@ def describe_fit(linear: LinearModel) -> str:
 
 def mixed_with_ngrams(learner: Learner, dev: Any, say: Say) -> dict[str, Any]:
     """What task.json says of the mixture of a network with the linear model in its folder: how the dev examples want them mixed,
-    and the metrics of the mixture on these."""
+    and the metrics of the mixture on these. The learner answers with the mixture from now on."""
     linear = linear_next_to(learner)
     assert linear is not None  # it was just saved
     network = learner.network_outputs(dev)
-    mixture = chosen(linear, dev, network)
+    learner.mixture = mixture = chosen(linear, dev, network)
     metrics = linear.task.compute_metrics(linear.task.per_example(dev, mixture.outputs(dev, network)))
     name = next(iter(metrics))
     say(f"mixture: {mixture.share:.0%} of the linear model; {name} {metrics[name]:.4f} on the dev rows that chose it")
