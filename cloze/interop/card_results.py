@@ -95,8 +95,8 @@ def _section(task_json: Mapping[str, Any]) -> str:
         if mixture:
             share = mixture["share"]
             lines += [
-                f"mixture: in cloze, the answers are {1 - share:.0%} those of the network and {share:.0%} those of a linear model "
-                "on n-grams. transformers and other programs read the network alone.", "",
+                f"mixture: in cloze, the answers are {1 - share:.0%} those of the network and {share:.0%} those of a linear "
+                "model on n-grams. transformers and other programs read the network alone.", "",
             ]  # fmt: skip
         if ngrams.get("seconds") is not None:
             lines += [f"n-grams: a linear model on n-grams, fitted to the same rows in {ngrams['seconds']:.1f} seconds.", ""]

@@ -146,14 +146,15 @@ def line_examples(task: Task, lines: Sequence[str], source: str | None) -> Itera
 
 
 @contextmanager
-def stream_examples(task: Task, stream: BinaryIO) -> Iterator[Any]:
-    """A table from a stream as examples without answers; it is copied to a file, because readers read it more than once."""
+def stream_file(stream: BinaryIO) -> Iterator[Path]:
+    """A table from a stream as a file, because readers read it more than once; inside the block, errors about its lines name
+    standard input."""
     with tempfile.TemporaryDirectory(prefix="cloze-") as folder:
         path = Path(folder) / "table"
         with path.open("wb") as file:
             shutil.copyfileobj(stream, file)
         with naming_rows({path: Named("standard input:", "standard input")}):
-            yield task.read(path, labelled=False)
+            yield path
 
 
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any] | None]) -> int:

@@ -126,7 +126,7 @@ def test_a_folder_with_a_mixture_answers_with_it_and_says_so(
     card = (tuned.folder / "README.md").read_text(encoding="utf-8")
     assert "| metric | dev | mixture (test) |" in card and "| mixture (dev) |" in card
     assert "name: test examples, mixed with n-grams" in card and "name: dev examples\n" in card
-    assert f"{record['share']:.0%} those of a linear model on n-grams. transformers" in card.replace("\n", " ")
+    assert f"{record['share']:.0%} those of a linear model on n-grams. transformers" in card
     assert described["test"] == pytest.approx(record["dev"], abs=1e-6)
     learner, _ = load_tuned(load_checkpoint(tuned.folder))
     examples = task_in_folder(tuned.folder).read(files["dev"])

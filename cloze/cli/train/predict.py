@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +15,6 @@ from cloze.cli.options import Annotate, Batch, Columns, Device, Encoding, FileFo
 from cloze.cli.prompts import Demonstrations, Normalise, Shots, Template, Verbalise, prompt_of
 
 if TYPE_CHECKING:
-    from cloze.corpus.readers.labelled import TextTable
     from cloze.tasks.task import Task
 
 
@@ -79,10 +79,10 @@ def command(
         check_predictions(out, format=format, inputs=inputs, overwrite=overwrite)
     from cloze.decoding.progress import DecodingProgress
     from cloze.tasks.evaluation import predict
-    from cloze.tasks.prediction_files import TABLES, write_predictions, write_records
+    from cloze.tasks.prediction_files import TABLES, table_of, write_predictions, write_records
     from cloze.tasks.task import cut_remark
 
-    with _examples(chosen, inputs, table=kind is not None or columns is not None) as examples:
+    with _inputs(chosen, inputs, table=kind is not None or columns is not None) as (examples, file):
         from cloze.checkpoint.annotators import parse_annotators, require_matches
         from cloze.checkpoint.build import load_checkpoint
         from cloze.runs.finetuning.measure_result import with_pictures
@@ -97,13 +97,13 @@ def command(
             soft = list(learner.scored(examples, size=batch, report=progress)) if scores else []
             predictions = [] if scores else predict(learner, examples, size=batch, report=progress)
         require_matches(loaded.annotations, annotate or [])
+        rows = table_of(chosen, file) if format in TABLES else None
     cut = [row.get("cut", 0) for row in soft] + [prediction.cut for prediction in predictions]
     for remark in filter(None, (cut_remark(cut, learner.length), *learner.remarks_on_texts(examples))):
         typer.echo(f"note: {remark}", err=True)
     if scores:
         write_records(soft, out)
         return
-    rows = _table(chosen, inputs, table=kind is not None or columns is not None) if format in TABLES else None
     write_predictions(predictions, out, format, task=chosen, table=rows)
     if out:
         typer.echo(f"{out}: {len(predictions)} rows")
@@ -120,30 +120,26 @@ def _format(out: Path | None, written_as: str | None, task: Task, *, scores: boo
     return format
 
 
-def _table(task: Task, inputs: list[str], *, table: bool) -> TextTable | None:
-    """The rows of the input, if it is a table; `table` as for `_examples`."""
-    from cloze.decoding.texts import named_file
-    from cloze.tasks.given import has_texts
-    from cloze.tasks.prediction_files import table_of
-
-    file = named_file(inputs, tables=True)
-    return None if file is None or not table and has_texts(task, file) else table_of(task, file)
-
-
-def _examples(task: Task, inputs: list[str], *, table: bool) -> AbstractContextManager[Any]:
-    """The inputs: arguments that are texts, the lines of a .txt file or of standard input, or a table.
+@contextmanager
+def _inputs(task: Task, inputs: list[str], *, table: bool) -> Iterator[tuple[Any, str | None]]:
+    """The examples, and the file with their rows: a table, None for arguments that are texts and for the lines of a .txt file or
+    of standard input.
 
     `table`: the options describe a table, so that standard input and a .txt file are read as one.
     """
     from cloze.decoding.texts import gather, named_file
-    from cloze.tasks.given import has_texts, line_examples, stream_examples
+    from cloze.tasks.given import columns_of, has_texts, line_examples, stream_file
 
     inputs = [] if inputs == ["-"] else inputs
     file = named_file(inputs, tables=True)
-    if file is None and inputs:
-        return line_examples(task, inputs, None)
-    if file is None and table:
-        return stream_examples(task, sys.stdin.buffer)
-    if file is not None and (table or not has_texts(task, file)):
-        return nullcontext(task.read(file, labelled=False))
-    return line_examples(task, gather([], file), "standard input" if file is None else file)
+    if file is None and table and not inputs:
+        with stream_file(sys.stdin.buffer) as path:
+            yield task.read(path, labelled=False), str(path)
+    elif file is not None and (table or not has_texts(task, file)):
+        yield task.read(file, labelled=False), file
+    else:
+        column = columns_of(task)[0][0]
+        lines = inputs if file is None and inputs else gather([], file, field=column, way_out="To read them, add --format jsonl.")
+        source = "standard input" if file is None else file
+        with line_examples(task, lines, None if lines is inputs else source) as examples:
+            yield examples, None
