@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -40,6 +42,20 @@ def add_results(path: Path, task_json: Mapping[str, Any], *, title: str | None =
     body = re.sub(rf"^{RESULTS}\n.*?(?=^{TRAINING}$)", "", body, flags=re.MULTILINE | re.DOTALL)
     before, after = body.split(TRAINING, 1)
     path.write_text(f"---\n{front_matter}---\n{before}{_section(task_json)}{TRAINING}{after}", encoding="utf-8")
+
+
+def rename_card(path: Path, name: str) -> None:
+    """Write another name of the model into a card that `write_card` wrote: into the heading, the commands and the code."""
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    if (heading := re.search(r"^# (.*)$", text, re.MULTILINE)) is None:
+        return
+    before = heading[1]
+    text = text.replace(f"\n# {before}\n", f"\n# {name}\n", 1)
+    use = re.compile(r"^## Use\n.*?(?=^## |\Z)", re.MULTILINE | re.DOTALL)
+    in_code, in_command = json.dumps(before, ensure_ascii=False), f" {shlex.quote(before)} "
+    text = use.sub(lambda part: part[0].replace(in_code, json.dumps(name, ensure_ascii=False)).replace(
+        in_command, f" {shlex.quote(name)} "), text)
+    path.write_text(text, encoding="utf-8")
 
 
 def _parts(task_json: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, float]]]:
@@ -92,6 +108,8 @@ def _section(task_json: Mapping[str, Any]) -> str:
             cells = [metrics.get(name) for metrics in (*parts.values(), *simple.values())]
             lines.append(_row([_line(name), *("" if value is None else f"{value:.4f}" for value in cells)]))
         lines.append("")
+        if task_json.get("dev_rows"):
+            lines += [f"dev: {task_json['dev_rows']}.", ""]
         if mixture:
             share = mixture["share"]
             lines += [

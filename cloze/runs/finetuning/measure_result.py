@@ -131,13 +131,18 @@ def write_task_json(path: Path, task_json: Mapping[str, Any]) -> None:
     add_results(path.parent.parent / "README.md", task_json)
 
 
-def add_mixture(folder: Path, linear: LinearModel, shares: Shares, **more: Any) -> None:
-    """Save a linear model next to the network of a fine-tuned folder, and mix their answers from now on. `more` are further
-    entries of task.json."""
+def add_mixture(
+    folder: Path, linear: LinearModel, shares: Shares, *, mixed: Mapping[str, float] | None = None, without: Sequence[str] = (),
+    **more: Any,
+) -> None:
+    """Save a linear model next to the network of a fine-tuned folder, and mix their answers from now on. `mixed` are the dev
+    metrics of the mixture, `more` further entries of task.json; those in `without` go."""
     linear.save(folder / "cloze")
     path = folder / TASK_FILE
     task_json = json.loads(path.read_text(encoding="utf-8"))
-    write_task_json(path, {**task_json, ENTRY: Mixture(linear, *shares).record(), **more})
+    task_json = {name: entry for name, entry in task_json.items() if name not in without}
+    record = {**Mixture(linear, *shares).record(), **({} if mixed is None else {"dev": dict(mixed)})}
+    write_task_json(path, {**task_json, ENTRY: record, **more})
 
 
 def measure_on_files(
