@@ -77,6 +77,12 @@ def test_a_score_above_a_constant_answer_is_not_remarked() -> None:
     assert remark((), {"mrr": 0.2}, None, kind=Learner, more={"mrr": True}) is None
 
 
+def test_right_answers_that_are_all_the_same_say_nothing_of_a_network() -> None:
+    always = {"always": "2", "pearson": 0.0, "mse": 1.0}
+    assert remark(pairs([1, 1], [3, 4]), {"pearson": 0.0, "mse": 6.5}, always, more=ERRORS) is None
+    assert remark(pairs([1], [3]), {"pearson": 0.0, "mse": 4.0}, always, more=ERRORS) is None
+
+
 def test_figures_of_queries_are_no_answers() -> None:
     by_query = np.array([[0.5, 0.25, 1.0], [1.0, 0.25, 1.0]])
     assert remark(by_query, {"mrr": 0.75}, None, kind=Retriever, more={"mrr": True}) is None

@@ -163,6 +163,7 @@ def measure_on_files(
     }
     if ngrams := [evaluation.ngrams for evaluation in evaluations if evaluation.ngrams is not None]:
         task_json["ngrams"] = {**task_json.get("ngrams", {}), part: ngrams[0] if len(evaluations) == 1 else ngrams}
-    task_json["remarks"] = [*task_json["remarks"], *(remark for remark in remarks if remark not in task_json["remarks"])]
+    earlier = [remark for remark in task_json["remarks"] if not remark.startswith(f"{part}: ")]  # on other files than these
+    task_json["remarks"] = [*earlier, *dict.fromkeys(remarks)]
     write_task_json(result.folder / "cloze" / "task.json", task_json)
     return replace(result, task_json=task_json)
