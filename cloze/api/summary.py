@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from cloze import html_parts
 from cloze.checkpoint.build import Loaded
 from cloze.reports.run import read_losses
-from cloze.tasks.evaluation_text import NGRAMS, simple_answers
+from cloze.tasks.evaluation_text import MIXTURE, NGRAMS, simple_answers
 from cloze.training.run import Outcome
 
 
@@ -39,11 +39,11 @@ class DescribedModel(Protocol):
 def model_line(model: DescribedModel) -> str:
     """One line: the kind of model, its size, its methods."""
     tuned = f"; {_task(model)}" if _task(model) else ""
-    ngrams = (model.described.get("ngrams") or {}).get("dev", {}) if model.metrics else {}
-    figures = "".join(
-        f", {name} {value:.4f} on dev" + (f" ({NGRAMS} {ngrams[name]:.4f})" if name in ngrams else "")
-        for name, value in list(model.metrics.items())[:1]
-    )
+    beside = {head: (model.described.get(entry) or {}).get("dev", {}) for head, entry in ((NGRAMS, "ngrams"), (MIXTURE, MIXTURE))}
+    figures = ""
+    for name, value in list(model.metrics.items())[:1]:
+        others = ", ".join(f"{head} {metrics[name]:.4f}" for head, metrics in beside.items() if name in metrics)
+        figures = f", {name} {value:.4f} on dev" + (f" ({others})" if others else "")
     stopped = f"; {_stopped(model)}" if _stopped(model) else ""
     return (
         f"<cloze.Model {model.folder.name!r}: {_network(model)}, {model.checkpoint.parameters:,} parameters, "
@@ -82,7 +82,8 @@ def _metrics(model: DescribedModel, part: str) -> list[dict[str, Any]]:
     """A row for each metric of a fine-tuned model on `dev` or `test`, next to those of simple answers."""
     ngrams = (model.described.get("ngrams") or {}).get(part)
     simple = simple_answers(
-        model.described.get("baseline") if part == "dev" else None, ngrams if isinstance(ngrams, Mapping) else None
+        model.described.get("baseline") if part == "dev" else None, ngrams if isinstance(ngrams, Mapping) else None,
+        mixture=(model.described.get("mixture") or {}).get(part),
     )
     metrics = model.described.get(part)
     if not isinstance(metrics, Mapping):

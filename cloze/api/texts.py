@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from cloze.errors import CheckpointError, CorpusError
+from cloze.tasks.given import json_line
 from cloze.tasks.in_memory import each_item, each_text
 
 #: Endings, and the beginning of the name of a data set, by which a string is taken for the path of a text.
@@ -104,8 +104,8 @@ def keep(folder: Path, name: str, records: Iterable[Mapping[str, Any]], what: st
     digest = hashlib.sha256()
     try:
         with fresh.open("wb") as file:
-            for record in records:
-                line = (json.dumps(record, ensure_ascii=False) + "\n").encode("utf-8", "surrogatepass")
+            for number, record in enumerate(records, start=1):
+                line = json_line(record, number).encode("utf-8", "surrogatepass")
                 digest.update(line)
                 file.write(line)
         if not path.exists():

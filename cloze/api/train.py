@@ -6,11 +6,12 @@ import json
 import os
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr
 from itertools import compress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from cloze import rng
 from cloze.api.items import ItemFiles, item_files
@@ -150,8 +151,9 @@ def finetune(
     columns = {**({"picture": PICTURE} if item_paths else {}), **(columns or {})}
     read = make_task(task or "sentence_classification", **columns)
     values = [f"corpus.{kind}={json.dumps(name)}" for kind, name in columns.items()]
+    numbers: Mapping[str, list[int]] = {}
     if isinstance(dev, float):
-        train, dev = _divided(train, dev, read, seeds[0])
+        train, dev, numbers = _divided(train, dev, read, seeds[0])
     with reporting(report) as stack:
         stack.enter_context(reading_as(encoding, report or quiet))
         folder, temporary = stack.enter_context(_folder(out))
@@ -162,7 +164,8 @@ def finetune(
             raise TaskError(f"encoding={encoding!r}: is for files, and {in_memory[0]} is in memory. Give files, or omit it.")
         files = {what: _rows_file(corpus_folder, what, value, read) for what, value in parts.items()}
         stack.enter_context(naming_rows({
-            Path(file): Named(f"{what}: row ", what) for what, file in files.items() if Path(file).parent == corpus_folder
+            Path(file): Named("train: row " if what in numbers else f"{what}: row ", what, numbers.get(what))
+            for what, file in files.items() if Path(file).parent == corpus_folder
         }))  # fmt: skip
         stack.enter_context(spelled_by(_as_arguments))
         bound = [f"{name}={path}" for name, value in (binds or {}).items() for path in _bound(name, value, _only_paths)]
@@ -255,8 +258,17 @@ def _rows_file(folder: Path, what: str, rows: Any, task: Task) -> str:
     return str(keep(folder, what, as_records(rows, task, labelled=True), what))
 
 
-def _divided(train: Any, share: float, task: Task, seed: int) -> tuple[list[Any], list[Any]]:
-    """The training rows without a share of them, and that share; drawn by the seed. Rows with the same texts stay together."""
+class _Division(NamedTuple):
+    """The training rows without a share of them, and that share, each with the numbers of the rows that the user gave, from 1."""
+
+    train: list[Any]
+    dev: list[Any]
+    numbers: Mapping[str, list[int]]
+
+
+def _divided(train: Any, share: float, task: Task, seed: int) -> _Division:
+    """Training rows divided by the seed. Rows with the same texts stay together. Where answers are classes (two rows for each on
+    average), none loses its last row to the dev set if other rows can be taken."""
     if not 0 < share < 1:
         raise TaskError(f"dev={share}: expected rows, a file, or a share of the training rows between 0 and 1.")
     if isinstance(train, (str, Path)):
@@ -265,17 +277,34 @@ def _divided(train: Any, share: float, task: Task, seed: int) -> tuple[list[Any]
     count = round(share * len(rows))
     if not 0 < count < len(rows):
         raise TaskError(f"dev={share}: {count} of {len(rows)} rows; expected at least one for dev and one to train on.")
-    texts, _ = columns_of(task)
+    texts, answers = columns_of(task)
     keys = [json.dumps([row.get(name) for name in texts], default=str) for row in rows]
     rows_of_key: dict[str, list[int]] = {}
     for number, key in enumerate(keys):
         rows_of_key.setdefault(key, []).append(number)
+    labels = [{str(label) for name in answers for label in _each_label(row.get(name))} for row in rows]
+    left = Counter(label for of_row in labels for label in of_row)
+    left = left if 2 * len(left) <= len(rows) else Counter()
     chosen: set[int] = set()
-    for number in rng.permutation(len(rows), seed, "dev").tolist():
-        if len(chosen) >= count:
-            break
-        chosen |= set(rows_of_key[keys[number]])
+    for last_rows_too in (False, True):
+        for number in rng.permutation(len(rows), seed, "dev").tolist():
+            if len(chosen) >= count:
+                break
+            group = set(rows_of_key[keys[number]]) - chosen
+            lost = Counter(label for member in group for label in labels[member] if label in left)
+            if last_rows_too or all(left[label] > lost[label] for label in lost):
+                chosen |= group
+                left -= lost
     if len(chosen) == len(rows):
         raise TaskError(f"dev={share}: all rows have the same texts; expected different ones for dev and to train on.")
     inside = [number in chosen for number in range(len(rows))]
-    return list(compress(rows, [not held_out for held_out in inside])), list(compress(rows, inside))
+    outside = [not held_out for held_out in inside]
+    numbers = range(1, len(rows) + 1)
+    return _Division(
+        list(compress(rows, outside)), list(compress(rows, inside)),
+        {"train": list(compress(numbers, outside)), "dev": list(compress(numbers, inside))},
+    )
+
+
+def _each_label(answer: Any) -> Iterable[Any]:
+    return answer if isinstance(answer, list) else [answer]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -76,14 +77,16 @@ def column_texts(path: Path | str, column: str, parameter: Parameter, *, otherwi
 
 
 def gather(
-    arguments: Sequence[str], file: str | None, *, field: str | None = None, json_input: bool | None = None
+    arguments: Sequence[str], file: str | None, *, field: str | None = None, json_input: bool | None = None,
+    way_out: str = "Write them to a file whose name ends in .jsonl, and name it.",
 ) -> list[str]:
     """The texts of a verb: its arguments if there are any, else those of `file` or of standard input.
 
     One argument that names a file means the file's texts. Of a table, JSON lines or Parquet, these are the cells of the column
     `field`, one for each row; None: the column is `text`, and the user cannot choose another. Of any other file they are the
     lines, also empty ones, so that results stay aligned with their input. Standard input has lines, or JSON lines when
-    `json_input` says so. Of lines as fastText reads them, the labels are left out.
+    `json_input` says so. Of lines as fastText reads them, the labels are left out. Lines that are JSON objects with the column
+    are a `TaskError` with the `way_out`: nobody means their braces.
     """
     if arguments and file is not None:
         raise TaskError(f"{arguments[0][:40]!r} and --file {file}: give texts or --file, not both.")
@@ -104,8 +107,21 @@ def gather(
         texts = [text for _, text in column_texts(source, column, choice, otherwise=otherwise)]
     else:
         texts = [line.text for line in lines(source)]
-        if next(filter(str.strip, texts), "").lstrip().startswith(PREFIX):
+        first = next(filter(str.strip, texts), "").lstrip()
+        if first.startswith(PREFIX):
             texts = list(map(without_labels, texts))
+        if _is_object_with(column, first):
+            where = "standard input" if source == "-" else source
+            raise TaskError(f"{where}: its lines are JSON objects with {column!r}, expected texts.\n  {way_out}")
     if not texts:
         raise TaskError(f"{'standard input' if source == '-' else source}: empty, expected one text per line.")
     return texts
+
+
+def _is_object_with(column: str, line: str) -> bool:
+    """Whether a line is a JSON object that has a column."""
+    try:
+        record = json.loads(line) if line.startswith("{") else None
+    except ValueError:
+        return False
+    return isinstance(record, dict) and column in record

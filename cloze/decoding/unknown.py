@@ -47,6 +47,8 @@ def vector_remarks(reader: Reader, framed: Sequence[Framed], vectors: NDArray[np
                 f"{len(vectors)} texts come from their known words alone."
             )
         return remarks
+    if empty := int((~zeros & (tokens == 0)).sum()):
+        remarks.append(f"{empty} of {len(vectors)} texts are empty: their vectors are those of the special tokens alone.")
     alike = int((~zeros & (tokens > 0) & (unknown == tokens)).sum())
     if alike:
         remarks.append(

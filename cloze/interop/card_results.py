@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -42,8 +44,22 @@ def add_results(path: Path, task_json: Mapping[str, Any], *, title: str | None =
     path.write_text(f"---\n{front_matter}---\n{before}{_section(task_json)}{TRAINING}{after}", encoding="utf-8")
 
 
+def rename_card(path: Path, name: str) -> None:
+    """Write another name of the model into a card that `write_card` wrote: into the heading, the commands and the code."""
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    if (heading := re.search(r"^# (.*)$", text, re.MULTILINE)) is None:
+        return
+    before = heading[1]
+    text = text.replace(f"\n# {before}\n", f"\n# {name}\n", 1)
+    use = re.compile(r"^## Use\n.*?(?=^## |\Z)", re.MULTILINE | re.DOTALL)
+    in_code, in_command = json.dumps(before, ensure_ascii=False), f" {shlex.quote(before)} "
+    text = use.sub(lambda part: part[0].replace(in_code, json.dumps(name, ensure_ascii=False)).replace(
+        in_command, f" {shlex.quote(name)} "), text)
+    path.write_text(text, encoding="utf-8")
+
+
 def _parts(task_json: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, float]]]:
-    """The sets of examples with their metrics."""
+    """The sets of examples with their metrics. Those on dev rows are of the network alone, those on test rows of what answers."""
     for part in ("dev", "test"):
         metrics = task_json.get(part) or {}
         several = metrics if isinstance(metrics, list) else [metrics]
@@ -61,12 +77,17 @@ def _results(task_json: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             kind = str(task.get("task"))
             yield {
                 "task": {"type": pipeline_of(kind) or kind, "name": name or kind},
-                "dataset": {"name": f"{part} examples", "type": part},
+                "dataset": {"name": f"{part} examples" + (", mixed with n-grams" if _is_mixed(task, part) else ""), "type": part},
                 "metrics": [
                     {"type": METRICS.get(metric, metric), "value": float(value), "name": metric}
                     for metric, value in scored.items()
                 ],
             }
+
+
+def _is_mixed(task: Mapping[str, Any], part: str) -> bool:
+    """Whether the metrics on a set of examples are those of a mixture of the network and a linear model."""
+    return bool(task.get("mixture")) and not part.startswith("dev")
 
 
 def _section(task_json: Mapping[str, Any]) -> str:
@@ -78,12 +99,23 @@ def _section(task_json: Mapping[str, Any]) -> str:
         simple = {f"always {_code(str(constant['always'])[:40])} (dev)": constant} if constant else {}
         linear = "n-grams and texts" if ngrams.get("texts") else "n-grams"
         simple |= {f"{linear} ({part})": metrics for part, metrics in _parts(ngrams)}
+        mixture = task_json.get("mixture") or {}
+        simple |= {f"mixture ({part})": metrics for part, metrics in _parts(mixture)}
+        heads = [f"mixture ({part})" if _is_mixed(task_json, part) else part for part in parts]
         names = list(dict.fromkeys(name for metrics in parts.values() for name in metrics))
-        lines += [_row(["metric", *parts, *simple]), _row(["---"] * (1 + len(parts) + len(simple)))]
+        lines += [_row(["metric", *heads, *simple]), _row(["---"] * (1 + len(parts) + len(simple)))]
         for name in names:
             cells = [metrics.get(name) for metrics in (*parts.values(), *simple.values())]
             lines.append(_row([_line(name), *("" if value is None else f"{value:.4f}" for value in cells)]))
         lines.append("")
+        if task_json.get("dev_rows"):
+            lines += [f"dev: {task_json['dev_rows']}.", ""]
+        if mixture:
+            share = mixture["share"]
+            lines += [
+                f"mixture: in cloze, the answers are {1 - share:.0%} those of the network and {share:.0%} those of a linear "
+                "model on n-grams. transformers and other programs read the network alone.", "",
+            ]  # fmt: skip
         if ngrams.get("seconds") is not None:
             lines += [f"n-grams: a linear model on n-grams, fitted to the same rows in {ngrams['seconds']:.1f} seconds.", ""]
     return "\n".join([RESULTS, "", *lines, ""]) if lines else ""

@@ -159,12 +159,13 @@ def task_facts(task: Mapping[str, Any]) -> list[Fact]:
     dev: Mapping[str, Any] = task.get("dev") or {}
     base: Mapping[str, Any] = task.get("baseline") or {}
     ngrams: Mapping[str, Any] = (task.get("ngrams") or {}).get("dev") or {}
+    mixture: Mapping[str, Any] = (task.get("mixture") or {}).get("dev") or {}
     if dev:
         simple = {} if base.get("always") is None else {f"always {str(base['always'])[:40]!r}": base}
-        simple |= {"n-grams": ngrams}
+        simple |= {"n-grams": ngrams, "mixture": mixture}
         cells = {name: [f"{head}: {metrics[name]:.4f}" for head, metrics in simple.items() if name in metrics] for name in dev}
         lines = [f"{name} {value:.4f}" + (f" ({', '.join(cells[name])})" if cells[name] else "") for name, value in dev.items()]
-        also = {"ngrams": dict(ngrams)} if ngrams else {}
+        also = {name: dict(metrics) for name, metrics in (("ngrams", ngrams), ("mixture", mixture)) if metrics}
         facts.append(Fact("dev", {"metrics": dict(dev), "baseline": dict(base), **also}, lines))
     if task.get("remarks"):
         facts.append(Fact("remarks", list(task["remarks"]), [str(remark) for remark in task["remarks"]]))

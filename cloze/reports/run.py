@@ -193,7 +193,9 @@ def read_run(folder: Path, name: str | None = None) -> RecordedRun:
         unreadable_lines=unreadable,
         budget=next((str(record["budget"]) for record in reversed(events) if record.get("budget")), ""),
         remarks=[str(remark) for remark in task.get("remarks") or ()],
-        simple_answers=simple_answers(task.get("baseline"), (task.get("ngrams") or {}).get("dev")),
+        simple_answers=simple_answers(
+            task.get("baseline"), (task.get("ngrams") or {}).get("dev"), mixture=(task.get("mixture") or {}).get("dev")
+        ),
         baselines=_baselines(events),
     )
 

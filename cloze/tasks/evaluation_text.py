@@ -15,7 +15,7 @@ Row = Mapping[str, Any]
 CLASSES = 30  # in a table; of more, those with the most examples
 MATRIX = 8  # classes in a confusion matrix; of more, the most frequent confusions
 CONFUSIONS = 5
-NGRAMS = "n-grams"  # the head of the column of a linear model
+NGRAMS, MIXTURE = "n-grams", "mixture"  # the heads of the columns of a linear model, and of network and linear model together
 _ALWAYS = 40  # characters that are shown of a constant answer
 LOWEST, CONFUSED = 5, 3  # classes and confusions in the short form
 
@@ -41,11 +41,15 @@ def evaluation_lines(title: str, evaluation: Any) -> Iterator[str]:
         yield f"  note: {remark}"
 
 
-def simple_answers(constant: Row | None, ngrams: Row | None, linear: str = NGRAMS) -> dict[str, Row]:
-    """What the metrics of a network stand next to, by the head of its column: a constant answer, and a `linear` model."""
+def simple_answers(
+    constant: Row | None, ngrams: Row | None, linear: str = NGRAMS, *, mixture: Row | None = None
+) -> dict[str, Row]:
+    """What the metrics of a network stand next to, by the head of its column: a constant answer, a `linear` model, and the
+    `mixture` of network and linear model."""
     always = str((constant or {}).get("always", ""))
     answer = always if len(always) <= _ALWAYS else always[:_ALWAYS] + "…"
-    return {**({f"always {answer!r}": constant} if constant else {}), **({linear: ngrams} if ngrams else {})}
+    columns = {f"always {answer!r}": constant, linear: ngrams, MIXTURE: mixture}
+    return {head: metrics for head, metrics in columns.items() if metrics}
 
 
 def _class_lines(evaluation: Any) -> list[str]:

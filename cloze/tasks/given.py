@@ -146,14 +146,15 @@ def line_examples(task: Task, lines: Sequence[str], source: str | None) -> Itera
 
 
 @contextmanager
-def stream_examples(task: Task, stream: BinaryIO) -> Iterator[Any]:
-    """A table from a stream as examples without answers; it is copied to a file, because readers read it more than once."""
+def stream_file(stream: BinaryIO) -> Iterator[Path]:
+    """A table from a stream as a file, because readers read it more than once; inside the block, errors about its lines name
+    standard input."""
     with tempfile.TemporaryDirectory(prefix="cloze-") as folder:
         path = Path(folder) / "table"
         with path.open("wb") as file:
             shutil.copyfileobj(stream, file)
         with naming_rows({path: Named("standard input:", "standard input")}):
-            yield task.read(path, labelled=False)
+            yield path
 
 
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any] | None]) -> int:
@@ -162,20 +163,32 @@ def write_rows(path: Path, rows: Iterable[Mapping[str, Any] | None]) -> int:
     with path.open("w", encoding="utf-8") as file:
         for number, row in enumerate(rows, start=1):
             try:
-                file.write("\n" if row is None else json.dumps(row, ensure_ascii=False) + "\n")
-            except TypeError:
-                kinds = ", ".join(f"{name}: {type(value).__name__}" for name, value in (row or {}).items())
-                raise TaskError(f"row {number}: expected texts, numbers and lists of them, got {kinds}.") from None
+                file.write("\n" if row is None else json_line(row, number))
             except UnicodeEncodeError as error:
                 raise TaskError(f"row {number}: a text that is no Unicode ({error.reason}).") from None
     return number
 
 
+def json_line(row: Mapping[str, Any], number: int) -> str:
+    """A row as a line of JSON; a `TaskError` with its number for values that JSON lacks."""
+    try:
+        return json.dumps(row, ensure_ascii=False) + "\n"
+    except TypeError:
+        kinds = ", ".join(f"{name}: {type(value).__name__}" for name, value in row.items())
+        raise TaskError(f"row {number}: expected texts, numbers and lists of them, got {kinds}.") from None
+
+
 class Named(NamedTuple):
-    """The words for a line of a temporary file (its number follows), and for the whole file."""
+    """The words for a line of a temporary file (its number follows), and for the whole file. `numbers`: those of the user's rows
+    that are the lines, where these are not all of them."""
 
     line: str
     whole: str
+    numbers: Sequence[int] | None = None
+
+    def words_for(self, line: int) -> str:
+        """What a line of the file is called."""
+        return f"{self.line}{line if self.numbers is None else self.numbers[line - 1]}"
 
 
 ROWS = Named("row ", "the rows")
@@ -197,6 +210,6 @@ def _of_rows(text: str, names: Mapping[Path, Named]) -> str:
     """A piece of a message about lines of files, with the words for the user's rows."""
     for path, name in names.items():
         lines = re.escape(str(path)) + r":(\d+)"
-        text = re.sub(lines, lambda match, name=name: name.line + match[1], text)  # type: ignore[misc]
+        text = re.sub(lines, lambda match, name=name: name.words_for(int(match[1])), text)  # type: ignore[misc]
         text = text.replace(str(path), name.whole)
     return text

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 from cloze.errors import TaskError
@@ -15,10 +17,11 @@ from cloze.errors import TaskError
 def each_item(collection: Any) -> Iterator[Any]:
     """The rows of a table as dictionaries by column; else the items of a collection. Arrays become lists.
 
-    A column of numbers that `datasets` declares as classes gives their names. Several sets of rows, and what has no items, are a
-    `TaskError`.
+    A column of numbers that `datasets` declares as classes gives their names. Two columns with one name, several sets of rows,
+    and what has no items are a `TaskError`.
     """
     require_text(collection)
+    _require_different_columns(collection)
     if hasattr(collection, "iterrows"):  # a frame of pandas
         yield from collection.to_dict("records")
     elif hasattr(collection, "iter_rows"):  # of polars
@@ -40,6 +43,14 @@ def each_item(collection: Any) -> Iterator[Any]:
                 yield {name: _named(value, classes.get(name)) for name, value in item.items()}
             else:
                 yield item.tolist() if hasattr(item, "tolist") else item  # of numpy, torch and pandas
+
+
+def _require_different_columns(table: Any) -> None:
+    """A `TaskError` if two columns of a data frame have one name: a row as a dictionary would have lost one of them."""
+    names = list(table.columns) if hasattr(table, "iterrows") else getattr(table, "column_names", None)
+    names = names if isinstance(names, list) else []  # of several data sets it is a mapping
+    if twice := next((name for number, name in enumerate(names) if name in names[:number]), None):
+        raise TaskError(f"two columns are named {twice!r}; expected different names. Rename or drop one of them.")
 
 
 def _rows_of_columns(table: Mapping[Any, Any]) -> Iterator[dict[Any, Any]]:
@@ -87,11 +98,16 @@ def _is_missing(value: Any) -> bool:
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON represents it; NaN and the missing values of pandas become None."""
+    """A value as JSON represents it: NaN and the missing values of pandas become None, dates and times their ISO 8601, decimal
+    and other numbers floats."""
     if hasattr(value, "tolist"):
         value = value.tolist()
     if _is_missing(value):
         return None
+    if hasattr(value, "isoformat"):
+        return value.isoformat()
+    if isinstance(value, (Decimal, Fraction)):
+        return float(value)
     if isinstance(value, (tuple, list)):
         return [plain(item) for item in value]
     return {str(key): plain(item) for key, item in value.items()} if isinstance(value, Mapping) else value

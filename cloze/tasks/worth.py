@@ -29,7 +29,8 @@ _BETTER_THAN_NGRAMS = (
 def remark_on(
     learner: Learner, per_example: Any, metrics: Mapping[str, float], baseline: Mapping[str, Any] | None
 ) -> str | None:
-    """A sentence if a learner gives one answer to all examples, or is no better than a constant answer; else None.
+    """A sentence if a learner gives one answer to all examples, or is no better than a constant answer; else None. Where all
+    right answers are the same, no figures show what was learned.
 
     `per_example` are the items of `Learner.per_example`, `metrics` and `baseline` the figures of the learner and of always giving
     `baseline["always"]`.
@@ -39,6 +40,8 @@ def remark_on(
         head = learner.head  # of a prompt or an ONNX file, no objective
         weights = _WEIGHTS if isinstance(head, Objective) and head.weighs_classes and head.class_weights is None else ""
         return f"one answer for all {len(per_example):,} examples: the network has learned nothing. {_ADVICE}{weights}."
+    if pairs is not None and len(np.unique(np.asarray(pairs[0]), axis=0)) < 2:
+        return None
     worse = not_above(metrics, baseline or {}, learner.task.metrics)
     if worse is None:
         return None
@@ -81,12 +84,14 @@ def not_above(metrics: Mapping[str, float], baseline: Mapping[str, Any], more: M
 
 
 def remark_on_loss(loss: float, classes: int) -> str | None:
-    """A sentence if a training loss, in nats, is that of equal probabilities for so many classes; else None."""
+    """A sentence if a training loss, in nats, is that of equal probabilities for so many classes; else None.
+
+    A higher loss says less: a network that is sure and sometimes wrong has it, too.
+    """
     equal = math.log(classes) if classes > 1 else 0.0
-    if loss < equal * (1 - _EQUAL) or not equal:
+    if not equal or not equal * (1 - _EQUAL) <= loss <= equal * (1 + _EQUAL):
         return None
-    relation = "that of" if loss <= equal * (1 + _EQUAL) else "above that of"
     return (
-        f"the training loss of {loss:.4f} is {relation} equal probabilities for {classes} classes (ln {classes} = {equal:.4f}): "
+        f"the training loss of {loss:.4f} is that of equal probabilities for {classes} classes (ln {classes} = {equal:.4f}): "
         f"the network has not begun to tell them apart. {_ADVICE}."
     )

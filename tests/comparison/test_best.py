@@ -123,6 +123,14 @@ def test_the_kept_folder_answers_as_the_table_says_and_opens_in_transformers(
     evaluation = model.evaluate(folder / "test.tsv")
     assert kept is not None and kept.test == pytest.approx(evaluation.metrics["accuracy"])
     assert "n-grams and texts" in str(evaluation)  # the linear model that is mixed in has read both
+    described, network_alone = model.described, verdict.standing("quick, fine-tuned")
+    assert network_alone is not None and described["dev"] == {"accuracy": network_alone.score.value}
+    assert described["mixture"]["dev"] == {"accuracy": kept.score.value} and described["test"] == {"accuracy": kept.test}
+    assert described["examples"]["dev"] == verdict.labelled and not {"dev_report", "spread", "trials"} & set(described)
+    card = (folder / "kept" / "README.md").read_text(encoding="utf-8")
+    for line in ("\n# kept\n", 'model="kept"', "\ncloze predict kept ", "Fine-tuned from `quick`."):
+        assert line in card
+    assert "dev: the labelled rows, each answered by a model that had not learned from it (cross-validation).\n" in card
     network = AutoModelForSequenceClassification.from_pretrained(folder / "kept")
     assert set(network.config.id2label.values()) == {"sea", "land"}
 

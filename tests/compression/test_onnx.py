@@ -181,8 +181,8 @@ HEADS = [
 ]
 
 
-def with_head(name: str, part: str, task: str, arguments: dict[str, Any], out: Path) -> Path:
-    """A folder of a system with a random head, as if it was fine-tuned for a task."""
+def with_head(name: str, part: str, task: str, arguments: dict[str, Any], out: Path, *, deviation: float = 0.5) -> Path:
+    """A folder of a system with a random head, as if it was fine-tuned for a task. `deviation` is that of its weights."""
     from cloze.interop import Card, PortableHead, export_folder
     from tests.interop.conftest import load_systems
 
@@ -194,7 +194,7 @@ def with_head(name: str, part: str, task: str, arguments: dict[str, Any], out: P
         inputs = {"width": 16, "vocab_size": system.tokenizer.size, "table": None, "clock": system.network.clock}
         head = systems.objective(part, arguments, inputs)
         for weight in (parameter for parameter in head.parameters() if parameter.dim() == 2):
-            torch.nn.init.normal_(weight, std=0.5)
+            torch.nn.init.normal_(weight, std=deviation)
     model = system.model()
     model.heads["answer"] = PortableHead(part, arguments, head.state_dict())
     labels = tuple(LABELS) if "classes" in arguments else None
@@ -228,6 +228,20 @@ def test_a_head_that_reads_all_tokens_gives_the_same_scores_alone_and_next_to_pa
         padded = torch.from_numpy(in_file.all_scores(rows))
         torch.testing.assert_close(padded, alone, atol=1e-5, rtol=1e-5)
         torch.testing.assert_close(torch.from_numpy(in_file.all_scores(rows[:1])), alone[:1], atol=1e-5, rtol=1e-5)
+
+
+def test_a_regression_to_large_numbers_is_exported(tmp_path: Path) -> None:
+    pytest.importorskip("onnx", reason="the extra onnx is not installed")
+    from cloze.checkpoint.onnx_file import MOST, write_onnx
+    from cloze.tasks.result import load_tuned
+
+    source = with_head("bert", "regress", "regression", {"reading": "mean"}, tmp_path / "tuned", deviation=1e8)
+    assert write_onnx(source, tmp_path / "m.onnx").difference < MOST
+    learner, in_file = (load_tuned(load_checkpoint(path))[0] for path in (source, tmp_path / "m.onnx"))
+    rows = learner.reader.encode(TEXTS)
+    expected = learner.all_scores(rows)
+    assert abs(expected).max() > 1e6
+    torch.testing.assert_close(*(torch.from_numpy(scores) for scores in (in_file.all_scores(rows), expected)), rtol=1e-4, atol=0)
 
 
 @pytest.mark.parametrize("name", ["bert", "gpt2"])

@@ -43,6 +43,9 @@ def test_texts_of_unknown_words_alone_are_told(checkpoint: Make) -> None:
         "A vocabulary of pieces does not know scripts that it was not trained on, nor words of many characters.",
         "half of the tokens or more of 1 of 4 texts are unknown ([UNK]).",
     ]
+    assert vector_remarks(reader, reader.encode(["", "the cat"]), np.ones((2, 2), np.float32)) == [
+        "1 of 2 texts are empty: their vectors are those of the special tokens alone.",
+    ]  # fmt: skip
 
 
 def test_a_table_of_word_vectors_leaves_unknown_words_out_and_says_so() -> None:

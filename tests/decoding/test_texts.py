@@ -95,6 +95,9 @@ def test_standard_input_is_read_when_nothing_else_is_given(monkeypatch: pytest.M
     assert gather([], None) == ["one", "two"]
     monkeypatch.setattr("sys.stdin", pipe(b'{"words": "one"}\n'))
     assert gather([], "-", field="words", json_input=True) == ["one"]
+    monkeypatch.setattr("sys.stdin", pipe(b'{"text": "one"}\n'))
+    with pytest.raises(TaskError, match="standard input: its lines are JSON objects with 'text', expected texts.\n  Write"):
+        gather([], None)
     monkeypatch.setattr("sys.stdin", pipe(b""))
     with pytest.raises(TaskError, match="standard input: empty"):
         gather([], None)

@@ -93,6 +93,19 @@ def test_every_task_on_texts_is_learned_by_n_grams_and_its_files_give_the_same_a
         np.testing.assert_array_equal(ours, theirs)
 
 
+@pytest.mark.parametrize("scale", [1e-9, 1e9])
+def test_numbers_of_any_size_are_learned_as_well(scale: float, tmp_path: Path) -> None:
+    made, examples = read("regression", tmp_path, rows_of("regression"))
+    expected = fit_linear(made, examples).outputs(examples)
+    rows = [{**row, "label": scale * row["label"]} for row in rows_of("regression")]
+    linear = fit_linear(*read("regression", tmp_path, rows))
+    linear.save(tmp_path)
+    loaded = load_linear(tmp_path, made)
+    assert loaded is not None
+    for model in (linear, loaded):
+        np.testing.assert_allclose(np.asarray(model.outputs(examples)) / scale, expected, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("kind", ["coreference", "dependency_parsing", "question_answering", "retrieval", "text_to_text"])
 def test_tasks_without_a_sensible_linear_model_have_none(kind: str) -> None:
     assert task(kind).linear() is None

@@ -122,10 +122,19 @@ def test_a_folder_with_a_mixture_answers_with_it_and_says_so(
     )
     record = tuned.task_json["mixture"]
     assert any(line.startswith(f"mixture: {record['share']:.0%} of the linear model") for line in lines)
+    earlier = {**tuned.task_json, "remarks": ["dev: of the dev file", "test: of another file"]}
+    (tuned.folder / "cloze" / "task.json").write_text(json.dumps(earlier), encoding="utf-8")
     described = measure_on_files(tuned, [files["dev"]], "test").task_json
+    assert {"dev: of the dev file", "test: of another file"} & {*described["remarks"]} == {"dev: of the dev file"}
+    card = (tuned.folder / "README.md").read_text(encoding="utf-8")
+    assert "| metric | dev | mixture (test) |" in card and "| mixture (dev) |" in card
+    assert "name: test examples, mixed with n-grams" in card and "name: dev examples\n" in card
+    assert f"{record['share']:.0%} those of a linear model on n-grams. transformers" in card
     assert described["test"] == pytest.approx(record["dev"], abs=1e-6)
     learner, _ = load_tuned(load_checkpoint(tuned.folder))
     examples = task_in_folder(tuned.folder).read(files["dev"])
+    details = json.loads(json.dumps(learner.evaluate(examples).details()))
+    assert described.get("dev_report", {}) == details, "thresholds and calibration are those of the mixture"
     assert any("a mixture" in remark for remark in evaluate(learner, examples).remarks)
     mixed = [one.record() for one in learner.predict(examples)]
     mixture, learner.mixture = learner.mixture, None

@@ -413,7 +413,7 @@ def test_rows_may_name_their_columns_and_dev_may_be_a_share(small: cloze.Model, 
 
 def test_copies_of_a_row_stay_on_one_side_of_a_random_split() -> None:
     rows = [(f"text {number // 3}", "x" if number % 2 else "y") for number in range(30)]
-    train, dev = _divided(rows, 0.3, make_task("sentence_classification"), 1)
+    train, dev, _ = _divided(rows, 0.3, make_task("sentence_classification"), 1)
     assert len(dev) == 9 and not {row["text"] for row in train} & {row["text"] for row in dev}
     with pytest.raises(TaskError, match="dev=0.5: all rows have the same texts"):
         _divided([("text", "x")] * 4, 0.5, make_task("sentence_classification"), 1)

@@ -24,6 +24,7 @@ from cloze.objectives import regress
 from cloze.objectives.transforms import Gelu
 from cloze.runs.finetuning.finetune import finetune
 from cloze.tasks.evaluation import evaluate
+from cloze.tasks.kinds.regression import rounded
 from cloze.tasks.measures.agreement import agreement, pearson, undefined
 from cloze.tasks.result import load_tuned
 
@@ -247,3 +248,7 @@ def test_recurrent_networks_are_read_at_the_last_token_with_maximum_and_mean() -
         batch = Batch({"values/label": torch.zeros(1, 1), "positions/label": torch.tensor([0]), "block": block})
         found = objective.scores({"hidden": hidden}, batch).item()
     assert found == pytest.approx(3 + 10 * 1 + 100 * 3 + 1e3 * 5 + 1e4 * 2 + 1e5 * 3)
+
+
+def test_predicted_numbers_keep_their_digits_whatever_their_size() -> None:
+    assert [rounded(value) for value in (3.00000049, -126571776.0, 1.23456789e-7, 0.0)] == [3.0, -126571776.0, 1.23457e-7, 0.0]

@@ -371,6 +371,10 @@ def test_the_verb_finds_the_best_passages_of_a_file(
     command = ["retrieve", str(tuned.folder), str(pairs), "--passages", str(pairs), "--top", "1", "--out", str(out)]
     assert main(command) == 0
     assert len(out.read_text().splitlines()) == 56
+    (tmp_path / "queries.txt").write_text("\nthe cat\n\nthe dog\n")
+    assert main([*command[:2], str(tmp_path / "queries.txt"), "--passages", str(passages)]) == 0
+    by_line = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
+    assert [(one["line"], one["query"]) for one in by_line] == [(2, "the cat"), (4, "the dog")], "empty lines are no queries"
     assert main([*command[:3], "--passages", str(tmp_path / "none.txt")]) == 2
     assert "none.txt: no such file" in capsys.readouterr().err
 

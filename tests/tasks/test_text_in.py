@@ -51,6 +51,33 @@ def test_a_text_its_file_its_table_and_standard_input_are_answered_alike(
     assert tables[0] == tables[1] == [{**row, "line": row["line"] + 1} for row in argued.rows]
 
 
+def test_a_table_from_standard_input_keeps_its_columns_in_csv(
+    cloze: Any, tuned: Tuned, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    typed(monkeypatch, "id,text\n7,the cat sleeps\n8,rain\n")
+    shown = cloze("predict", tuned(), "-", "--format", "csv", "--as", "csv")
+    assert shown.code == 0 and [line.split(",")[:2] for line in shown.out.splitlines()] == [
+        ["id", "text"], ["7", "the cat sleeps"], ["8", "rain"],
+    ]  # fmt: skip
+
+
+def test_json_lines_among_texts_are_refused_unless_they_are_asked_for(
+    cloze: Any, tuned: Tuned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = '{"text": "the cat sleeps"}\n{"text": "rain"}\n'
+    (tmp_path / "rows.txt").write_text(rows)
+    for arguments, where in ((["-"], "standard input"), ([tmp_path / "rows.txt"], str(tmp_path / "rows.txt"))):
+        typed(monkeypatch, rows)
+        refused = cloze("predict", tuned(), *arguments)
+        said = f"{where}: its lines are JSON objects with 'text', expected texts.\n  To read them, add --format jsonl.\n"
+        assert refused.code == 2 and refused.out == "" and said in refused.err
+        typed(monkeypatch, rows)
+        asked = cloze("predict", tuned(), *arguments, "--format", "jsonl")
+        assert [row["text"] for row in asked.rows] == ["the cat sleeps", "rain"]
+    typed(monkeypatch, '{"message": "the cat sleeps"}\n')
+    assert cloze("predict", tuned()).rows[0]["text"] == '{"message": "the cat sleeps"}'
+
+
 def test_lines_keep_their_numbers_where_lines_are_empty(cloze: Any, tuned: Tuned, tmp_path: Path) -> None:
     (tmp_path / "new.txt").write_text("\nthe cat\n\n  \nthe rain\n")
     assert [(row["line"], row["text"]) for row in cloze("predict", tuned(), tmp_path / "new.txt").rows] == [

@@ -543,6 +543,14 @@ def test_metrics_with_long_names_stay_in_their_columns(capsys: pytest.CaptureFix
         "mean_average_precision  1.0000    0.2500",
         "out: seed 1, epoch 2 of 3",
     ]
+    described["trials"] += [{"seed": 2}]
+    described["mixture"] = {"dev": {"micro_f1": 0.75}}
+    print_result(described, Path("out"), as_json=False)
+    assert capsys.readouterr().out.splitlines()[:3] == [
+        "                        dev, 2 seeds     always '[]'  mixture",
+        "micro_f1                0.5000 ± 0.0000  0.0000       0.7500",
+        "mean_average_precision  1.0000 ± 0.0000  0.2500",
+    ]
 
 
 def test_a_network_narrower_than_the_published_one_is_unfrozen_at_once_and_at_one_rate() -> None:

@@ -24,13 +24,15 @@ def print_result(task_json: Mapping[str, Any], out: Path, *, as_json: bool) -> N
     for name, entries in tasks.items():
         prefix = f"{name}/" if name else ""
         spread = {key.removeprefix(prefix): value for key, value in task_json["spread"].items() if key.startswith(prefix)}
-        simple = simple_answers(entries.get("baseline"), entries.get("ngrams", {}).get("dev"))
+        mixture = entries.get("mixture", {}).get("dev")
+        simple = simple_answers(entries.get("baseline"), entries.get("ngrams", {}).get("dev"), mixture=mixture)
         _print_metrics(task_json, spread, simple, width=width, task=name)
         if not name:  # costly metrics, which were measured of the best seed alone
             for metric in [metric for metric in task_json["dev"] if metric not in spread]:
-                print(f"{metric:<{width}}  {task_json['dev'][metric]:<8.4f}  {_simple_cells(simple, metric)}".rstrip())
+                value = f"{task_json['dev'][metric]:.4f}"
+                print(f"{metric:<{width}}  {value:<{_value_width(task_json)}}  {_simple_cells(simple, metric)}".rstrip())
         for line in short_lines(entries.get("dev_report", {})):
-            print(f"  {line}")
+            print(f"  {'mixture: ' if mixture else ''}{line}")
         for part, cut in entries["cut"].items():
             if cut:
                 print(f"note: {prefix}{part}: {cut} of {entries['examples'][part]} rows were too long and were cut "
@@ -66,12 +68,17 @@ def _print_metrics(
     task: str = "",
 ) -> None:
     """Print the metrics on the dev set over all seeds, next to those of `simple` answers; the column of names is `width` wide."""
-    seeds = len(task_json["trials"])
-    print(f"{task:<{width}}  dev       {'  '.join(simple)}".rstrip())
+    seeds, value_width = len(task_json["trials"]), _value_width(task_json)
+    head = "dev" if seeds == 1 else f"dev, {seeds} seeds"
+    print(f"{task:<{width}}  {head:<{value_width}}  {'  '.join(simple)}".rstrip())
     for name, figures in spread.items():
-        value = f"{figures['mean']:.4f}"
-        deviation = f" ± {figures['deviation']:.4f} over {seeds} seeds" if seeds > 1 else ""
-        print(f"{name:<{width}}  {value:<8}  {_simple_cells(simple, name)}{deviation}".rstrip())
+        value = f"{figures['mean']:.4f}" + (f" ± {figures['deviation']:.4f}" if seeds > 1 else "")
+        print(f"{name:<{width}}  {value:<{value_width}}  {_simple_cells(simple, name)}".rstrip())
+
+
+def _value_width(task_json: Mapping[str, Any]) -> int:
+    """The characters of the column of values: `0.1234`, or with several seeds `0.1234 ± 0.0123`."""
+    return 8 if len(task_json["trials"]) == 1 else 15
 
 
 def _simple_cells(simple: Mapping[str, Mapping[str, Any]], metric: str) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +15,6 @@ from cloze.cli.options import Annotate, Batch, Columns, Device, Encoding, FileFo
 from cloze.cli.prompts import Demonstrations, Normalise, Shots, Template, Verbalise, prompt_of
 
 if TYPE_CHECKING:
-    from cloze.corpus.readers.labelled import TextTable
     from cloze.tasks.task import Task
 
 
@@ -79,11 +79,11 @@ def command(
     if out is not None:
         check_predictions(out, format=output_format, inputs=inputs, overwrite=overwrite)
     from cloze.decoding.progress import DecodingProgress
-    from cloze.tasks.prediction_files import TABLES, write_predictions, write_records
+    from cloze.tasks.prediction_files import TABLES, table_of, write_predictions, write_records
     from cloze.tasks.task import cut_remark
 
     is_table = input_format is not None or columns is not None
-    with _examples(chosen_task, inputs, is_table=is_table) as examples:
+    with _examples(chosen_task, inputs, is_table=is_table) as (examples, file):
         from cloze.checkpoint.annotators import parse_annotators, require_matches
         from cloze.checkpoint.build import load_checkpoint
         from cloze.tasks.kinds.prompted import prompted
@@ -98,13 +98,13 @@ def command(
             soft_labels = list(learner.scored(examples, size=batch, report=progress)) if scores else []
             predictions = [] if scores else learner.predict(examples, size=batch, report=progress)
         require_matches(loaded.annotations, annotate or [])
+        table = table_of(chosen_task, file) if output_format in TABLES else None
     cut = [row.get("cut", 0) for row in soft_labels] + [prediction.cut for prediction in predictions]
     for remark in filter(None, (cut_remark(cut, learner.length), *learner.remarks_on_texts(examples))):
         typer.echo(f"note: {remark}", err=True)
     if scores:
         write_records(soft_labels, out)
         return
-    table = _table(chosen_task, inputs, is_table=is_table) if output_format in TABLES else None
     write_predictions(predictions, out, output_format, task=chosen_task, table=table)
     if out:
         typer.echo(f"{out}: {len(predictions)} rows")
@@ -121,30 +121,26 @@ def _output_format(out: Path | None, written_as: str | None, task: Task, *, scor
     return format
 
 
-def _table(task: Task, inputs: list[str], *, is_table: bool) -> TextTable | None:
-    """The rows of the input, if it is a table; `is_table` as for `_examples`."""
-    from cloze.decoding.texts import named_file
-    from cloze.tasks.given import has_texts
-    from cloze.tasks.prediction_files import table_of
-
-    file = named_file(inputs, tables=True)
-    return None if file is None or not is_table and has_texts(task, file) else table_of(task, file)
-
-
-def _examples(task: Task, inputs: list[str], *, is_table: bool) -> AbstractContextManager[Any]:
-    """The inputs: arguments that are texts, the lines of a .txt file or of standard input, or a table.
+@contextmanager
+def _examples(task: Task, inputs: list[str], *, is_table: bool) -> Iterator[tuple[Any, str | None]]:
+    """The examples, and the file with their rows: a table, None for arguments that are texts and for the lines of a .txt file or
+    of standard input.
 
     `is_table`: the options describe a table, so that standard input and a .txt file are read as one.
     """
     from cloze.decoding.texts import gather, named_file
-    from cloze.tasks.given import has_texts, line_examples, stream_examples
+    from cloze.tasks.given import columns_of, has_texts, line_examples, stream_file
 
     inputs = [] if inputs == ["-"] else inputs
     file = named_file(inputs, tables=True)
-    if file is None and inputs:
-        return line_examples(task, inputs, None)
-    if file is None and is_table:
-        return stream_examples(task, sys.stdin.buffer)
-    if file is not None and (is_table or not has_texts(task, file)):
-        return nullcontext(task.read(file, labelled=False))
-    return line_examples(task, gather([], file), "standard input" if file is None else file)
+    if file is None and is_table and not inputs:
+        with stream_file(sys.stdin.buffer) as path:
+            yield task.read(path, labelled=False), str(path)
+    elif file is not None and (is_table or not has_texts(task, file)):
+        yield task.read(file, labelled=False), file
+    else:
+        column = columns_of(task)[0][0]
+        lines = inputs if file is None and inputs else gather([], file, field=column, way_out="To read them, add --format jsonl.")
+        source = "standard input" if file is None else file
+        with line_examples(task, lines, None if lines is inputs else source) as examples:
+            yield examples, None

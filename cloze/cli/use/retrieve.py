@@ -53,7 +53,10 @@ def command(
     if out is not None:
         require_output(out, overwrite=overwrite)
     file = named_file(queries or [], tables=True)
-    query_texts = gather(queries or [], None) if file is None else [text for _, text in _texts(file, query_column, "text")]
+    typed = gather(queries or [], None, field=query_column) if file is None else []
+    all_queries = enumerate(typed, start=1) if file is None else _texts(file, query_column, "text")
+    numbered = [(line, text) for line, text in all_queries if text.strip()]
+    query_texts = [text for _, text in numbered]
     if not query_texts:
         raise TaskError("no query. Write queries, or the name of a file of queries, after the checkpoint.")
 
@@ -72,10 +75,10 @@ def command(
         with DecodingProgress(sum(map(len, rankings)), "pairs") as progress:
             rankings = ranked_again(second, query_texts, rankings, top=shown, size=batch, report=progress)
     lines = (
-        json.dumps({"query": query, "passages": [
+        json.dumps({"line": number, "query": query, "passages": [
             {"line": hit.passage, "score": round(hit.score, 6), "text": hit.text} for hit in ranking
         ]}, ensure_ascii=False) + "\n"
-        for query, ranking in zip(query_texts, rankings, strict=True)
+        for (number, query), ranking in zip(numbered, rankings, strict=True)
     )  # fmt: skip
     if out is None:
         for line in lines:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from cloze.atomic import require_new
 from cloze.budget.fit_text import sample_text
@@ -15,18 +17,19 @@ from cloze.comparison.best.answers import NGRAMS
 from cloze.comparison.best.best_page import write_page
 from cloze.comparison.best.cells import Systems
 from cloze.comparison.best.question import BestQuestion, repeated, require_answerable
-from cloze.comparison.best.verdict import Verdict, as_data, sentences, verdict_of
+from cloze.comparison.best.verdict import CONSTANT, Verdict, as_data, sentences, tuned_name, verdict_of
 from cloze.comparison.cell import planned, read_json, write_json
 from cloze.comparison.compare import finished, require_own
 from cloze.corpus.readers.files import TextFile
 from cloze.corpus.readers.not_text import require_apart
 from cloze.corpus.stores.build import corpus_files
 from cloze.errors import CheckpointError, Say
+from cloze.interop.card_results import rename_card
 from cloze.jobs import LocalWorkers, Workers
 from cloze.runs.finetuning.measure_result import add_mixture
 from cloze.runs.text_distance import text_distance
 from cloze.tasks.linear.fit import fit_linear
-from cloze.tasks.linear.model import load_linear
+from cloze.tasks.linear.model import LinearModel, load_linear
 from cloze.tasks.result import TASK_FILE, task_in_folder
 from cloze.text.encodings import reading_as
 from cloze.training.precision import choose_device
@@ -110,11 +113,42 @@ def keep_model(systems: Systems, verdict: Verdict, keep: Path) -> None:
     if linear is None:
         linear = fit_linear(rows.kind, rows.labelled, labels=labels)
     remarks = [*task_json.get("remarks", []), *sentences(verdict)]
-    add_mixture(fresh, linear, verdict.shares, remarks=remarks, **{KEPT: verdict.kept})
+    rename_card(fresh / "README.md", keep.name)
+    add_mixture(
+        fresh, linear, verdict.shares, mixed=_scores(verdict, verdict.kept), without=_OF_THE_RUN, remarks=remarks,
+        **{KEPT: verdict.kept}, **_figures(verdict, task_json, linear),
+    )
     load_checkpoint(fresh)  # it opens
     if _is_kept(keep):
         shutil.rmtree(keep)
     fresh.rename(keep)  # refuses a folder that has got files meanwhile
+
+
+#: Entries of task.json that are measured on the dev rows of the run, of which the teacher has learned.
+_OF_THE_RUN = ("dev", "dev_report", "spread", "trials", "frozen_start", "baseline", "ngrams")
+
+
+def _figures(verdict: Verdict, task_json: Mapping[str, Any], linear: LinearModel) -> dict[str, Any]:
+    """What task.json says of a kept model: the scores of the table, in place of those of the run."""
+    assert verdict.start is not None  # what is kept was fine-tuned
+    own = linear.fit.reads
+    ngrams = {part: scores for part in ("dev", "test") if (scores := _scores(verdict, own, part))}
+    always = (task_json.get("baseline") or {}).get("always")
+    return {
+        "dev": _scores(verdict, tuned_name(verdict.start.name)), "ngrams": {**asdict(linear.fit), **ngrams},
+        "dev_rows": "the labelled rows, each answered by a model that had not learned from it (cross-validation)",
+        "examples": {**task_json["examples"], "dev": verdict.labelled},
+        "base": {**(task_json.get("base") or {}), "name": verdict.start.name},
+        **({} if always is None else {"baseline": {"always": always, **_scores(verdict, CONSTANT)}}),
+        **({"test": test} if (test := _scores(verdict, verdict.kept, "test")) else {}),
+    }
+
+
+def _scores(verdict: Verdict, system: str | None, part: str = "dev") -> dict[str, float]:
+    """The score of a system on labelled rows that it had not seen, or on test rows; empty without one."""
+    standing = None if system is None else verdict.standing(system)
+    score = None if standing is None else standing.score.value if part == "dev" else standing.test
+    return {} if score is None else {verdict.metric: score}
 
 
 def _is_kept(folder: Path) -> bool:

@@ -99,7 +99,10 @@ def _measure_task(
         )
         if linear is not None:
             entries["ngrams"] = linear
-            entries |= {ENTRY: mix_with_ngrams(learner, examples, say)} if options.mix_ngrams else {}
+            if options.mix_ngrams:
+                entries[ENTRY] = mix_with_ngrams(learner, examples, say)
+                if "dev_report" in entries:  # thresholds and calibration are those of what answers
+                    entries["dev_report"] = learner.evaluate(examples).details()
             remarks.append(remark_on_ngrams(metrics, linear["dev"], learner.task.metrics))
         elif options.mix_ngrams:
             remarks.append("--mix-ngrams: no linear model was fitted, so the network answers alone")
@@ -107,7 +110,9 @@ def _measure_task(
 
 
 def _remark_on_loss(result: FinetuningResult, classes: int) -> str | None:
-    """A remark if the last loss of the best run is that of equal probabilities."""
+    """A remark if the last loss of the best run is that of equal probabilities, unless what was trained is not what is kept."""
+    if result.task_json.get("evaluation") == 0:  # the frozen start
+        return None
     log = result.outcomes[result.task_json["seed"]].folder / "cloze" / "log.jsonl"
     events = map(json.loads, log.read_text(encoding="utf-8").splitlines())
     losses = [event["loss"] for event in events if event["event"] == "train"]
@@ -130,13 +135,18 @@ def write_task_json(path: Path, task_json: Mapping[str, Any]) -> None:
     add_results(path.parent.parent / "README.md", task_json)
 
 
-def add_mixture(folder: Path, linear: LinearModel, shares: Shares, **more: Any) -> None:
-    """Save a linear model next to the network of a fine-tuned folder, and mix their answers from now on. `more` are further
-    entries of task.json."""
+def add_mixture(
+    folder: Path, linear: LinearModel, shares: Shares, *, mixed: Mapping[str, float] | None = None, without: Sequence[str] = (),
+    **more: Any,
+) -> None:
+    """Save a linear model next to the network of a fine-tuned folder, and mix their answers from now on. `mixed` are the dev
+    metrics of the mixture, `more` further entries of task.json; those in `without` go."""
     linear.save(folder / "cloze")
     path = folder / TASK_FILE
     task_json = json.loads(path.read_text(encoding="utf-8"))
-    write_task_json(path, {**task_json, ENTRY: Mixture(linear, *shares).record(), **more})
+    task_json = {name: entry for name, entry in task_json.items() if name not in without}
+    record = {**Mixture(linear, *shares).record(), **({} if mixed is None else {"dev": dict(mixed)})}
+    write_task_json(path, {**task_json, ENTRY: record, **more})
 
 
 def measure_on_files(
@@ -157,6 +167,7 @@ def measure_on_files(
     }
     if ngrams := [evaluation.ngrams for evaluation in evaluations if evaluation.ngrams is not None]:
         task_json["ngrams"] = {**task_json.get("ngrams", {}), part: ngrams[0] if len(evaluations) == 1 else ngrams}
-    task_json["remarks"] = [*task_json["remarks"], *(remark for remark in remarks if remark not in task_json["remarks"])]
+    earlier = [remark for remark in task_json["remarks"] if not remark.startswith(f"{part}: ")]  # on other files than these
+    task_json["remarks"] = [*earlier, *dict.fromkeys(remarks)]
     write_task_json(result.folder / "cloze" / "task.json", task_json)
     return replace(result, task_json=task_json)

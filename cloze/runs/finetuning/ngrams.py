@@ -61,11 +61,11 @@ def describe_fit(linear: LinearModel) -> str:
 
 def mix_with_ngrams(learner: Learner, dev: Any, say: Say) -> dict[str, Any]:
     """Choose on the dev examples how a network is mixed with the linear model in its folder; returns what task.json says of the
-    mixture, with its metrics on these."""
+    mixture, with its metrics on these. The learner answers with the mixture from now on."""
     linear = linear_next_to(learner)
     assert linear is not None  # it was just saved
     network = learner.network_outputs(dev)
-    mixture = choose_mixture(linear, dev, network)
+    learner.mixture = mixture = choose_mixture(linear, dev, network)
     metrics = linear.task.compute_metrics(linear.task.per_example(dev, mixture.outputs(dev, network)))
     name = next(iter(metrics))
     say(f"mixture: {mixture.share:.0%} of the linear model; {name} {metrics[name]:.4f} on the dev rows that chose it")

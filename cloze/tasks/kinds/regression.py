@@ -124,9 +124,14 @@ class Regressor(SummaryLearner):
     def predictions(self, examples: LabelledTexts[Any], rows: Sequence[FramedOrders], outputs: Any) -> list[PredictedNumber]:
         """The number of every example."""
         return [
-            PredictedNumber(*about, round(value, 6), self.lost(row))
+            PredictedNumber(*about, rounded(value), self.lost(row))
             for about, row, value in zip(examples.with_lines(), rows, outputs.tolist(), strict=True)
         ]
+
+
+def rounded(value: float) -> float:
+    """A number to six decimals, a small one to six significant digits: 2e-7 is not 0."""
+    return round(value, 6) if abs(value) >= 0.1 else float(f"{value:.6g}")
 
 
 @register("task", "regression")

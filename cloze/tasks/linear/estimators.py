@@ -87,6 +87,7 @@ class Estimator(ABC):
 
     constants: ClassVar[tuple[float, ...]]
     sharpens: ClassVar[bool] = True  # outputs are probabilities, which may be too sure
+    stored: ClassVar[type[np.floating[Any]]] = np.float16  # the type in which coefficients are kept
 
     @property
     def unit_constants(self) -> tuple[float, ...]:
@@ -195,6 +196,7 @@ class Numbers(Estimator):
 
     constants = (0.3, 1.0, 3.0)
     sharpens = False
+    stored = np.float32  # coefficients have the scale of the targets, which may be too large or too small for float16
 
     def fit(self, rows: TrainingRows, targets: Array, constant: float) -> Weights:
         ridge = _package().linear_model.Ridge(alpha=constant, solver="sparse_cg", tol=1e-5)

@@ -89,9 +89,10 @@ class TrainingExamples:
 
     def weights(self, constant: float) -> Weights:
         """The weights that are learned from the decisions."""
-        learned = self.linear.estimator.fit(self.matrix, self.targets, constant)
+        estimator = self.linear.estimator
+        learned = estimator.fit(self.matrix, self.targets, constant)
         # what is measured is what is stored
-        return learned._replace(coefficients=learned.coefficients.astype(np.float16).astype(np.float32))
+        return learned._replace(coefficients=learned.coefficients.astype(estimator.stored).astype(np.float32))
 
     def outputs(self, scores: NDArray[np.float32]) -> Outputs:
         """The outputs of the examples for the scores of all decisions."""

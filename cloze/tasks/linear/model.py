@@ -44,7 +44,7 @@ class LinearFit:
 
 @dataclass(frozen=True)
 class LinearModel:
-    """A linear model of a task. Its coefficients have the precision of float16, in which they are stored."""
+    """A linear model of a task. Its coefficients have the precision in which they are stored (`Estimator.stored`)."""
 
     task: LinearTask
     cutter: Cutter
@@ -81,7 +81,7 @@ class LinearModel:
             ],
         }  # fmt: skip
         tensors: dict[str, Any] = {
-            "coefficients": self.weights.coefficients.astype(np.float16), "intercepts": self.weights.intercepts,
+            "coefficients": self.weights.coefficients.astype(self.task.estimator.stored), "intercepts": self.weights.intercepts,
             **{f"idf.{block.name}": block.idf for block in self.features.blocks},
         }  # fmt: skip
         tensor_path, settings_path = files_of(folder, name)
