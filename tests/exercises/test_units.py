@@ -15,6 +15,7 @@ from cloze.exercises.noise.mask import Mask
 from cloze.exercises.targets.boundaries import Boundaries
 from cloze.exercises.targets.predict import Predict
 from cloze.exercises.units.lengths import drawn, odds_of
+from cloze.exercises.units.unit_request import exactly, keyed
 from cloze.rows import Rows
 
 SPANBERT = {"unit": "span", "rounding": "up"}
@@ -405,3 +406,17 @@ def stretches(masked):
 def test_a_law_of_lengths_that_no_row_could_hold_is_refused(law: dict[str, float]) -> None:
     with pytest.raises(RecipeError, match="expected a number from 1 to 100,000"):
         odds_of(law)  # type: ignore[arg-type]
+
+
+def test_what_is_chosen_does_not_depend_on_the_width_of_the_block() -> None:
+    """Random words that agree in their high bits, or wholly, choose and sort the same in wider blocks."""
+    g = np.random.default_rng(1)
+    bits = g.integers(0, 1 << 12, (400, 200), dtype=np.uint32) << np.uint32(20)  # many equal words
+    free, number = g.random((400, 200)) < 0.9, g.integers(0, 60, 400)
+    wide_bits, wide_free = np.pad(bits, ((0, 0), (0, 500))), np.pad(free, ((0, 0), (0, 500)))
+    chosen = exactly(number, free, bits)
+    assert chosen.sum(1).tolist() == number.tolist() and not (chosen & ~free).any()
+    assert np.array_equal(exactly(number, wide_free, wide_bits)[:, :200], chosen)
+    order = np.argsort(keyed(free, bits), axis=1)
+    assert np.array_equal(np.argsort(keyed(wide_free, wide_bits), axis=1)[:, :200][free.sum(1)[:, None] > np.arange(200)],
+                          order[free.sum(1)[:, None] > np.arange(200)])

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from cloze.bounds import Count, Share
 from cloze.errors import RecipeError
 from cloze.exercises.edit import Edit
-from cloze.exercises.units.unit_request import NEVER, Bools, keyed
+from cloze.exercises.units.unit_request import LAST, Bools, keyed
 from cloze.registry import register
 from cloze.rng import Draw
 from cloze.rows import Rows
@@ -77,12 +77,12 @@ class Shuffle(Edit):
         rounds: list[Stretches] = []
         for order in range(int(number.max(initial=0))):
             start = np.argmin(keys, axis=1)
-            good = np.flatnonzero((keys[np.arange(count), start] != NEVER) & (order < number))
+            good = np.flatnonzero((keys[np.arange(count), start] != LAST) & (order < number))
             if not len(good):
                 break
             rounds.append((good, start[good], np.full(len(good), order + 1)))
             near = np.clip(start[good][:, None] + np.arange(1 - self.size, self.size), 0, width - 1)
-            keys[good[:, None], near] = NEVER
+            keys[good[:, None], near] = LAST
         if not rounds:
             nothing = np.zeros(0, np.int64)
             return nothing, nothing, nothing

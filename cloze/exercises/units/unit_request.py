@@ -16,7 +16,7 @@ from cloze.rows import Rows, columns_before, count_true, rows_and_columns
 
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
-NEVER = np.uint32(0xFFFFFFFF)
+NEVER, LAST = np.uint32(0xFFFFFFFF), np.uint64(0xFFFFFFFFFFFFFFFF)  # keys behind all others
 
 
 class MaskOptions(Protocol):
@@ -117,12 +117,9 @@ class Unit:
 
 
 def exactly(number: Ints, free: Bools, bits: UInt32) -> Bools:
-    """Choose exactly `number` (B,) of the `free` positions (B, L) of each row by random `bits` (B, L).
-
-    Each position gets a unique key, random high bits over the column, so there are no ties; the number-th smallest key of a
-    row is its threshold.
-    """
-    keys = keyed(free, bits)
+    """Choose exactly `number` (B,) of the `free` positions (B, L) of each row by random `bits` (B, L): those with the smallest,
+    of equal ones the first, so that the choice does not depend on L."""
+    keys = np.where(free, bits, NEVER)
     most = int(number.max(initial=0))
     if most == 0:
         return np.zeros_like(free)
@@ -132,16 +129,21 @@ def exactly(number: Ints, free: Bools, bits: UInt32) -> Bools:
     chosen &= free
     if int(number.min()) == 0:
         chosen &= (number > 0)[:, None]
+    tied = np.flatnonzero(count_true(chosen) > number)
+    if len(tied):
+        unique = keyed(free[tied], bits[tied])
+        threshold = np.sort(unique, axis=1)[np.arange(len(tied)), number[tied] - 1]
+        chosen[tied] = unique <= threshold[:, None]
     return chosen
 
 
-def keyed(exists: Bools, bits: UInt32) -> UInt32:
-    """(B, N) keys that sort the existing positions into a random order, without ties, before all others."""
-    width = exists.shape[1]
-    low = np.uint32((1 << max(width - 1, 1).bit_length()) - 1)
-    keys = bits & ~low
-    keys |= np.arange(width, dtype=np.uint32)
-    np.copyto(keys, NEVER, where=~exists)
+def keyed(exists: Bools, bits: UInt32) -> NDArray[np.uint64]:
+    """(B, N) keys that sort the existing positions into a random order, without ties, before all others: random bits above the
+    number of the column, so that the order does not depend on N."""
+    keys = bits.astype(np.uint64)
+    keys <<= np.uint64(32)
+    keys |= np.arange(exists.shape[1], dtype=np.uint64)
+    np.copyto(keys, LAST, where=~exists)
     return keys
 
 
