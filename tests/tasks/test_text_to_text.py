@@ -345,6 +345,7 @@ def test_a_tuned_network_without_a_decoder_generates_and_scores_answers(
     whole = json.loads(cloze(*line).out)
     assert np.log(whole["perplexity"]) == pytest.approx(tuned(name).task_json["dev"]["loss"], abs=1e-4)
     assert whole["texts"] == len(ROWS) and len(cloze("score", out, text).out.split("\t")) == 3
+    assert whole["bytes"] == sum(len(answer.encode()) + 1 for _, answer in ROWS)  # the end is scored and counts as one
 
 
 def test_how_much_of_a_target_is_hidden_is_a_value(one_row: Folder) -> None:

@@ -200,7 +200,7 @@ def _score_answers(ready: Ready, options: ScoreOptions) -> None:
     if cut:
         typer.echo(f"cut: {sum(cut)} tokens of {len(cut)} of {len(scores)} texts and answers did not fit", err=True)
     if options.perplexity:
-        _print_perplexity(Perplexity.of(targets, scores), "log_probability", options.as_json)
+        _print_perplexity(Perplexity.of(targets, scores, ends=True), "log_probability", options.as_json)
     else:
         records = [{"text": text, "target": answer} for text, answer in zip(texts, targets, strict=True)]
         _print(records, targets, scores, "log_probability", options.as_json)
