@@ -75,7 +75,7 @@ UNFIT = [  # found by matching fields and states
      'frame takes "parts", which nothing before it gives.\n  Edits that give parts: dialogue, distance, pair'),
     (("tie: true", "tie: true, read: query"),
      'token_prediction reads "query", but network "main" (transformer) gives: '
-     "attention, hidden, keys, layers, parameters, queries, scores, summary, values.\n  Networks that give"),
+     "attention, content, hidden, keys, layers, parameters, queries, scores, summary, values.\n  Networks that give"),
     (("tie: true", "tie: true, set: other"),
      'token_prediction takes "positions/other", which no edit gives.\n  Sets of targets: main.'),
     (("tie: true", "tie: true, read: {scores: hidden}"), "token_prediction has no reading 'scores'."),
@@ -135,7 +135,7 @@ TWO = MINE.replace(
     [
         (("from: generator.", "from: generater."), "'generater.token_prediction' names no earlier pass and no view."),
         (("from: generator.token_prediction", "from: generator.logits"),
-         'pass "generator" has no state "logits"; it has: attention, hidden, '),
+         'pass "generator" has no state "logits"; it has: attention, content, hidden, '),
         (("from: generator.token_prediction", "from: scores"), "got 'scores', expected `pass.state` or `view.field`."),
         (("sample:", "smaple:"), "unknown rewriter 'smaple'. Did you mean 'sample'?"),
         (("{sample:", "{segments: main.positions, sample:"), "or position_ids for the position of each token."),
