@@ -193,7 +193,7 @@ class Rows(Mapping[str, Array]):
         names = list(dict.fromkeys(name for block in blocks for name in block))
         loose = {
             name for block in blocks for name, value in block.items()
-            if fields.find(name).name == "targets" and value.ndim == 1
+            if (fields.find(name).name, value.ndim) in (("targets", 1), ("values", 1), ("values", 2))
         }
         names += [placed for placed in map(_place_of, loose) if placed not in names]
         return Rows.concatenate([
@@ -231,7 +231,7 @@ def _absent(block: Rows, name: str, blocks: Sequence[Rows]) -> Array:
     count = block.count
     like = next((other[name] for other in blocks if name in other), None)
     if field == "positions":
-        targets = block.get(fields.join(view, "targets", chosen))
+        targets = next((block[key] for kind in ("targets", "values") if (key := fields.join(view, kind, chosen)) in block), None)
         if like is None or like.ndim == 1:  # of the whole row: 0 where there is a target
             return np.full(count, -1 if targets is None else 0, np.int32)
         return np.full((count, 0), -1, np.int32)

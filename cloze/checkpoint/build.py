@@ -99,6 +99,8 @@ def build_step(
                 for name, take in pass_.take.items():
                     if isinstance(take, RewriterSpec):
                         rewriters.setdefault(f"{pass_.name}:{name}", build_part(take.part, available))
+        if recipe.training.packing:
+            _require_rows_of_several_texts(objectives)
         entries = {
             name: [_make_pass(recipe, entry, pass_, objectives, rewriters) for pass_ in entry.passes]
             for name, entry in recipe.step_entries.items()
@@ -112,6 +114,16 @@ def build_step(
         step.to(device)
         clock.to(device)
     return step
+
+
+def _require_rows_of_several_texts(objectives: Mapping[str, Any]) -> None:
+    """Raise a `RecipeError` unless all objectives tell the texts of a packed row apart."""
+    names = [name for name, objective in objectives.items() if objective.by_row]
+    if names:
+        raise RecipeError(
+            f"{names[0]}: reads each row as one text, and training.packing puts several into a row.\n"
+            "  Write training: {packing: false}."
+        )
 
 
 def corpus_facts(recipe: Recipe, store: Store | None, tokenizer: Tokenizer | None) -> dict[str, Any]:

@@ -47,7 +47,9 @@ CONFIG, TENSORS, _LEAD = ADAPTER_CONFIG, ADAPTER_WEIGHTS, ADAPTER_LEAD
 #: Settings of peft with the only values that cloze computes.
 _LEGAL: Mapping[str, tuple[Any, ...]] = {
     "peft_type": ("LORA", *METHODS), "use_dora": (False, None), "bias": ("none", None), "lora_bias": (False, None),
-    "layer_replication": (None,), "trainable_token_indices": (None,),
+    "layer_replication": (None,), "trainable_token_indices": (None,), "alora_invocation_tokens": (None,),
+    "use_qalora": (False, None),
+    "init_lora_weights": (True, False, None, "gaussian", "eva", "orthogonal"),  # all others also change the weights of the base
 }  # fmt: skip
 #: peft's classes that open a folder, by its type of task; all others are opened by `AutoPeftModel`.
 _CLASSES: Mapping[str | None, str] = {

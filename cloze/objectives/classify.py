@@ -159,7 +159,7 @@ class ClassifyMean(Classify):
 
     def __init__(self, head: nn.Module, *, set: str) -> None:
         super().__init__(head, set=set, reading="hidden")
-        self.at = ()
+        self.at, self.by_row = (), True
         self.optional |= {"block"}
 
     def rows(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:

@@ -74,6 +74,7 @@ class Objective(nn.Module, ABC):
             together; None: it learns none.
         width_arguments: Arguments that may be the name of a state: it stands for the width of the network that the state comes
             from.
+        by_row: It takes each row of a batch for one text, so rows cannot be packed.
         training_only: No command uses the head; a checkpoint stores it so that training can continue.
         takes_over: Other parts whose heads have the same tensors: it starts from theirs.
         looks_up: Arguments that name look-up tables; a checkpoint with its head holds these tables.
@@ -98,6 +99,7 @@ class Objective(nn.Module, ABC):
     linear: bool = False
     vectors_from: Literal["windows", "cells"] | None = None
     width_arguments: tuple[str, ...] = ()
+    by_row: bool = False
     training_only: bool = False
     takes_over: frozenset[str] = frozenset()
     factored: frozenset[str] = frozenset()

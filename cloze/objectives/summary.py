@@ -73,6 +73,7 @@ class SummaryValues(Objective):
         self.takes = frozenset({self.values, self.positions_field})
         self.optional = frozenset({self.weights_field, "block", "owner"})
         self.reads: tuple[str, ...] = (reading_of(reading),)
+        self.by_row = reading in ("mean", "concat")
         self.at: tuple[str, ...] = (self.positions_field,) if reading in ("summary", "hidden") else ()
 
     def count(self, batch: Batch) -> Tensor:

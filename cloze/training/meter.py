@@ -103,17 +103,18 @@ class Meter:
 
         Objectives that no row had a target for are left out: a mean of nothing is not a loss of 0.
         """
-        names = sorted(name for name in self.sums if self.targets.get(name.partition(".")[0]) != 0.0)
+        # A metric is OBJECTIVE.METRIC; the name of an objective may have a dot, too.
+        owners = {name: name if name in self.targets else name.rpartition(".")[0] or name for name in self.sums}
+        names = sorted(name for name in self.sums if self.targets.get(owners[name]) != 0.0)
         local = torch.stack([self.sums[name] for name in names]).tolist() if names else []
         summed = dict(zip(names, ranks.add(local), strict=True))
-        divisors = {name: max(self.targets.get(name.partition(".")[0], 0.0), 1.0) for name in names}
-        averages = {name: value / divisors[name] for name, value in summed.items()}
-        objectives = {name: value for name, value in averages.items() if "." not in name}
+        averages = {name: value / max(self.targets.get(owners[name], 0.0), 1.0) for name, value in summed.items()}
+        objectives = {name: value for name, value in averages.items() if owners[name] == name}
         weights = dict.fromkeys(objectives, 1.0) if self.single else self.weights
         return {
             "loss": sum(weights.get(name, 1.0) * value for name, value in objectives.items()),
             "objectives": objectives,
-            "metrics": {name: value for name, value in averages.items() if "." in name},
+            "metrics": {name: value for name, value in averages.items() if owners[name] != name},
         }
 
     def check(self) -> None:

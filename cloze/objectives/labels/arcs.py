@@ -90,6 +90,7 @@ class ArcPrediction(TargetsAtPositions):
 
     def __init__(self, head: ArcHead, *, set: str, heads: str) -> None:
         super().__init__(set=set)
+        self.by_row = True
         self.head = head
         self.heads = f"targets/{heads}"
         self.reads: tuple[str, ...] = ("hidden",)

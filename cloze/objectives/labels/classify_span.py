@@ -29,7 +29,7 @@ class ClassifySpan(TargetsAtPositions):
 
     `first`: the state of its first token (Devlin et al., 2019, §5.3, of words); `mean`: the mean of its states (R-BERT: Wu
     and He, 2019, §3.2); `ends`: the states of its first and last token, concatenated (Lee et al., 2017, §4). `cls`: that of the
-    row's first token, `[CLS]`, through BERT's pooler (dense, tanh; `head.pool.*`), where rows are not packed.
+    row's first token, `[CLS]`, through BERT's pooler (dense, tanh; `head.pool.*`).
     `positions/<set>` (M, 2 · spans) are the first and the last token of each span, in one row. Labelled text provides `spans`
     and `classes`; `class_weights` are as in `relation_prediction`.
     Parameters: `head.dense.*` with a transform, `head.output.*`. Metrics: `correct`.
@@ -54,7 +54,7 @@ class ClassifySpan(TargetsAtPositions):
             width=states * width, classes=classes, dropout=Dropout(dropout, clock), pool=pool == "cls",
             transform=Tanh() if pool == "cls" else plain_transform(transform),
         )
-        self.reads = ("hidden",)
+        self.reads, self.by_row = ("hidden",), pool == "cls"
         self.at = (self.positions_field,) if pool in ("first", "ends") else ()  # others read further states
 
     def vectors(self, hidden: Tensor, positions: Tensor) -> Tensor:

@@ -32,6 +32,7 @@ class CrfLabelling(SequenceLabelling):
 
     def __init__(self, head: LabellingHead, *, set: str, classes: int, scheme: Scheme) -> None:
         super().__init__(head, set=set)
+        self.by_row = True
         self.scheme = scheme
         self.start, self.end = nn.Parameter(torch.zeros(classes)), nn.Parameter(torch.zeros(classes))
         self.moves = nn.Parameter(torch.zeros(classes, classes))

@@ -84,7 +84,7 @@ class SequenceLabelling(TargetsAtPositions):
 
     def __init__(self, head: LabellingHead | MixedLabellingHead, *, set: str) -> None:
         super().__init__(set=set)
-        self.head = head
+        self.head, self.by_row = head, head.encoder is not None
         self.reads: tuple[str, ...] = ("layers" if isinstance(head, MixedReader) else "hidden",)
         self.takes |= head.takes if isinstance(head, MixedReader) else frozenset()
         self.optional |= SEQUENCES | {"block"}

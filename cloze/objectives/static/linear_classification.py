@@ -60,7 +60,8 @@ class LinearClassification(Objective):
         self.weighs_classes = not several
         self.set, self.classes, self.formula, self.several = set, classes, loss, several
         self.targets_field, self.values = f"targets/{set}", f"values/{set}"
-        self.positions_field = f"positions/{set}"
+        self.positions_field, self.weights = f"positions/{set}", f"weights/{set}"
+        self.optional = frozenset({self.weights})  # zeros at targets that only fill a batch up
         self.takes = frozenset({self.values if several else self.targets_field, self.positions_field})
         self.reads, self.at = ("summary",), (self.positions_field,)
         counts = np.maximum(np.array(label_counts or [1] * classes, np.int64), 1)
@@ -70,6 +71,8 @@ class LinearClassification(Objective):
 
     def count(self, batch: Batch) -> Tensor:
         """The number of texts."""
+        if self.weights in batch:
+            return batch[self.weights].sum(dtype=torch.float32)
         return torch.tensor(float(batch[self.positions_field].shape[0]))
 
     def scores(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:
@@ -98,8 +101,10 @@ class LinearClassification(Objective):
             losses = -(logits.log_softmax(-1) * labels / labels.sum(-1, keepdim=True).clamp(min=1)).sum(-1)
         if self.class_weights is not None:
             losses = losses * weights_of_targets(self.class_weights, batch[self.targets_field])
-        correct = labels.gather(1, logits.detach().argmax(-1, keepdim=True)).sum()
-        return Loss(losses.sum(), {"correct": correct})
+        correct = labels.gather(1, logits.detach().argmax(-1, keepdim=True)).squeeze(1)
+        if self.weights in batch:
+            losses, correct = losses * batch[self.weights], correct * batch[self.weights]
+        return Loss(losses.sum(), {"correct": correct.sum()})
 
 
 def _leaves(nodes: Tensor, codes: Codes) -> Tensor:
