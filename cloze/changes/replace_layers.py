@@ -15,6 +15,7 @@ from cloze.changes.change import Change, Shape, Tensors, Transition
 from cloze.changes.keep_layers import KeepLayers, stacks_of
 from cloze.changes.maps import freeze
 from cloze.errors import CheckpointError
+from cloze.interop.arguments import flat
 from cloze.networks.blocks.hooks import LayerHook
 from cloze.networks.blocks.selected import Selected
 from cloze.networks.clock import Clock
@@ -64,6 +65,9 @@ class Predecessors(nn.Module, LayerHook):
             counted.add_branches(group)
 
 
+_BY_NUMBER = ("attention.band.", "positions.skip_every")  # arguments by which the number of a layer decides what it sees
+
+
 @register("change", "replace_layers")
 @dataclass(frozen=True)
 class ReplaceLayers(Change):
@@ -83,7 +87,9 @@ class ReplaceLayers(Change):
     def shape(self, shape: Shape) -> Mapping[str, Any]:
         """The checkpoint's arguments with a layer for each group."""
         network_class: Any = lookup("network", shape.part)
-        if not network_class.one_stack or (shape.arguments.get("attention") or {}).get("band") is not None:
+        arguments = {name for name, value in flat(shape.arguments, shape.part).items() if value is not None}
+        by_number = any(name.startswith(_BY_NUMBER) for name in arguments)
+        if not network_class.one_stack or by_number:
             raise CheckpointError(f"{shape.origin}: {_refusal(network_class.__name__)}")
         ((name, layers),) = stacks_of(shape.part, shape.arguments).items()
         if layers % self.group:
@@ -124,6 +130,6 @@ class ReplaceLayers(Change):
 
 def _refusal(kind: str) -> str:
     return (
-        f"replace_layers: {kind} is not a Transformer whose layers have weights of their own and see the same tokens.\n"
-        "  Leave the change out."
+        f"replace_layers: {kind} is not a Transformer whose layers have weights of their own and see the same tokens and "
+        "positions.\n  Leave the change out."
     )

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from cloze.changes.change import Change, Tensors, Transition
+from cloze.networks.network import Network
 from cloze.registry import register
 
 New = Literal["mean", "random", "pieces"]
@@ -51,11 +52,16 @@ class OtherIds(Change, ABC):
         """The table (V, D) or the bias (V,) of the checkpoint with a row for each of these ids."""
 
     def _with_rows(self, state: Tensors, module: nn.Module, transition: Transition) -> Tensors:
-        new_state, before, after = module.state_dict(), transition.old_tokenizer.size, self.ids(transition)
+        new_state, before, after = module.state_dict(keep_vars=True), transition.old_tokenizer.size, self.ids(transition)
+        layers = module.depth_groups()[1:] if isinstance(module, Network) else ()
+        inside = {id(tensor) for layer in layers for tensor in layer.state_dict(keep_vars=True).values()}
 
         def has_ids(name: str, tensor: Tensor) -> bool:
+            """Whether a tensor has a row for each id. If both vocabularies have one size, which may be that of positions or of a
+            feed-forward, too, its shape alone does not tell."""
             fits = name in new_state and new_state[name].shape == (after, *tensor.shape[1:])
-            return fits and tensor.dim() in (1, 2) and len(tensor) == before
+            of_words = name.endswith("tokens.weight") or id(new_state.get(name)) not in inside and ".positions." not in name
+            return fits and of_words and tensor.dim() in (1, 2) and len(tensor) == before
 
         return {name: self.rows(tensor, transition) if has_ids(name, tensor) else tensor for name, tensor in state.items()}
 

@@ -136,10 +136,11 @@ def _standing(rungs: Rungs, trial: Trial) -> Standing:
 def _scores(rungs: Rungs, trial: Trial) -> tuple[dict[str, list[float]], list[float]]:
     """The scores of a trial by task, and for each seed that has all the mean over tasks, more being better."""
     design = rungs.sweep.design
-    scores = {task.name: rungs.scores(trial, task) for task in design.tasks}
-    signs = [1.0 if design.metrics[name].more else -1.0 for name in scores]
-    seeds = zip(*scores.values(), strict=False)  # a task may have fewer, as long as runs are missing
-    return scores, [float(np.mean([sign * value for sign, value in zip(signs, row, strict=True)])) for row in seeds]
+    by_seed = {task.name: rungs.scores(trial, task) for task in design.tasks}
+    sign = {name: 1.0 if design.metrics[name].more else -1.0 for name in by_seed}
+    seeds = sorted(set.intersection(*(set(scores) for scores in by_seed.values()))) if by_seed else []
+    worth = [float(np.mean([sign[name] * scores[seed] for name, scores in by_seed.items()])) for seed in seeds]
+    return {name: list(scores.values()) for name, scores in by_seed.items()}, worth
 
 
 def _full(rungs: Rungs) -> float | None:

@@ -174,10 +174,12 @@ class Rungs:
         """The runs of fine-tuning of a trial, one per seed whose pre-training is finished."""
         return self.grid.tuned(trial.candidate, self.sweep.design.budgets[0], Transfer(FULL), task)
 
-    def scores(self, trial: Trial, task: TaskFiles) -> list[float]:
-        """The metric of a task on its dev set, one number per seed that is finished."""
-        results = [self.result(cell) for cell in self.tuned(trial, task)]
-        return [float(result["dev"]) for result in results if result is not None]
+    def scores(self, trial: Trial, task: TaskFiles) -> dict[int, float]:
+        """The metric of a task on its dev set by the seeds that are finished."""
+        return {
+            cell.identity["seed"]: float(result["dev"]) for cell in self.tuned(trial, task)
+            if (result := self.result(cell)) is not None
+        }  # fmt: skip
 
     def loss(self, trial: Trial, number: int) -> float | None:
         """The held-out loss of a trial at a rung; None if it is not there, infinite if it is not a number."""

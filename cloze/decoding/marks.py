@@ -31,6 +31,23 @@ def marks_around(reader: Any, ids: Ids, text: str) -> Marks:
     return layers
 
 
+def spelled_around(reader: Any, row: Framed, text: str) -> Framed:
+    """A text with masks, framed, with the characters of its unknown words, for a network that reads characters."""
+    if "characters" not in reader.network.takes:
+        return row
+    literal = reader.tokenizer.literals.get("[MASK]", "[MASK]")
+    pieces = text.replace("[MASK]", literal).split(literal)
+    columns = np.flatnonzero(row.part == 0)
+    at = np.flatnonzero(row.ids[columns] == reader.tokenizer.role("[MASK]"))
+    characters = None
+    for first, last, piece in zip([0, *(at + 1)], [*at, len(columns)], reader.encode_whole(pieces), strict=False):
+        own = None if piece.characters is None else piece.characters[piece.part == 0]
+        if own is not None and len(own) == last - first:
+            characters = np.zeros((len(row), own.shape[1]), np.int16) if characters is None else characters
+            characters[columns[first:last]] = own
+    return row if characters is None else replace(row, characters=characters)
+
+
 def unlabelled(marks: Marks, hidden: NDArray[np.bool_]) -> Marks:
     """The labelled layers of a text (T,) without the units that have a hidden token (T,)."""
     layers: dict[str, NDArray[Any]] = {}

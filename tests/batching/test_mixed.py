@@ -148,3 +148,12 @@ def test_links_become_flat_places_of_tokens_and_items():
     laid = collate(rows, one_per_row(rows["length"]), takes=frozenset({"tokens", "items/ngram", "links/ngram"}))
     assert laid["links/ngram"].tolist() == [[0, 0], [1, 0], [3, 1], [6, 3]]
     assert laid["items/ngram"].tolist() == [[7, 8, 0], [9, 0, 0]]
+
+
+def test_rows_of_other_entries_have_no_numbers_to_learn() -> None:
+    tokens = {"tokens": np.ones((2, 4), np.int32), "length": np.full(2, 4, np.int32)}
+    numbers = Rows({**tokens, "values/label": np.array([[3.0], [5.0]], np.float32)})
+    words = Rows({**tokens, "targets/main": np.ones((2, 1), np.int32), "positions/main": np.ones((2, 1), np.int32)})
+    rows = Rows.concatenate_mixed([numbers, words])
+    batch = collate(rows, one_per_row(rows["length"]), takes=frozenset({"tokens"}))
+    assert batch["values/label"].tolist() == [[3.0], [5.0]] and batch["positions/label"].tolist() == [0, 1]

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from cloze.changes.change import Shape
 from cloze.changes.replace_layers import Predecessors, ReplaceLayers
 from cloze.errors import CheckpointError
 from cloze.networks.clock import Clock
@@ -79,6 +80,13 @@ def test_layers_that_equal_their_group_make_the_loss_independent_of_coins() -> N
     found = [network.train()(want=WANT, tokens=TOKENS)["hidden"] for step in range(4) if _at(network, step)]
     for other in found[1:]:
         torch.testing.assert_close(other, found[0])
+
+
+@pytest.mark.parametrize("arguments", [{"attention": {"band": {"width": 4}}}, {"positions": {"rotary": {"skip_every": 4}}}])
+def test_layers_that_see_other_things_by_their_number_are_refused(arguments: dict[str, Any]) -> None:
+    shape = Shape("main", "transformer", {"layers": 8, "width": 16, "heads": 2, **arguments})
+    with pytest.raises(CheckpointError, match="whose layers have weights of their own and see the same tokens and positions"):
+        ReplaceLayers().shape(shape)
 
 
 def test_a_network_without_a_stack_of_plain_layers_is_refused() -> None:

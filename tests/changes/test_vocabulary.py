@@ -7,6 +7,10 @@ from types import SimpleNamespace
 import torch
 
 from cloze.changes import matched_rows, transfer_rows
+from cloze.changes.change import Shape, Transition
+from cloze.changes.vocabulary import Vocabulary
+from cloze.networks import Clock
+from tests.making import network_of
 
 OLD = SimpleNamespace(size=6, spellings=("<pad>", "<unk>", "the", "cat", "[X]", ""), roles={"[PAD]": 0, "[UNK]": 1})
 NEW = SimpleNamespace(
@@ -39,3 +43,17 @@ def test_random_rows_are_a_function_of_the_seed_and_differ() -> None:
 def test_an_offset_is_carried_over_too() -> None:
     offset = torch.arange(6.0)
     assert transfer_rows(OLD, NEW, offset).tolist() == [0.0, 1.0, 2.5, 3.0, 2.5, 2.0, 2.5]
+
+
+def test_rows_that_are_no_words_stay_where_there_are_as_many_of_them() -> None:
+    """Positions and the feed-forward of a network may have as many rows as both vocabularies have words."""
+    old, new = (
+        SimpleNamespace(size=12, spellings=tuple(f"{word}{n}" for n in range(12)), roles={}, hash=word) for word in "ab"
+    )
+    network = network_of(
+        "transformer", layers=1, width=8, heads=2, max_length=12, vocab_size=12, clock=Clock(), **{"feed_forward.inner": 12}
+    )
+    state = network.state_dict()
+    transition = Transition(Shape("main", "transformer", {}), network, network, {}, old, new)
+    changed = Vocabulary().weights(state, transition)
+    assert [name for name in state if not torch.equal(changed[name], state[name])] == ["embeddings.tokens.weight"]

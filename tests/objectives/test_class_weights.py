@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from cloze.batch import Batch
+from cloze.batching.collate import pad_targets
 from cloze.errors import RecipeError, TaskError
 from cloze.networks.clock import Clock
 from cloze.objectives.classify import classify
@@ -104,3 +105,20 @@ def test_weights_reach_the_objective_that_the_checkpoint_asks_for() -> None:
     assert WordLabelling(class_weights=[1.0]).resolve(starts[0])[1]["class_weights"] == [1.0]
     with pytest.raises(RecipeError, match="class_weights are for labels, `soft` is for probabilities"):
         TextClassification(class_weights="balanced", soft="kl_divergence")
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_targets_that_fill_a_batch_up_are_no_texts(several: bool) -> None:
+    torch.manual_seed(0)
+    objective = LinearClassification(classes=3, width=4, several=several)
+    torch.nn.init.normal_(objective.head.weight)
+    values = {"values/label": np.eye(3, dtype=np.float32)[[1, 2, 2]]} if several else {"targets/label": np.array([1, 2, 2])}
+    arrays, states = {**values, "positions/label": np.arange(3)}, {"summary": torch.randn(3, 4)}
+    exact, padded = (
+        Batch({name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in filled.items()})
+        for filled in (arrays, pad_targets(arrays, 8))
+    )
+    assert float(objective.count(padded)) == float(objective.count(exact)) == 3
+    losses = [objective(states, batch) for batch in (exact, padded)]
+    torch.testing.assert_close(losses[1].total, losses[0].total)
+    torch.testing.assert_close(losses[1].metrics["correct"], losses[0].metrics["correct"])

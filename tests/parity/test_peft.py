@@ -66,6 +66,8 @@ def test_a_folder_of_peft_that_cloze_cannot_compute_is_refused(systems: ModuleTy
         peft.get_peft_model(base, config).save_pretrained(tmp_path / folder)
         return tmp_path / folder
 
+    with pytest.raises(CheckpointError, match="init_lora_weights is 'pissa'; cloze reads folders of peft with init_lora_weights"):
+        load_checkpoint(saved("pissa", target_modules=["query"], init_lora_weights="pissa"))
     with pytest.raises(CheckpointError, match="use_dora is True; cloze reads folders of peft with use_dora False"):
         load_checkpoint(saved("dora", target_modules=["query"], use_dora=True))
     with pytest.raises(CheckpointError, match="cloze updates a kind of map in every layer or in none; layers.1"):

@@ -45,7 +45,8 @@ class BowlExamples(LossExamples):
 
 
 def bowls(**places: tuple[list[list[float]], list[float]]) -> dict[str, Any]:
-    return {name: SimpleNamespace(network=Bowl(*place), heads={}) for name, place in places.items()}
+    words = SimpleNamespace(hash="words")
+    return {name: SimpleNamespace(network=Bowl(*place), heads={}, tokenizer=words) for name, place in places.items()}
 
 
 def losses_of(weight: np.ndarray, bias: np.ndarray) -> float:
@@ -134,6 +135,10 @@ def test_checkpoints_of_different_shapes_are_refused_and_heads_that_one_lacks_st
         "a and b have different networks: 1 differing weight, such as weight ([1, 2] and [2, 2]).\n"
         "  Give checkpoints of one shape, such as a network before and after it was fine-tuned."
     )
+    checkpoints = bowls(a=([[1.0, 2.0]], [0.0, 0.0]), b=([[1.0, 4.0]], [0.0, 0.0]))
+    checkpoints["a"].tokenizer = SimpleNamespace(hash="other words")
+    with pytest.raises(UserError, match="a and b have different vocabularies or classes, so the weights of one mean nothing"):
+        loss_surface(checkpoints, BowlExamples(checkpoints["b"].network), "b", MeasuredPlaces(3, 0))
     checkpoints = bowls(a=([[1.0, 2.0]], [0.0, 0.0]), b=([[1.0, 4.0]], [0.0, 0.0]))
     checkpoints["b"].heads = {"class": nn.Linear(2, 2)}
     surface = loss_surface(checkpoints, BowlExamples(checkpoints["b"].network), "b", MeasuredPlaces(3, 0))

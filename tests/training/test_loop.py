@@ -8,6 +8,7 @@ import os
 import signal
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -570,3 +571,14 @@ def test_a_run_that_ended_before_its_first_step_is_not_a_model(tmp_path: Path) -
     assert str(caught.value) == random
     train(tiny_run(tmp_path))
     require_trained(tmp_path)
+
+
+def test_a_loss_whose_name_has_a_dot_is_part_of_the_loss() -> None:
+    meter, one = Meter(), SimpleNamespace(add=list)
+    second = Loss(torch.tensor(30.0), {"correct": torch.tensor(5.0)})
+    meter.add_losses({"match_hidden": Loss(torch.tensor(20.0), {}), "student.match_hidden": second})
+    both = dict.fromkeys(("match_hidden", "student.match_hidden"), 10.0)
+    meter.add_step(1, None, StepTotals(both), dict.fromkeys(both, 1.0))
+    means = meter.means(one)  # type: ignore[arg-type]
+    assert means["loss"] == 5.0 and means["objectives"] == {"match_hidden": 2.0, "student.match_hidden": 3.0}
+    assert means["metrics"] == {"student.match_hidden.correct": 0.5}

@@ -61,7 +61,11 @@ class Systems:
     def texts_file(self) -> Path:
         """Where the texts without labels of this question are kept; another corpus or other rows have another file."""
         unlabelled = [file_hash(Path(file)) for file in self.question.unlabelled]
-        depends = json.dumps([self._grids[QUICK].corpus, self.question.text_format, self._files, unlabelled])
+        question = self.question
+        depends = json.dumps([
+            self._grids[QUICK].corpus, question.text_format, self._files, unlabelled, question.type, list(question.tuning),
+            question.encoding,
+        ])  # fmt: skip
         return self.out / f"texts-{sha256(depends.encode()).hexdigest()[:12]}.json"
 
     @cached_property

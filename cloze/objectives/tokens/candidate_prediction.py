@@ -85,7 +85,8 @@ class CandidatePrediction(TargetsAtPositions):
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
         """The sum of cross-entropies."""
         row = batch[self.positions_field].long() // sequence(batch).shape[1]
-        right = batch[self.items].long().index_select(0, row) == batch[self.targets_field].long()[:, None]
+        items = batch[self.items].long().index_select(0, row)
+        right = (items == batch[self.targets_field].long()[:, None]) & (items > 0)  # 0 fills both up
         targets = torch.where(right.any(1), right.to(torch.uint8).argmax(1) + 1, 0).to(scores.device)
         total, correct = cross_entropy_sum(scores, targets, self.target_weights(batch))
         return Loss(total, {"correct": correct})

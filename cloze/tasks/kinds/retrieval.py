@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from cloze.corpus.readers.labelled import TextTable
 from cloze.decoding.reader import Checkpoint, Reader, evaluating
 from cloze.decoding.ready import to_embed
+from cloze.decoding.unknown import known_words, leaves_out_unknown
 from cloze.decoding.vectors.embedding import length_of
 from cloze.errors import TaskError
 from cloze.interop.prompts import NO_PROMPTS, PROMPTS, Prompts, prompts_of
@@ -130,13 +131,13 @@ class Retriever(Learner):
 
     def __init__(
         self, reader: Reader, head: Any, task: Any, *, length: int | None, passages: tuple[Reader, Any] | None = None,
-        prompts: Prompts = NO_PROMPTS,
+        prompts: Prompts = NO_PROMPTS, plain: bool = False,
     ) -> None:
         super().__init__(reader, head, task, length=length)
         other, self.passage_head = passages or (reader, head)
         self.passage_network: Any = other.network
         self.passage_reader = other
-        self.prompts = prompts
+        self.prompts, self.plain = prompts, plain
         name_dropouts(self)
 
     def vectors(self, texts: Sequence[str], *, size: int = 64, report: Report = silent) -> Vectors:
@@ -151,6 +152,8 @@ class Retriever(Learner):
     @torch.inference_mode()
     def _vectors(self, reader: Reader, head: Any, texts: Sequence[str], size: int, report: Report) -> Vectors:
         framed = reader.encode(texts, max_length=self.length)
+        if self.plain and leaves_out_unknown(reader):
+            framed = known_words(reader, framed)
         vectors: NDArray[np.float32] | None = None
         with evaluating(self):
             for index in reader.batches([len(row) for row in framed], rows=size):
@@ -238,7 +241,9 @@ def untuned(loaded: Checkpoint) -> Retriever:
         return Retriever(*query, Retrieval(), length=length_of(loaded), passages=passage, prompts=prompts)
     reader, trained_head, _ = to_embed(loaded)
     plain = Embedding(width=loaded.network.width, normalise=prompts.similarity != "dot")
-    return Retriever(reader, trained_head or plain, Retrieval(), length=length_of(loaded), prompts=prompts)
+    return Retriever(
+        reader, trained_head or plain, Retrieval(), length=length_of(loaded), prompts=prompts, plain=trained_head is None
+    )
 
 
 @register("task", "retrieval")
