@@ -216,7 +216,7 @@ class Data:
         """Make the step at `cursor` and a few that follow, at most an epoch, in one block. If rows follow a schedule, make only
         that step, in this process.
         """
-        self._made.clear()
+        self._made = {key: made for key, made in self._made.items() if key[0] != entry}  # other entries take turns
         feed = self.feeds[entry]
         ranges = self.micro_batch_ranges()
         in_block = EXAMPLES_AT_ONCE // max(1, sum(size for _, size in ranges))

@@ -28,6 +28,7 @@ class MeanLayer(Change):
     transformers' classes for texts read the summary token, so the mean is brought there. The top layer forgets what it had
     learned, except for its keys and the first map of its feed-forward. Its queries are zero, so that every token sees all tokens
     equally; its values are the states themselves, its output is `times` these, and the second map of its feed-forward is zero.
+    Where positions add a learned number to the scores of every layer (MPNet), near tokens count more or less than far ones.
     All of it can be trained. A layer `above` the others copies keys and first map, and nothing is forgotten: for checkpoints
     whose mean was trained, such as sentence encoders. The result is an ordinary network. This change is cloze's own; starting top
     layers again comes from Zhang et al. (2021), "Revisiting Few-sample BERT Fine-tuning", where they start at random.

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from cloze.decoding.marks import spelled_around
 from cloze.decoding.reader import Reader
 from cloze.decoding.vectors.embedding import embed
 from cloze.decoding.vectors.features import chosen_layers, save_features, token_features
@@ -49,6 +50,19 @@ def test_unknown_words_of_pairs_and_of_texts_that_are_cut(reader: Reader) -> Non
     assert row.characters is not None and row.characters.any(1).tolist() == [False, True, False, False, False, True, False]
     (cut,) = reader.encode(["zebra the cat yak"], max_length=4)
     assert cut.characters is not None and cut.characters.any(1).tolist() == [False, True, False, False]
+
+
+def test_unknown_words_beside_a_mask_are_spelled_too() -> None:
+    special = {"[PAD]": "[PAD]", "[UNK]": "[UNK]", "[MASK]": "[MASK]", "[EOS]": "[EOS]"}
+    tokenizer = Words(min_count=1, special=special).train(["the cat saw a dog"], Normalise(lower=True))
+    part = CharCNN(filters=[(1, 4)], per_word=10, vocab_size=tokenizer.size, spellings=tokenizer.spellings, mask=True)
+    network = network_of("bilstm", layers=1, width=8, inner=6, embedding=part, vocab_size=tokenizer.size, clock=Clock())
+    reader = Reader(network, tokenizer, Reading(single="[EOS] {A} [EOS]", pair="[EOS] {A} [EOS] {B} [EOS]", summary="last"))
+    text = "the zebra [MASK] a yak"
+    row = spelled_around(reader, reader.single([np.asarray(tokenizer.encode_template(text).ids, np.int32)]), text)
+    assert row.characters is not None
+    assert row.characters.any(1).tolist() == [False, False, True, False, False, True, False]
+    assert row.characters[2].tolist() == spell(["zebra"], 10)[0].tolist()
 
 
 def test_unknown_words_get_vectors_of_their_own(reader: Reader) -> None:

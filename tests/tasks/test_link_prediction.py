@@ -96,6 +96,14 @@ def test_distances_are_those_of_training(norm: Literal[1, 2]) -> None:
         torch.testing.assert_close(some, every.gather(1, torch.tensor([[4, 0], [1, 1]])))
 
 
+def test_unknown_facts_are_last_among_as_many_as_the_others() -> None:
+    """With candidates, the last rank is that of one right answer and its candidates, not of the whole graph."""
+    facts = np.array([[0, 0, 1]])
+    asked = LinkQuestions(facts, facts, 1, ("1 unknown",))
+    evaluation = evaluate_links(Fixed(*[1.0] * 8), asked, candidates=3, last=True)
+    assert evaluation.metrics["mean_rank"] == (2.5 + 4) / 2
+
+
 def test_facts_that_are_known_or_unknown_are_told_with_their_line(tmp_path: Path) -> None:
     scorer = Fixed(1, 2, 3)
     train, test = tmp_path / "train.tsv", tmp_path / "test.tsv"

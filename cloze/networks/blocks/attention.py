@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -209,10 +209,18 @@ class Attention(nn.Module):
     def forward(self, x: Tensor, inputs: AttentionInputs, dropout: Dropout | None = None) -> Tensor:
         """(B, L, D) to (B, L, D), or to (M, D) if only some tokens have queries; `dropout` replaces the module's own."""
         projected = self.project(x, inputs) if inputs.projected is None else inputs.projected
-        context = self._attend(projected, inputs, self.dropout if dropout is None else dropout).transpose(1, 2).flatten(2)
+        gates = None if self.norm is None else inputs.gates  # behind a norm, where a pruned head is zero
+        attended = inputs if gates is None else replace(inputs, gates=None)
+        context = self._attend(projected, attended, self.dropout if dropout is None else dropout).transpose(1, 2).flatten(2)
         context = context if inputs.query_tokens is None else inputs.query_tokens.collect(context)
         context = context if self.gate is None else context * F.gelu(self.gate(inputs.take(x)))
-        output: Tensor = self.out(context if self.norm is None else self.norm(context))
+        context = context if self.norm is None else self.norm(context)
+        if gates is not None:
+            numbers = gates.repeat_interleave(self.head_width, -1)  # (H·W) or (B, H·W)
+            if numbers.dim() == 2:
+                numbers = numbers[:, None] if context.dim() == 3 else numbers[inputs.positions.row]  # type: ignore[union-attr]
+            context = context * numbers
+        output: Tensor = self.out(context)
         return output
 
     def project(self, x: Tensor, inputs: AttentionInputs) -> QueryKeyValue:

@@ -255,7 +255,8 @@ def evaluate_links(
     for name, column in sides:
         fact_ranks, numbers = ranks(scorer, questions, column, candidates=candidates, seed=seed, report=report)
         if last and questions.unknown:
-            worst = float(len(scorer.names(column)) if candidates is None else 1 + candidates)
+            among = len(scorer.names(column))
+            worst = float(among if candidates is None else min(among, 1 + candidates))
             fact_ranks = np.append(fact_ranks, np.full(questions.unknown, worst))
             numbers = np.append(numbers, np.full(questions.unknown, int(worst)))
         by_side[name] = fact_ranks, (numbers + 1) / 2

@@ -68,11 +68,12 @@ class Prompt:
             label_ids(examples, tuple(answers), AMONG)
         return cls(prompt_template, answers, shots, examples, seed, context)
 
-    def before(self, number: int) -> str:
-        """The demonstrations before the text of this number."""
+    def before(self, number: int, texts: tuple[str, ...] = ()) -> str:
+        """The demonstrations before the text of this number; none has the same `texts`, whose answer it would tell."""
         if not self.shots or self.demonstrations is None:
             return ""
-        chosen = permutation(len(self.demonstrations), self.seed, "shots", number)[: self.shots]
+        order = permutation(len(self.demonstrations), self.seed, "shots", number).tolist()
+        chosen = [i for i in order if _texts(self.demonstrations, i) != texts][: self.shots]
         labels = self.demonstrations.labels or []
         return self.template.demonstrated([(_texts(self.demonstrations, i), self.answers[labels[i]]) for i in chosen])
 
@@ -113,7 +114,8 @@ class Prompted(Classifier):
         answers = list(self.prompt.answers.values())
         filled = []
         for number in range(len(examples)):
-            texts, before = _texts(examples, number), self.prompt.before(number)
+            texts = _texts(examples, number)
+            before = self.prompt.before(number, texts)
             filled += [self.prompt.template.fill(texts, answer, before=before) for answer in answers]
         candidates = self.prompting.candidates(filled, answers * len(examples))
         return [candidates[i : i + len(answers)] for i in range(0, len(candidates), len(answers))]

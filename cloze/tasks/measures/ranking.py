@@ -58,12 +58,14 @@ def ranks(queries: Vectors, passages: Vectors, right: Sequence[Sequence[int]]) -
     scores = np.einsum("nd,nd->n", queries[query], passages[passage])
     order = np.lexsort((-scores, query))
     passage, scores, begins = passage[order], scores[order], np.cumsum(counts) - counts
+    sizes = np.linalg.norm(queries, axis=1)[query] * np.linalg.norm(passages, axis=1)[passage]
+    equal = scores - 1e-6 * np.maximum(1.0, sizes)  # rounding grows with the products
     places = 1 + np.arange(len(query)) - np.repeat(begins, counts)
     for start in range(0, len(passages), _BLOCK):
         block = queries @ passages[start : start + _BLOCK].T
         inside = (passage >= start) & (passage < start + _BLOCK)
         block[query[inside], passage[inside] - start] = -np.inf  # a right passage is not before another as a wrong one is
-        places += (~(block[query] < scores[:, None] - 1e-6)).sum(1)
+        places += (~(block[query] < equal[:, None])).sum(1)
     return np.split(places, begins[1:])
 
 
