@@ -82,11 +82,6 @@ class MeasuredPlaces:
         return np.linspace(low, high, count)
 
 
-def _labels(loaded: Checkpoint) -> tuple[str, ...]:
-    """The names of the classes that a fine-tuned folder has."""
-    return tuple(getattr(getattr(loaded, "imported", None), "labels", ()) or ())
-
-
 def loss_surface(
     checkpoints: Mapping[str, Checkpoint], examples: LossExamples, measured: str, at: MeasuredPlaces = MeasuredPlaces(), *,
     seed: int = 0, size: int = 32,
@@ -97,14 +92,14 @@ def loss_surface(
     a random direction.
 
     Raises:
-        UserError: The networks of two checkpoints have different shapes, or their vocabularies or classes differ.
+        UserError: The networks of two checkpoints have different shapes, or their vocabularies differ.
     """
     host = checkpoints[measured]
     for name, loaded in checkpoints.items():
-        if loaded.tokenizer.hash != host.tokenizer.hash or _labels(loaded) not in ((), _labels(host)):
+        if loaded.tokenizer.hash != host.tokenizer.hash:
             raise UserError(
-                f"{name} and {measured} have different vocabularies or classes, so the weights of one mean nothing to the other."
-                "\n  Give checkpoints of one run, or a network before and after it was fine-tuned."
+                f"{name} and {measured} have different vocabularies, so the weights of one mean nothing to the other.\n"
+                "  Give checkpoints of one run, or a network before and after it was fine-tuned."
             )
     parameters = parameters_of(host)
     original = {name: parameter.detach().clone() for name, parameter in parameters.items()}

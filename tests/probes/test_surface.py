@@ -137,7 +137,7 @@ def test_checkpoints_of_different_shapes_are_refused_and_heads_that_one_lacks_st
     )
     checkpoints = bowls(a=([[1.0, 2.0]], [0.0, 0.0]), b=([[1.0, 4.0]], [0.0, 0.0]))
     checkpoints["a"].tokenizer = SimpleNamespace(hash="other words")
-    with pytest.raises(UserError, match="a and b have different vocabularies or classes, so the weights of one mean nothing"):
+    with pytest.raises(UserError, match="a and b have different vocabularies, so the weights of one mean nothing"):
         loss_surface(checkpoints, BowlExamples(checkpoints["b"].network), "b", MeasuredPlaces(3, 0))
     checkpoints = bowls(a=([[1.0, 2.0]], [0.0, 0.0]), b=([[1.0, 4.0]], [0.0, 0.0]))
     checkpoints["b"].heads = {"class": nn.Linear(2, 2)}
