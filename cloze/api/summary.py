@@ -39,11 +39,13 @@ class DescribedModel(Protocol):
 def model_line(model: DescribedModel) -> str:
     """One line: the kind of model, its size, its methods."""
     tuned = f"; {_task(model)}" if _task(model) else ""
-    beside = {head: (model.described.get(entry) or {}).get("dev", {}) for head, entry in ((NGRAMS, "ngrams"), (MIXTURE, MIXTURE))}
+    metrics_by_head = {
+        head: (model.described.get(entry) or {}).get("dev", {}) for head, entry in ((NGRAMS, "ngrams"), (MIXTURE, MIXTURE))
+    }
     figures = ""
     for name, value in list(model.metrics.items())[:1]:
-        others = ", ".join(f"{head} {metrics[name]:.4f}" for head, metrics in beside.items() if name in metrics)
-        figures = f", {name} {value:.4f} on dev" + (f" ({others})" if others else "")
+        comparisons = [f"{head} {metrics[name]:.4f}" for head, metrics in metrics_by_head.items() if name in metrics]
+        figures = f", {name} {value:.4f} on dev" + (f" ({', '.join(comparisons)})" if comparisons else "")
     stopped = f"; {_stopped(model)}" if _stopped(model) else ""
     return (
         f"<cloze.Model {model.folder.name!r}: {_network(model)}, {model.checkpoint.parameters:,} parameters, "

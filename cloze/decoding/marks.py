@@ -41,10 +41,10 @@ def spelled_around(reader: Any, row: Framed, text: str) -> Framed:
     at = np.flatnonzero(row.ids[columns] == reader.tokenizer.role("[MASK]"))
     characters = None
     for first, last, piece in zip([0, *(at + 1)], [*at, len(columns)], reader.encode_whole(pieces), strict=False):
-        own = None if piece.characters is None else piece.characters[piece.part == 0]
-        if own is not None and len(own) == last - first:
-            characters = np.zeros((len(row), own.shape[1]), np.int16) if characters is None else characters
-            characters[columns[first:last]] = own
+        spelled = None if piece.characters is None else piece.characters[piece.part == 0]
+        if spelled is not None and len(spelled) == last - first:
+            characters = np.zeros((len(row), spelled.shape[1]), np.int16) if characters is None else characters
+            characters[columns[first:last]] = spelled
     return row if characters is None else replace(row, characters=characters)
 
 

@@ -136,7 +136,7 @@ class Inferred:
         with torch.inference_mode(False), torch.enable_grad():
             vectors = torch.from_numpy(begin.copy())
             for number, rate in enumerate(self.rates):
-                clock.set(step=number, first_row=int(key[0] >> np.uint64(2)))
+                clock.set(step=number, first_row=int(key[0] >> np.uint64(2)))  # the clock's numbers are signed
                 block = self._exercise(tokens, lengths, rng.Draw(rng.mix_keys(key, rng.fold("pass", number))))
                 vectors.requires_grad_()
                 fields = {name: block[name] for name in ("tokens", "centers", "contexts") if name in block}

@@ -95,7 +95,7 @@ def _items(value: Any) -> list[Any]:
 
 
 def read_own_parts(folder: Path, description: Mapping[str, Any]) -> dict[str, Any]:
-    """What only the description and the files beside it say of a model, as fields of `PortableModel`."""
+    """What only the description and the files next to it say of a model, as fields of `PortableModel`."""
     input_edits, tables = _read_input_edits(folder, description)
     changes, changed = _read_changes(folder, description)
     return {

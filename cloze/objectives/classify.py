@@ -156,10 +156,11 @@ class ClassifyMean(Classify):
     """
 
     kind: Kind | None = "relation_prediction"
+    by_row = True
 
     def __init__(self, head: nn.Module, *, set: str) -> None:
         super().__init__(head, set=set, reading="hidden")
-        self.at, self.by_row = (), True
+        self.at = ()
         self.optional |= {"block"}
 
     def rows(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:

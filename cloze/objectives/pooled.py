@@ -142,10 +142,11 @@ class PooledClassification(TargetsAtPositions):
 
     weighs_classes = True
     linear = True
+    by_row = True
 
     def __init__(self, head: nn.Module, *, set: str, smoothing: float = 0.0) -> None:
         super().__init__(set=set)
-        self.head, self.smoothing, self.by_row = head, smoothing, True
+        self.head, self.smoothing = head, smoothing
         normed = any(isinstance(module, nn.BatchNorm1d) for module in head.modules())
         self.scope = "batch" if normed else "row"
         self.reads: tuple[str, ...] = ("hidden",)

@@ -317,8 +317,8 @@ def as_loaded(
         recipe=None, network=network, heads=heads, tokenizer=tokenizer, reading=recipe.reading, order=str(entry.order),
         folder=folder, network_arguments=part.arguments, clock=step.clock, imported=None, reads=reads,
         input_edits=reading_edits(recipe, tokenizer, tables_by_name), tables=tables_by_name, annotations=annotations,
-        others=lambda other: _with_reading(
-            as_loaded(recipe, step, tokenizer, entry, other, folder, tables=tables), reading_of(other, tables)
+        others=lambda network_name: _with_reading(
+            as_loaded(recipe, step, tokenizer, entry, network_name, folder, tables=tables), reading_of(network_name, tables)
         ),
     )
 

@@ -24,7 +24,7 @@ _OF_CORPORA = frozenset({
     "checkpoint", "corpus", "most", "text_format", "device", "stride", "max_length", "precision", "as_json", "encoding",
     "with_files",
 })  # fmt: skip
-_WRITTEN = {"texts": "texts", "most": "--bytes", "text_format": "--format"}  # options that are not written as their names
+_SPELLINGS = {"texts": "texts", "most": "--bytes", "text_format": "--format"}  # options that are not written as their names
 
 
 @dataclass(frozen=True)
@@ -111,12 +111,12 @@ def command(options: ScoreOptions) -> None:
         _score_texts(loaded, ready, options, windows, cache)
 
 
-def _given(options: ScoreOptions, *names: str) -> list[str]:
-    """How the user writes those of some options whose values are not the defaults."""
+def _names_of_set(options: ScoreOptions, *names: str) -> list[str]:
+    """How the user writes those of the options `names` whose values are not the defaults."""
     values = {field.name: getattr(options, field.name) for field in fields(options) if field.name in names}
     defaults = {field.name: field.default for field in fields(options)}
-    written = [name for name, value in values.items() if value != defaults[name] and value not in (None, [])]
-    return [_WRITTEN.get(name, f"--{name.replace('_', '-')}") for name in written]
+    changed = [name for name, value in values.items() if value != defaults[name] and value not in (None, [])]
+    return [_SPELLINGS.get(name, f"--{name.replace('_', '-')}") for name in changed]
 
 
 def _score_corpora(options: ScoreOptions, paths: Sequence[str]) -> None:
@@ -130,7 +130,7 @@ def _score_corpora(options: ScoreOptions, paths: Sequence[str]) -> None:
     from cloze.decoding.scores.windows import Windows
     from cloze.errors import UserError
 
-    wrong = _given(options, *(field.name for field in fields(options) if field.name not in _OF_CORPORA))
+    wrong = _names_of_set(options, *(field.name for field in fields(options) if field.name not in _OF_CORPORA))
     if wrong:
         raise UserError(f"--corpus measures running text as a whole; {wrong[0]} does not go with it. Leave one of them out.")
     texts = {
@@ -262,7 +262,7 @@ def _check(options: ScoreOptions) -> None:
     from cloze.errors import UserError
 
     pairs, pointer, memory = options.pairs is not None, options.pointer is not None, options.memory is not None
-    if of_corpora := _given(options, "most", "text_format"):
+    if of_corpora := _names_of_set(options, "most", "text_format"):
         raise UserError(f"{of_corpora[0]} says how --corpus is read. Add --corpus, or leave it out.")
     if options.limit is not None and not pairs:
         raise UserError("--limit bounds the pairs of each file of --pairs. Leave it out.")

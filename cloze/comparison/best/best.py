@@ -131,8 +131,7 @@ _OF_THE_RUN = ("dev", "dev_report", "spread", "trials", "frozen_start", "baselin
 def _figures(verdict: Verdict, task_json: Mapping[str, Any], linear: LinearModel) -> dict[str, Any]:
     """What task.json says of a kept model: the scores of the table, in place of those of the run."""
     assert verdict.start is not None  # what is kept was fine-tuned
-    own = linear.fit.reads
-    ngrams = {part: scores for part in ("dev", "test") if (scores := _scores(verdict, own, part))}
+    ngrams = {part: scores for part in ("dev", "test") if (scores := _scores(verdict, linear.fit.reads, part))}
     always = (task_json.get("baseline") or {}).get("always")
     return {
         "dev": _scores(verdict, tuned_name(verdict.start.name)), "ngrams": {**asdict(linear.fit), **ngrams},

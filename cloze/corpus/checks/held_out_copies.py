@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from cloze.corpus.stores.store import Store
 
-_LOOKED_AT = 1 << 28  # tokens of the training text whose documents are compared
-_MENTIONED = 0.01  # share of the held-out tokens
+_COMPARED = 1 << 28  # tokens of the training text whose documents are compared
+_LEAST_SHARE = 0.01  # share of the held-out tokens
 
 Int64 = NDArray[np.int64]
 
@@ -32,7 +32,7 @@ class Copies(NamedTuple):
     @property
     def note(self) -> str | None:
         """A line about them; None if they are less than a hundredth of the tokens, such as lines that any text repeats."""
-        if self.share < _MENTIONED:
+        if self.share < _LEAST_SHARE:
             return None
         return (
             f"note: {self.copied:,} of {self.documents:,} held-out documents ({self.share:.0%} of their tokens) are also in the "
@@ -46,16 +46,16 @@ def count_copies(held_out: Store, held_documents: Int64, training: Store, docume
 
     Both stores have the same tokenizer. Of a training text of more than 2^28 tokens only the first are compared.
     """
-    held, apart = _Spans.of(held_out, held_documents), _Spans.of(training, documents)
-    apart = apart.take(apart.start < _LOOKED_AT)
-    apart = apart.take(np.isin(apart.size, held.size))
-    apart = apart.take(np.isin(apart.outline(training), held.outline(held_out)))
-    known = {_digest(training, start, size) for start, size in zip(apart.start.tolist(), apart.size.tolist(), strict=True)}
+    held_spans, spans = _Spans.of(held_out, held_documents), _Spans.of(training, documents)
+    spans = spans.take(spans.start < _COMPARED)
+    spans = spans.take(np.isin(spans.size, held_spans.size))
+    spans = spans.take(np.isin(spans.outline(training), held_spans.outline(held_out)))
+    digests = {_digest(training, start, size) for start, size in zip(spans.start.tolist(), spans.size.tolist(), strict=True)}
     sizes = [
-        size for start, size in zip(held.start.tolist(), held.size.tolist(), strict=True)
-        if known and _digest(held_out, start, size) in known
+        size for start, size in zip(held_spans.start.tolist(), held_spans.size.tolist(), strict=True)
+        if digests and _digest(held_out, start, size) in digests
     ]
-    return Copies(len(sizes), len(held.size), sum(sizes), int(held.size.sum()))
+    return Copies(len(sizes), len(held_spans.size), sum(sizes), int(held_spans.size.sum()))
 
 
 class _Spans(NamedTuple):
@@ -76,8 +76,8 @@ class _Spans(NamedTuple):
     def outline(self, store: Store) -> NDArray[np.uint64]:
         """A number of each document that depends on its size, its first token, its last and the one halfway."""
         outline = self.size.astype(np.uint64)
-        for place in (self.start, self.start + self.size // 2, self.start + self.size - 1):
-            outline = outline * np.uint64(0x9E3779B97F4A7C15) + store.tokens[place].astype(np.uint64)
+        for positions in (self.start, self.start + self.size // 2, self.start + self.size - 1):
+            outline = outline * np.uint64(0x9E3779B97F4A7C15) + store.tokens[positions].astype(np.uint64)
         return outline
 
 

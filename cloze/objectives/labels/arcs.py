@@ -87,10 +87,10 @@ class ArcPrediction(TargetsAtPositions):
     """
 
     head: ArcHead
+    by_row = True
 
     def __init__(self, head: ArcHead, *, set: str, heads: str) -> None:
         super().__init__(set=set)
-        self.by_row = True
         self.head = head
         self.heads = f"targets/{heads}"
         self.reads: tuple[str, ...] = ("hidden",)

@@ -136,10 +136,10 @@ class Coreference(TargetsAtPositions):
 
     head: SpanHead
     likelihood = False
+    by_row = True
 
     def __init__(self, head: SpanHead, *, set: str, mentions: float) -> None:
         super().__init__(set=set)
-        self.by_row = True
         self.head, self.mentions = head, mentions
         self.first_field, self.last_field = f"positions/{set}_first", f"positions/{set}_last"
         self.chain_field = f"targets/{set}_first"
