@@ -157,3 +157,19 @@ def test_a_gate_of_two_streams_closes_its_head_in_both(shape: tuple[int, ...]) -
         network.layers[1].attention.out.weight[:, 8:] = 0.0
     torch.testing.assert_close(closed, network(want=want, tokens=ids(), order=order)["query"])
     assert not torch.allclose(closed, plain)
+
+
+def test_a_closed_head_is_a_pruned_head_behind_a_norm_too() -> None:
+    torch.manual_seed(0)
+    network = network_of("transformer", **SIZE, clock=Clock(), **{"attention.norm": True}).double().eval()
+    for parameter in network.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+    gates = torch.ones(2, 3, dtype=torch.double)
+    gates[0, 1] = 0.0
+    closed = network(want=HIDDEN, tokens=ids(), gates=gates)["hidden"]
+    rows = network(want=HIDDEN, tokens=ids(), gates=gates[:, None].expand(2, 2, 3))["hidden"]
+    with torch.no_grad():
+        network.layers[0].attention.out.weight[:, 4:8] = 0.0  # the columns that read the head
+    pruned = network(want=HIDDEN, tokens=ids())["hidden"]
+    torch.testing.assert_close(closed, pruned)
+    torch.testing.assert_close(rows, pruned)

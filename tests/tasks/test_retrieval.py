@@ -321,6 +321,13 @@ def test_vectors_that_are_all_the_same_find_nothing() -> None:
     assert mean_metrics(metrics_by_query(ranks(wrong, same, [[0]])))["recall@1"] == 0.0  # nor do those that are not numbers
 
 
+def test_long_vectors_that_differ_by_rounding_alone_find_nothing() -> None:
+    """A collapsed network without normalisation: products of a million, of which float32 has seven digits."""
+    g = np.random.default_rng(0)
+    long = np.full((6, 8), 400.0, np.float32) * (1 + g.integers(-1, 2, (6, 8)) * np.float32(2**-23))
+    assert all(rank.tolist() == [6] for rank in ranks(long, long, [[n] for n in range(6)]))
+
+
 def test_figures_are_those_of_trec_eval() -> None:
     found = metrics_by_query([np.array([2, 3, 40]), np.array([1])])
     expected = {  # of the first query; trec_eval 9.0 prints the same numbers
@@ -404,3 +411,13 @@ def test_a_missing_column_of_passages_is_named_by_the_options_of_retrieve(tmp_pa
     (tmp_path / "p.tsv").write_text("text\tlabel\na\tb\n")
     with pytest.raises(TaskError, match=r"no column 'passage'; it has: text, label\.\n  Choose a column with --text-b NAME$"):
         list(passages_of(str(tmp_path / "p.tsv"), "passage", "text_b"))
+
+
+def test_word_vectors_leave_unknown_words_out_of_both_sides(tmp_path: Path) -> None:
+    (tmp_path / "v.txt").write_text("3 2\n<unk> 9 9\nlight 1 0\nleaf 0 1\n")
+    assert main(["import", str(tmp_path / "v.txt"), "--out", str(tmp_path / "v")]) == 0
+    loaded = load_checkpoint(tmp_path / "v")
+    retriever = untuned(loaded)
+    vectors = retriever.vectors(["light zzz www", "zzz www"])
+    np.testing.assert_allclose(vectors[0], retriever.passage_vectors(["light"])[0], atol=1e-6)
+    assert not vectors[1].any()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -209,17 +209,15 @@ class Attention(nn.Module):
     def forward(self, x: Tensor, inputs: AttentionInputs, dropout: Dropout | None = None) -> Tensor:
         """(B, L, D) to (B, L, D), or to (M, D) if only some tokens have queries; `dropout` replaces the module's own."""
         projected = self.project(x, inputs) if inputs.projected is None else inputs.projected
-        gates = None if self.norm is None else inputs.gates  # behind a norm, where a pruned head is zero
-        attended = inputs if gates is None else replace(inputs, gates=None)
-        context = self._attend(projected, attended, self.dropout if dropout is None else dropout).transpose(1, 2).flatten(2)
+        context = self._attend(projected, inputs, self.dropout if dropout is None else dropout).transpose(1, 2).flatten(2)
         context = context if inputs.query_tokens is None else inputs.query_tokens.collect(context)
         context = context if self.gate is None else context * F.gelu(self.gate(inputs.take(x)))
         context = context if self.norm is None else self.norm(context)
-        if gates is not None:
-            numbers = gates.repeat_interleave(self.head_width, -1)  # (H·W) or (B, H·W)
-            if numbers.dim() == 2:
-                numbers = numbers[:, None] if context.dim() == 3 else numbers[inputs.positions.row]  # type: ignore[union-attr]
-            context = context * numbers
+        if inputs.gates is not None:  # behind the norm, where a pruned head is zero
+            gates = inputs.gates.repeat_interleave(self.head_width, -1)  # (H·W) or (B, H·W)
+            if gates.dim() == 2:
+                gates = gates[:, None] if inputs.positions is None else gates[inputs.positions.row]
+            context = context * gates
         output: Tensor = self.out(context)
         return output
 
@@ -269,7 +267,7 @@ class Attention(nn.Module):
     def _attend(self, projected: QueryKeyValue, inputs: AttentionInputs, dropout: Dropout) -> Tensor:
         """The heads' outputs, (B, H, Lq, W)."""
         query, key, value, relation = projected
-        if query.device.type == "cuda" and relation.by_kernel and inputs.gates is None and inputs.record is None:
+        if query.device.type == "cuda" and relation.by_kernel and inputs.record is None:
             return attend_by_kernel(query, key, value, inputs.seen, relation.bias, self.scale, dropout)
         content = relation.content(query)
         content = content * self.scale if self.scale != 1.0 else content
@@ -286,8 +284,7 @@ class Attention(nn.Module):
             keep = dropout.keep_scores(batch, heads, queries, keys, weights.device, columns)
             weights = drop(weights, keep, dropout.scale)
         context, positional = weights @ value, relation.values(weights)
-        context = context if positional is None else context + positional
-        return context if inputs.gates is None else context * inputs.gates[..., None, None]
+        return context if positional is None else context + positional
 
 
 @dataclass(frozen=True)

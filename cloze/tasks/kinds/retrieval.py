@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from cloze.corpus.readers.labelled import TextTable
+from cloze.decoding.layout import Framed
 from cloze.decoding.reader import Checkpoint, Reader, evaluating
 from cloze.decoding.ready import to_embed
 from cloze.decoding.unknown import known_words, leaves_out_unknown
@@ -131,13 +132,13 @@ class Retriever(Learner):
 
     def __init__(
         self, reader: Reader, head: Any, task: Any, *, length: int | None, passages: tuple[Reader, Any] | None = None,
-        prompts: Prompts = NO_PROMPTS, plain: bool = False,
+        prompts: Prompts = NO_PROMPTS,
     ) -> None:
         super().__init__(reader, head, task, length=length)
         other, self.passage_head = passages or (reader, head)
         self.passage_network: Any = other.network
         self.passage_reader = other
-        self.prompts, self.plain = prompts, plain
+        self.prompts = prompts
         name_dropouts(self)
 
     def vectors(self, texts: Sequence[str], *, size: int = 64, report: Report = silent) -> Vectors:
@@ -149,11 +150,13 @@ class Retriever(Learner):
         texts = [self.prompts.of_passages + text for text in texts]
         return self._vectors(self.passage_reader, self.passage_head, texts, size, report)
 
+    def _framed(self, reader: Reader, texts: Sequence[str]) -> list[Framed]:
+        """Texts as the network reads them."""
+        return reader.encode(texts, max_length=self.length)
+
     @torch.inference_mode()
     def _vectors(self, reader: Reader, head: Any, texts: Sequence[str], size: int, report: Report) -> Vectors:
-        framed = reader.encode(texts, max_length=self.length)
-        if self.plain and leaves_out_unknown(reader):
-            framed = known_words(reader, framed)
+        framed = self._framed(reader, texts)
         vectors: NDArray[np.float32] | None = None
         with evaluating(self):
             for index in reader.batches([len(row) for row in framed], rows=size):
@@ -224,6 +227,14 @@ class Retriever(Learner):
         return [PassageMatch(line, row.query, *first[row.query]) for line, row in zip(examples.lines, rows, strict=True)]
 
 
+class MeanRetriever(Retriever):
+    """By the mean of all tokens; of word vectors only known words count, as in `cloze embed`."""
+
+    def _framed(self, reader: Reader, texts: Sequence[str]) -> list[Framed]:
+        framed = super()._framed(reader, texts)
+        return known_words(reader, framed) if leaves_out_unknown(reader) else framed
+
+
 def untuned(loaded: Checkpoint) -> Retriever:
     """The same of a checkpoint that is not tuned for it: its own vectors of texts, else the mean of all tokens, and cosines.
     A run that compared queries with passages has a tower for each.
@@ -240,10 +251,10 @@ def untuned(loaded: Checkpoint) -> Retriever:
         query, passage = (_tower(loaded, loaded.towers[side]) for side in ("query", "key"))
         return Retriever(*query, Retrieval(), length=length_of(loaded), passages=passage, prompts=prompts)
     reader, trained_head, _ = to_embed(loaded)
-    plain = Embedding(width=loaded.network.width, normalise=prompts.similarity != "dot")
-    return Retriever(
-        reader, trained_head or plain, Retrieval(), length=length_of(loaded), prompts=prompts, plain=trained_head is None
-    )
+    if trained_head is not None:
+        return Retriever(reader, trained_head, Retrieval(), length=length_of(loaded), prompts=prompts)
+    mean = Embedding(width=loaded.network.width, normalise=prompts.similarity != "dot")
+    return MeanRetriever(reader, mean, Retrieval(), length=length_of(loaded), prompts=prompts)
 
 
 @register("task", "retrieval")
