@@ -7,12 +7,14 @@ import math
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import cloze
 from cloze.cli.main import main
+from cloze.comparison import standings
 from cloze.comparison.cell import read_json, result_file, write_json
 from cloze.comparison.compare import Interrupted
 from cloze.comparison.design import Design, budgets_of, tasks_of
@@ -307,3 +309,15 @@ def test_the_plan_prints_the_trials_and_counts_the_cells(files: Path, capsys: py
 def test_what_changes_the_exercise_is_noted(sweep: Make, tmp_path: Path) -> None:
     rungs = Rungs(sweep("exercise.mask.rate=0.15,0.3", "training.batch=4,8", trials=None), tmp_path)
     assert "note: exercise.mask.rate may change what is predicted" in table(finding_of(rungs))
+
+
+def test_scores_of_two_tasks_meet_by_their_seeds() -> None:
+    """A cell that failed leaves its seed out; the seeds behind it keep their numbers."""
+    dev = {("a", 1): 0.9, ("a", 3): 0.5, ("b", 1): 0.9, ("b", 2): 0.1, ("b", 3): 0.5}
+    by_task = {name: {seed: score for (task, seed), score in dev.items() if task == name} for name in "ab"}
+    design = SimpleNamespace(
+        tasks=[SimpleNamespace(name=name) for name in "ab"], metrics=dict.fromkeys("ab", SimpleNamespace(more=True))
+    )
+    rungs = SimpleNamespace(sweep=SimpleNamespace(design=design), scores=lambda trial, task: by_task[task.name])
+    scores, worth = standings._scores(rungs, None)  # type: ignore[arg-type]
+    assert worth == [0.9, 0.5] and scores == {"a": [0.9, 0.5], "b": [0.9, 0.1, 0.5]}
