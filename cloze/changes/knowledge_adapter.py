@@ -171,8 +171,9 @@ class KnowledgeAdapter(Change):
 class TuneTrunk(Change):
     """Train a network that has knowledge adapters, and freeze the adapters, as K-Adapter does on tasks (Wang et al., 2020, §3.4).
 
-    The network has its dropout again, which its adapters had turned off. The maps that join the adapters to what heads read are
-    trained, too.
+    The network has its dropout again, which its adapters had turned off, and so has every adapter: the authors freeze the weights
+    of theirs, and leave them in training mode (microsoft/K-Adapter, `examples/run_finetune_openentity_adapter.py`). The maps that
+    join the adapters to what heads read are trained, too.
     """
 
     def apply(self, network: Any) -> None:
@@ -184,10 +185,8 @@ class TuneTrunk(Change):
         fixed = [name for name, _ in network.named_parameters() if name.rpartition(".")[0] in network.unread]
         for name, parameter in network.named_parameters():
             parameter.requires_grad_(name not in fixed)
-        for adapter in adapters:
+        # The first adapter recorded the rates of the network; each later one recorded those of the adapters before it.
+        for adapter in reversed(adapters):
             adapter.blocks.requires_grad_(False)
-            for module in adapter.modules():
-                if isinstance(module, Dropout):
-                    module.set_rate(0.0)
-        for dropout, rate in adapters[0].rates:
-            dropout.set_rate(rate)
+            for dropout, rate in adapter.rates:
+                dropout.set_rate(rate)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -119,6 +120,16 @@ def test_on_a_task_the_network_may_be_trained_and_the_adapters_frozen() -> None:
     assert {module.rate for module in network.layers.modules() if isinstance(module, Dropout)} == {0.0, 0.2}
     with pytest.raises(CheckpointError, match="Transformer has no knowledge adapters"):
         TuneTrunk().apply(trunk())
+
+
+def test_on_a_task_frozen_adapters_have_their_dropout_as_the_authors_modules_in_training_mode() -> None:
+    # microsoft/K-Adapter, examples/run_finetune_openentity_adapter.py:184 and 546: et_model.train(), requires_grad = False
+    network = adapted(replace(FACTS, dropout=0.1), replace(WORDS, dropout=0.3))
+    TuneTrunk().apply(network)
+    rates = [{module.rate for module in outside.modules() if isinstance(module, Dropout)} for outside in network.outside]
+    assert rates == [{0.0, 0.1}, {0.0, 0.3}]  # 0.0: behind the activation of a feed-forward map, as in the code
+    assert {module.rate for module in network.layers.modules() if isinstance(module, Dropout)} == {0.0, 0.2}
+    assert not any(parameter.requires_grad for outside in network.outside for parameter in outside.blocks.parameters())
 
 
 def test_by_default_modules_read_the_embeddings_the_middle_and_the_last_layer_but_one() -> None:
