@@ -50,6 +50,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "training.batch": 8 * 256, "training.steps": 2_400_000 // 8, "training.rate.linear.peak": 5e-4,
     },
     "ib-bert": {  # google-research/google-research mobilebert/modeling.py, gelu; README.md, the command; optimization.py:27
+        "training.batch": 4096, "training.steps": 500_000,  # the paper, §4.2
         "networks.main.mobile_transformer.feed_forward.plain.activation": "gelu_tanh", "exercise.2.mask.most": 20,
         "training.rate.linear.floor": 1.5e-7,  # end_lr_rate is 0.0001
     },
