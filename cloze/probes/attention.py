@@ -4,8 +4,9 @@ Clark et al., "What Does BERT Look At? An Analysis of BERT's Attention" (2019, Â
 bpe_utils.py of clarkkev/attention-analysis.
 
 Differs: in place of [CLS] and [SEP] stand the first token, whatever it is, and the other tokens that the template inserts; every
-punctuation mark counts, not only full stops and commas. The legend of the authors' figure exchanges the next token and the
-previous one.
+punctuation mark counts, not only full stops and commas; a word of several pieces attends with their mean, as in the paper, and
+not with its first piece, as `make_attn_word_level` of bpe_utils.py has it. The legend of the authors' figure exchanges the next
+token and the previous one.
 """
 
 from __future__ import annotations

@@ -20,7 +20,9 @@ from cloze.uncompiled import eager
 Vectors = NDArray[np.float32]
 Numbers = NDArray[np.int64]
 Control = Literal["kinds", "shuffled"]
-_BATCH, _UPDATES = 400, 50  # words; batches of an epoch, at least about
+_SENTENCE = 20  # words of a sentence, about
+_BATCH, _UPDATES = 20 * _SENTENCE, 50  # words; batches of an epoch, at least about
+_CONVERGENCE = Convergence(margin=1e-3 / _SENTENCE)  # a thousandth of the loss of a sentence, which is summed over its words
 
 
 @dataclass(frozen=True)
@@ -203,7 +205,8 @@ def fit_layers(
     """A trained classifier of vectors (M, D): Adam until the loss on `development` vectors with labels no longer falls, as in
     control-tasks/regimen.py. None takes the last tenth of the vectors from training.
 
-    Differs: batches of 400 words, about 20 sentences; few words are repeated up to 50 batches an epoch.
+    Differs: batches of 400 words, about 20 sentences, and the least improvement of an epoch, 0.001 for a sentence, is that of 20
+    words; few words are repeated up to 50 batches an epoch.
     """
     y, count = torch.from_numpy(labels), len(x)
     if development is None:
@@ -218,6 +221,6 @@ def fit_layers(
         converge(
             list(network.parameters()), lambda: several_passes(count, _BATCH, _UPDATES, generator),
             lambda batch: functional.cross_entropy(network.train()(x[batch]), y[batch]),
-            lambda: float(functional.cross_entropy(network.eval()(x_dev), y_dev)), Convergence(),
+            lambda: float(functional.cross_entropy(network.eval()(x_dev), y_dev)), _CONVERGENCE,
         )
     return network.eval().requires_grad_(False)

@@ -3,6 +3,9 @@
 By what a masked language model predicts, or by near words: TinyBERT's data augmentation (Jiao et al., 2020, §3.2, algorithm 1;
 huawei-noah/Pretrained-Language-Model, `TinyBERT/data_augmentation.py`). By words of the same part of speech, and texts cut to
 n-grams: that of Tang et al. (2019, §3.3; castorini/d-bert, `dbert/distill/run/augment_data.py`).
+
+Differs: TinyBERT's code keeps NLTK's stop words; here the list of words that are kept is another one. Predicted candidates are
+words alone; in the code they are all tokens that continue no word, punctuation too.
 """
 
 from __future__ import annotations

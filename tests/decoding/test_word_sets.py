@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -72,6 +73,27 @@ def test_retrofitting_reaches_the_minimum_of_the_paper(vectors: Vectors) -> None
         retrofitted(vectors, [["a", "b"]])
 
 
+def theirs_retrofitted(table: dict[str, Any], lexicon: dict[str, list[str]], passes: int) -> dict[str, Any]:
+    """What retrofit.py of mfaruqui/retrofitting computes: vectors of length 1, moved one after another."""
+    first = {word: vector / np.sqrt((vector**2).sum() + 1e-6) for word, vector in table.items()}
+    new = dict(first)
+    for _ in range(passes):
+        for word in first:
+            near = set(lexicon.get(word, ())) & first.keys()
+            if near:
+                new[word] = (len(near) * first[word] + sum(new[other] for other in near)) / (2 * len(near))
+    return new
+
+
+def test_normed_vectors_are_retrofitted_as_by_the_authors_code(vectors: Vectors) -> None:
+    both_ways = {"w0": ["w1", "w2"], "w1": ["w0"], "w2": ["w0", "w3"], "w3": ["w2", "unknown"], "w9": []}
+    table = {word: MATRIX[row].astype(np.float64) for row, word in enumerate(vectors.words)}
+    theirs = theirs_retrofitted(table, both_ways, passes=60)
+    made, moved = retrofitted(vectors, [[word, *near] for word, near in both_ways.items()], passes=60, normed=True)
+    assert moved == 4
+    np.testing.assert_allclose(made.own, np.stack([theirs[word] for word in vectors.words]), atol=1e-6)
+
+
 def test_the_commands_write_what_the_functions_find(vectors: Vectors, tmp_path: Path) -> None:
     from typer.testing import CliRunner
 
@@ -96,3 +118,6 @@ def test_the_commands_write_what_the_functions_find(vectors: Vectors, tmp_path: 
     assert "30 vectors, 4 of them moved" in run("retrofit", source, "--lexicon", str(tmp_path / "lexicon.txt"), "--out", out)
     wanted, _ = retrofitted(vectors, [["w0", "w1", "w2"], ["w2", "w3"]])
     assert np.array_equal(open_vectors(out).own, wanted.own)
+    out = str(tmp_path / "normed.vec")
+    run("retrofit", source, "--lexicon", str(tmp_path / "lexicon.txt"), "--normed", "--out", out)
+    assert np.allclose(np.square(open_vectors(out).own[4:]).sum(1), 1.0, atol=1e-5)

@@ -35,8 +35,9 @@ from cloze.probes.finding import Subject, as_text
 from cloze.probes.kinds.static_vectors import StaticProbe
 from cloze.probes.kinds.word_labels import LayerProbe
 from cloze.probes.layers import LayerScores, marked_spans, nearest_senses, sense_words, split_of, tagged_words
-from cloze.probes.linear import HiddenLayers, ProbeSplit, control_labels, most_frequent, probe_linear
+from cloze.probes.linear import HiddenLayers, ProbeSplit, control_labels, fit_layers, most_frequent, probe_linear
 from cloze.probes.static import compare, static_vectors
+from cloze.probes.training import Convergence, converge
 from cloze.tasks.intrinsic.similarity import WordPair
 
 TREE = """# text = x
@@ -122,6 +123,30 @@ def test_a_probe_with_hidden_layers_learns_what_no_line_separates_and_is_less_se
         assert probed.accuracy[0] == accuracy == probed.control[0]
     else:
         assert max(probed.accuracy[0], probed.control[0]) < 0.8
+
+
+def theirs_epochs(losses: list[float]) -> int:
+    """After how many epochs `train_until_convergence` of control-tasks/regimen.py stops, by the losses of sentences."""
+    lowest, best = float("inf"), -1
+    for epoch, loss in enumerate(losses):
+        if loss < lowest - 0.001:
+            lowest, best = loss, epoch
+        elif best < epoch - 4:
+            return epoch + 1
+    return len(losses)
+
+
+def test_a_probe_is_trained_as_long_as_the_authors_whose_loss_is_the_sum_over_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    slowly = [0.5 - 0.00015 * epoch for epoch in range(9)] + [0.499] * 20  # of a word
+    left = iter(slowly)
+
+    def passed(parameters: Any, batches: Any, loss_of: Any, evaluate: Any, convergence: Convergence) -> float:
+        return converge(parameters, lambda: (), loss_of, lambda: next(left), convergence)
+
+    monkeypatch.setattr("cloze.probes.linear.converge", passed)
+    fit_layers(torch.eye(20), np.arange(20) % 2, 2, HiddenLayers(1, 4), 0)
+    assert len(slowly) - len(list(left)) == theirs_epochs([20 * loss for loss in slowly]) == 14
+    assert theirs_epochs(slowly) == 6
 
 
 def test_hidden_layers_are_those_of_the_authors_probes() -> None:

@@ -338,6 +338,19 @@ def test_tinybert_has_the_published_number_of_parameters_with_a_pooler() -> None
     assert sum(parameter.numel() for parameter in made.parameters()) + 312 * 313 == 14_350_248
 
 
+def test_tinybert_starts_from_a_normal_distribution_and_each_tensor_is_clipped_as_in_the_authors_code() -> None:
+    """`init_bert_weights` of TinyBERT/transformer/modeling.py does not cut, and BertAdam clips one tensor after another."""
+    part = load_recipe("tinybert").networks["student"].part
+    assert part is not None
+    torch.manual_seed(0)
+    sizes = {**plain_arguments(part.arguments), "layers": 1}
+    weight = build(lookup("network", part.name), sizes, {"vocab_size": 99, "clock": Clock()}).layers[0].inner.weight.detach()
+    assert (weight.abs() > 3 * 0.02).any() and float(weight.std()) == pytest.approx(0.02, rel=0.01)
+    stages = [load_recipe("tinybert").training, *(stage.recipe.training for stage in load_recipe("tinybert-task").stages)]
+    clips = [(training.clip, training.optimizer.arguments["tensor_clip"]) for training in stages]
+    assert clips == [(None, 1.0)] * 3
+
+
 def test_one_token_of_each_row_of_tinybert_is_replaced_as_in_the_authors_code() -> None:
     """`min(20, max(1, round(length * masked_lm_prob)))` with 0.0 (TinyBERT/pregenerate_training_data.py, 161-162 and 352)."""
     edits = {edit.part.name: edit.part for edit in load_recipe("tinybert").entries["main"].exercise}

@@ -65,6 +65,7 @@ def retrofit(
     lexicon: Annotated[str, typer.Option(help="A file with a word and the words related to it per line, also compressed.")],
     out: Annotated[Path, typer.Option(help="The file of vectors to write, word2vec's text; .gz compresses.")],
     passes: Annotated[int, typer.Option(min=1, help="Number of passes over all words.")] = 10,
+    normed: Annotated[bool, typer.Option("--normed", help="First give all vectors the length 1, as the authors do.")] = False,
     overwrite: Overwrite = False,
 ) -> None:
     """Move vectors towards those of related words, such as synonyms, and write them (retrofitting, Faruqui et al., 2015).
@@ -80,7 +81,8 @@ def retrofit(
 
     require_output(out, overwrite=overwrite)
     require_files([lexicon])
-    table, moved = retrofitted(opened(model), (cells for line in lines(lexicon) if (cells := cells_of(line.text))), passes=passes)
+    entries = (cells for line in lines(lexicon) if (cells := cells_of(line.text)))
+    table, moved = retrofitted(opened(model), entries, passes=passes, normed=normed)
     with whole_file(out) as stage:
         remarks = write_text(stage, table, header=True)
     typer.echo(f"{out}: {len(table):,} vectors, {moved:,} of them moved")

@@ -14,6 +14,7 @@ from cloze.interop.vectors import Vectors
 
 _COLUMNS = 16    # of a matrix, fitted to a lexicon together
 _ROWS = 1 << 14  # compared with all classes together
+_SMALL = 1e-6    # added to squared lengths, as in retrofit.py
 
 
 def fitting(vectors: Vectors, words: Sequence[str]) -> list[Neighbour]:
@@ -51,15 +52,20 @@ def classes(vectors: Vectors, count: int, *, passes: int = 10) -> NDArray[np.int
     return labels
 
 
-def retrofitted(vectors: Vectors, lexicon: Iterable[Sequence[str]], *, passes: int = 10) -> tuple[Vectors, int]:
+def retrofitted(
+    vectors: Vectors, lexicon: Iterable[Sequence[str]], *, passes: int = 10, normed: bool = False
+) -> tuple[Vectors, int]:
     """The vectors moved towards those of related words, and how many words have moved (Faruqui et al., 2015, eq. 1 and 2).
 
     Each entry of the `lexicon` is a word and the words related to it. In a pass, a word with neighbours becomes the mean of what
     it was at first and of the mean of its neighbours, as in the authors' code (α is the number of neighbours, each β is 1).
-    Unknown words are left out.
+    Unknown words are left out. With `normed`, all vectors first get the length 1, as in that code (mfaruqui/retrofitting,
+    `retrofit.py`).
 
-    Differs: relations hold in both directions, as in the paper's graph; the authors' code moves only words that begin a line. All
-    words of a pass move at once, not one after another; both have the same limit.
+    Differs: without `normed`, lengths stay as they are, and long vectors weigh more among neighbours. Relations hold in both
+    directions, as in the paper's graph; the authors' code moves only words that begin a line. Words are found as they are
+    spelled; the code puts vectors and lexicon in lower case, and takes all numbers of the lexicon for one word. All words of a
+    pass move at once, not one after another; both have the same limit.
     """
     if vectors.subwords is not None:
         raise UserError(f"{vectors.place}: the vector of a word is made of its n-grams, so that it cannot be moved alone.")
@@ -75,6 +81,8 @@ def retrofitted(vectors: Vectors, lexicon: Iterable[Sequence[str]], *, passes: i
     moved, first = np.unique(source, return_index=True)
     degree = np.diff(first, append=len(source))[:, None].astype(np.float32)
     matrix = np.array(vectors.own, np.float32)
+    if normed:
+        matrix /= np.sqrt(np.square(matrix).sum(1, keepdims=True) + _SMALL)
     for start in range(0, vectors.width, _COLUMNS):
         part = matrix[:, start : start + _COLUMNS].copy()
         initial = part[moved].copy()
