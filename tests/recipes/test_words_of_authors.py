@@ -26,3 +26,8 @@ def test_with_the_option_words_are_those_between_spaces_and_without_it_marks_are
     lowered = name in {"context2vec", "siatl", "skip-thought"}  # as in their code or data
     assert words(OPTION) == set((LINE.lower() if lowered else LINE).split())
     assert {"<", "unk", ">", "'", "."} <= words()
+
+
+def test_the_translator_of_cove_reads_lower_case_as_the_commands_of_its_authors_do() -> None:
+    (spec,) = load_recipe("cove", overrides=["text.tokenizer.words.min_count=1"]).texts.values()
+    assert {"die", "see", "war", "öde"} <= set(train(spec, ["Die See war ÖDE ."]).spellings)
