@@ -141,13 +141,19 @@ def seconds_of(speed: Mapping[str, float], tokens: int) -> float:
 
 
 def first_pass(text: str, recipe: str, tokens: int, goal: float, work: Path, ledger: Ledger) -> dict[str, Any] | None:
-    """The shortest run that passes a loss, each with two thirds of the tokens of the one before; None if none does."""
-    passing = None
+    """The shortest run that passes a loss, None if none does: two thirds of the tokens of the one that passed before, then half
+    the way back to it, until a run that failed has four fifths of the tokens of one that passed."""
+    passing: dict[str, Any] | None = None
+    failing = 0
     for _ in range(SHORTER):
         record = run({"side": "cloze", "text": text, "recipe": recipe, "tokens": tokens}, work, ledger)
         if record["loss"] > goal:
+            failing = tokens
+        else:
+            passing = record
+        if passing is None or failing >= 0.8 * passing["tokens"]:
             break
-        passing, tokens = record, round(tokens * 2 / 3)
+        tokens = round(max(passing["tokens"] * 2 / 3, (failing + passing["tokens"]) / 2))
     return passing
 
 
