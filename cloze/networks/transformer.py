@@ -33,7 +33,7 @@ from cloze.networks.blocks.mask_decoder import MaskDecoder
 from cloze.networks.blocks.norm import QueryKeyNorm, make_norm
 from cloze.networks.blocks.positions.disentangled import DistanceVectors, distance_maps
 from cloze.networks.blocks.positions.distances import StepDropout
-from cloze.networks.blocks.selected import Selected
+from cloze.networks.blocks.selected import Selected, real_tokens
 from cloze.networks.blocks.stack import Cache, Stack, each_layer
 from cloze.networks.blocks.visibility import AnyOrder
 from cloze.networks.clock import Clock
@@ -226,11 +226,14 @@ class Transformer(Network):
         selected = self._read_tokens(tokens, want, positions, summaries) if stack.per_token and record is None else None
         decoder = self.mask_decoder if "decoded" in want else None
         unread = decoder is not None and record is None and not want & {"hidden", "summary", "layers"}
-        layer_states = stack.run(x, selected=selected, unread=unread)
+        whole = bool(hooks) or "layers" in want or any(part is not None for part in (cache, record, decoder))
+        rows = None if whole or any(layer.means for layer in self.layers) else real_tokens(block, x)
+        layer_states = stack.run(x, selected=selected, unread=unread, rows=rows)
         states: dict[str, Tensor] = {}
         if not unread:
             hidden = self.finish(layer_states[-1])
-            states = reading_states(want, hidden if selected is None else selected.put_back(hidden), layer_states, summaries)
+            read = rows if selected is None else selected
+            states = reading_states(want, hidden if read is None else read.put_back(hidden), layer_states, summaries)
         if decoder is not None:
             last_input = layer_states[-1] if unread else layer_states[-2]
             states["decoded"] = self.finish(decoder(last_input, self.layers[-1], inputs_by_layer[-1], position_ids))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -66,12 +66,14 @@ class Trainee:
         }
 
     def forward(
-        self, module: Any, entry: str, micro: MicroBatch, *, step: int, share: float, first_row: int, carries: Carries
+        self, module: Any, entry: str, micro: MicroBatch, *, step: int, share: float, first_row: int, carries: Carries,
+        precision: Literal["fp32", "bf16"] | None = None,
     ) -> dict[str, Loss]:
-        """Loss sums of a micro-batch by objective. `step`, `share` and `first_row` address its random numbers."""
+        """Loss sums of a micro-batch by objective. `step`, `share` and `first_row` address its random numbers; `precision`
+        replaces that of the run."""
         self.model.clock.set(seed=self.run.seed, step=step, first_row=first_row, share=share)
         batch = micro.batch.to(self.ranks.device, non_blocking=True)
-        with casting(self.precision, self.ranks.device):
+        with casting(precision or self.precision, self.ranks.device):
             losses: dict[str, Loss] = module(entry, batch, self._carry(entry, micro, carries))
         return losses
 

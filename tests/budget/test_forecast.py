@@ -209,6 +209,28 @@ def test_the_time_of_a_micro_batch_is_a_line_over_its_rows(
     assert made.seconds == pytest.approx((fixed, per_row))
 
 
+@pytest.mark.parametrize(("rows_in_run", "passes"), [(100.0, [1, 1, 6]), (100_000.0, [1, 1, 6, 6])])
+def test_a_brief_run_is_forecast_from_three_passes(
+    prepared: Run, monkeypatch: pytest.MonkeyPatch, rows_in_run: float, passes: list[int]
+) -> None:
+    step, data, clock, rows = prepared.step, prepared.data, [0.0], []
+
+    def pass_over(step: object, entry: str, micro: Any, *rest: object) -> None:
+        rows.append(int(micro.batch["tokens"].shape[0]))
+        clock[0] += 0.02 * rows[-1]
+
+    monkeypatch.setattr(trials, "run", pass_over)
+    monkeypatch.setattr(trials.time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(trials, "peaks", lambda run, device: (run(lambda: None), (1, 1))[1])
+    sample: Any = lambda n: data.sample("main", n)  # type: ignore[attr-defined]  # noqa: E731
+    made = tried(
+        step, "main", sample, limit=64, precision="fp32", device=CPU, free_bytes=1 << 40, rows_in_run=rows_in_run,
+        elsewhere=lambda n: [],
+    )
+    assert rows == passes
+    assert made.seconds == pytest.approx((0.0, 0.02))
+
+
 def test_a_smaller_batch_pays_the_fixed_time_of_a_pass_more_often(prepared: Run) -> None:
     costs = RowCosts(LinearCost(1.0, 0.25), LinearCost(0, 0), tokens=8, flops=1)
     trial = {("main", prepared.data.feeds["main"].length): costs}  # type: ignore[attr-defined]

@@ -56,7 +56,7 @@ def test_a_prefix_of_the_keys_and_values_of_tokens_is_read_like_these_tokens(siz
 
 
 def test_the_mask_of_a_prefix_is_made_on_the_device_of_the_text() -> None:
-    made = _widened(Visibility("causal"), 2, torch.empty(1, 3, 4, device="meta"))
+    made = _widened(Visibility("causal"), 2, 3, torch.device("meta"))
     assert made.mask is not None and made.mask.device.type == "meta" and made.mask.shape == (1, 1, 3, 5)
 
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from cloze.kernels import KERNELS
 from cloze.networks import Clock, Transformer
+from cloze.networks.blocks import selected
 from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.fast.activation import activate, activate_backward
 from cloze.networks.fast.switch import switched
@@ -17,12 +18,13 @@ from tests.making import network_of
 
 
 def both(network: Transformer, **fields: Any) -> list[tuple[Tensor, dict[str, Tensor]]]:
-    """Output and gradients by the fast path, then by the plain one."""
+    """States of tokens that are not padding, and their gradients, by the fast path, then by the plain one."""
     results = []
+    real = fields.get("block", torch.ones_like(fields["tokens"]))[..., None] > 0
     for fast in (True, False):
         network.zero_grad()
         with switched(fast):
-            hidden = network(want=frozenset({"hidden"}), **fields)["hidden"]
+            hidden = network(want=frozenset({"hidden"}), **fields)["hidden"] * real
         weights = torch.linspace(-1, 1, hidden.numel(), dtype=hidden.dtype).view_as(hidden)
         (hidden * weights * (hidden.detach() != 0)).sum().backward()
         results.append((hidden.detach(), {n: p.grad.clone() for n, p in network.named_parameters() if p.grad is not None}))
@@ -45,6 +47,35 @@ def test_fast_and_plain_layers_agree(norm: str, dropout: float, activation: str,
         fields["positions"] = torch.tensor(positions)
     fast, plain = both(network, **fields)
     torch.testing.assert_close(fast, plain, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("changed", [
+    {"positions": "rotary"}, {"positions": "disentangled"}, {"positions": "functional"}, {"norm": "pre", "attention.key_value_heads": 1},
+    {"attention.band.width": 2, "attention.band.dense_every": 2}, {"attention.gate": True}, {"norm": "pre", "norm.depth_means": True}, {"share.weights": "all"},
+])  # fmt: skip
+@pytest.mark.parametrize("read", ["hidden", "summary"])
+def test_padding_that_is_left_out_changes_no_state_of_a_token_and_no_gradient(
+    changed: dict[str, Any], read: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    network = network_of("transformer", layers=3, width=16, heads=2, vocab_size=11, clock=Clock(4), dropout=0.2,
+        **{"initial.std": 0.3, **changed}).double()
+    block = torch.tensor([[1] * 5 + [0] * 3, [1] * 8, [1] * 3 + [2] * 2 + [0] * 3])
+    fields: dict[str, Any] = {"tokens": torch.randint(0, 11, (3, 8)), "order": "open", "block": block}
+    if read == "summary":
+        fields |= {"positions": torch.zeros(0, dtype=torch.long), "summaries": torch.tensor([0, 8, 16, 19])}
+    results, widths = [], set()
+    for padding in (1.0, 0.0):
+        monkeypatch.setattr(selected, "PADDING", padding)
+        network.zero_grad()
+        layer = network.layers[0].register_forward_pre_hook(lambda _, arguments: widths.add(arguments[0].dim()))
+        states = network(want=frozenset({read}), **fields)[read]
+        layer.remove()
+        states = states[block > 0] if read == "hidden" else states
+        (states * torch.linspace(-1, 1, states.numel(), dtype=states.dtype).view_as(states)).sum().backward()
+        results.append((states.detach(), {n: p.grad.clone() for n, p in network.named_parameters() if p.grad is not None}))
+    assert widths == ({3} if "norm.depth_means" in changed else {2, 3})  # (M, D) and (B, L, D)
+    torch.testing.assert_close(results[1], results[0], rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])

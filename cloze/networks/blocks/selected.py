@@ -12,9 +12,11 @@ from torch import Tensor
 
 from cloze.batch import on_host, send
 from cloze.networks.blocks.dropout import Positions
+from cloze.networks.fast.switch import takes_device
 
 ROWS = 64
 _FEW = 8 * ROWS
+PADDING = 1 / 16  # the share of padding from which leaving it out is faster
 _SLOTS = 8  # the number of cells of a row is a multiple of this
 
 
@@ -130,3 +132,12 @@ class Selected:
         merged = x.view(-1, width).index_select(0, self._indices[key]).view(-1, kinds * heads * width)
         merged[self.count :] = 0
         return merged
+
+
+def real_tokens(block: Tensor | None, x: Tensor) -> Selected | None:
+    """The tokens of states x (B, L, D) that are not padding (0 in `block`), on a CPU and if padding is more than `PADDING` of the
+    batch; None elsewhere."""
+    if block is None or block.shape != x.shape[:2] or not takes_device(x):
+        return None
+    real = int((block > 0).sum())
+    return Selected.real(block) if 0 < real < block.numel() * (1 - PADDING) else None

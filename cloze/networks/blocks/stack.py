@@ -53,16 +53,20 @@ class Stack:
     layer_hooks: Sequence[LayerHook] = ()
     across: Sequence[AttentionInputs] | None = None
 
-    def run(self, x: Tensor, *, selected: Selected | None = None, unread: bool = False) -> list[Tensor]:
+    def run(
+        self, x: Tensor, *, selected: Selected | None = None, unread: bool = False, rows: Selected | None = None
+    ) -> list[Tensor]:
         """The input of every layer and the output of the last: N + 1 states (B, L, D).
 
         With `selected` the last layer computes only these tokens, and its output is (M, D). With `unread` nobody reads the output
-        of the last layer: the hooks are called before that layer, the layer is skipped, and there are N states.
+        of the last layer: the hooks are called before that layer, the layer is skipped, and there are N states. With `rows`, the
+        tokens that are not padding, the layers pass on their states alone, (M, D); no hook may stand around the layers then, and
+        none may read a mean of earlier states.
         """
         self._seed_kernels(x.device)
         for hook in self.layer_hooks:
             x = hook.enter(x)
-        layer_states, last = [x], len(self.layers) - 1
+        layer_states, last = [x if rows is None else rows.take(x)], len(self.layers) - 1
         earlier = [x] if any(layer.means for layer in self.layers) else None
         for number, layer in enumerate(self.layers):
             inputs = self.inputs[number] if earlier is None else replace(self.inputs[number], earlier=earlier)
@@ -74,6 +78,10 @@ class Stack:
             if queries is not None:
                 seen, relation = inputs.seen.select(queries), inputs.relation.select(queries)
                 inputs = replace(inputs, seen=seen, relation=relation, selected=queries)
+                if rows is not None:  # the selected tokens are numbered among all
+                    layer_states[-1] = rows.put_back(layer_states[-1])
+            elif rows is not None:
+                inputs = replace(inputs, rows=rows)
             output = layer(layer_states[-1], inputs, None if self.across is None else self.across[number])
             for hook in self.layer_hooks:
                 output = hook.after(number, output, queries)

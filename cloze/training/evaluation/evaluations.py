@@ -135,9 +135,12 @@ class Evaluations:
         if ranks.sharded:
             micros = micros[: int(ranks.least(len(micros)))]
         meter, carries, weights = Meter(trainee.single_objective), Carries(), trainee.model.weights(entry, share)
+        # The metric is measured in fp32; then the states of these rows are remembered.
+        by_metric = self.run.selection is not None and self.run.selection.measure is not None
+        precision = "fp32" if by_metric and not ranks.sharded else trainee.precision
         for micro in micros:
             meter.add_losses(trainee.forward(
-                trainee.model, entry, micro, step=0, share=share, first_row=micro.first_row, carries=carries
+                trainee.model, entry, micro, step=0, share=share, first_row=micro.first_row, carries=carries, precision=precision
             ))
             meter.add_step(self.run_progress.step, None, StepTotals(trainee.model.count(entry, micro.batch)), weights)
         meter.add_ranks(ranks)

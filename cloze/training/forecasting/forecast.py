@@ -137,6 +137,7 @@ def forecast(
                     limit=data.micro_batch, precision=precision, device=device,
                     free_bytes=max(free_bytes - int(update.state * bytes_), 0),
                     elsewhere=lambda rows, entry=entry, length=length: _elsewhere(data, entry, rows, length),  # type: ignore[misc]
+                    rows_in_run=_rows_in_run(run, batch or data.batch),
                 )
             used[entry, length] = trials[entry, length]
     costs = [run_costs.cost(phase, used, update.seconds * bytes_) for phase in run_costs.phases]
@@ -154,6 +155,13 @@ def forecast(
         micro_batch=data.micro_batch, base=base, trials=tuple(used.values()),
         available=None if free is None else free + held, earliest=_earliest(run, total["epochs"]),
     )
+
+
+def _rows_in_run(run: Run, batch: int) -> float:
+    """How many rows a run reads if its budget counts updates or epochs; else infinitely many."""
+    data: Any = run.data
+    in_epoch = sum(data.rows_in_epoch(entry) for entry in run.step.entries) if run.budget.kind == "epochs" else 0
+    return run.budget.amount * {"steps": batch, "epochs": in_epoch}.get(run.budget.kind, math.inf)
 
 
 def _elsewhere(data: Any, entry: str, rows: int, length: int | None) -> list[MicroBatch]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ _SECONDS = 0.12  # the least that the larger trial takes, unless memory or `limi
 _ONCE = 0.5      # a row that takes longer predicts the time of many well enough
 _BACKWARD = 1.1  # bytes that a backward pass holds for each byte that the forward pass saved
 _PROBE = (512, 512)
+_BRIEF = 120.0  # seconds: a run that takes less is not worth more than three passes
 _UNLIKE = 1.25  # micro-batches with so many times the tokens of others are timed, too
 
 
@@ -55,14 +57,15 @@ class RowCosts:
 
 def tried(
     step: StepModule, entry: str, rows: Callable[[int], MicroBatch], *, limit: int, precision: Any, device: torch.device,
-    free_bytes: int, elsewhere: Callable[[int], Sequence[MicroBatch]] = lambda rows: (),
+    free_bytes: int, elsewhere: Callable[[int], Sequence[MicroBatch]] = lambda rows: (), rows_in_run: float = math.inf,
 ) -> RowCosts:
     """Measure one row, then enough rows to see what each adds: at least two, at most `limit` or a quarter of `free_bytes`.
 
     A recurrent network takes nearly as long for one row as for eight, so neither time alone predicts that of a micro-batch.
     `rows(n)` are n rows of the entry as a micro-batch; `elsewhere(n)` are n rows each from other places of an epoch, which are
-    measured, too, where they have other lengths: batches of labelled text have rows of like length. Parameters, gradients,
-    random state, modes and the clock are restored.
+    measured, too, where they have other lengths: batches of labelled text have rows of like length. A run of so few rows
+    (`rows_in_run`) that it is brief gets three passes, and its other rows are taken to cost as much per token. Parameters,
+    gradients, random state, modes and the clock are restored.
     """
     single = rows(1)
     forward, first = peaks(lambda mark: run(step, entry, single, precision, device, mark), device)
@@ -70,9 +73,12 @@ def tried(
     most = max(2, min(limit, int(free_bytes / 4 / max(first, 1)), 64))
     many = max(2, min(most, int(_SECONDS / quick)))
     batch = rows(many)
+    began = time.perf_counter()
     held, peak = peaks(lambda mark: run(step, entry, batch, precision, device, mark), device)
-    seconds = LinearCost(0.0, quick)
-    if quick <= _ONCE:
+    seconds, brief = LinearCost(0.0, quick), quick * rows_in_run < _BRIEF
+    if brief:
+        seconds = _through(quick, many, time.perf_counter() - began)
+    elif quick <= _ONCE:
         seconds = _line(quick, many, lambda n: _timed(step, entry, rows(n), precision, device), most)
     # What a forward pass saves grows with the rows; gradients of the parameters do not, and with few rows they dominate.
     slope = int(_BACKWARD * max(held - forward, 0) / (many - 1))
@@ -86,6 +92,9 @@ def tried(
         return trial
     times = [seconds.of(few)]
     for micro in micro_batches:
+        if brief:
+            times.append(times[0] * micro.tokens / sizes[0])
+            continue
         if device.type == "cuda":
             run(step, entry, micro, precision, device)  # rows of a new length may compile or allocate something once
         times.append(_timed(step, entry, micro, precision, device))
@@ -112,6 +121,11 @@ def _line(row_seconds: float, many: int, timed: Callable[[int], float], most: in
     while took < _SECONDS and many < most:
         many = min(2 * many, most)
         took = min(timed(many), timed(many))  # the first pass over so many rows may have allocated or compiled something once
+    return _through(row_seconds, many, took)
+
+
+def _through(row_seconds: float, many: int, took: float) -> LinearCost:
+    """The line through the times of one row and of `many`."""
     # At least half of the time depends on the rows: two measurements are too noisy to tell more.
     slope = min(max((took - row_seconds) / (many - 1), took / many / 2), took / many)
     return LinearCost(took - slope * many, slope)
