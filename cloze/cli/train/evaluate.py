@@ -321,7 +321,14 @@ def _show_differences(differences: Mapping[str, PairedDifference]) -> None:
     width = max(map(len, differences), default=0)
     for name, difference in differences.items():
         unsure = "" if difference.sure else "  not significant"
-        print(f"  {name:<{max(width, 11)}}  {difference.value:<+8.4f}  [{difference.low:+.4f}, {difference.high:+.4f}]{unsure}")
+        value, low, high = map(_signed, (difference.value, difference.low, difference.high))
+        print(f"  {name:<{max(width, 11)}}  {value:<8}  [{low}, {high}]{unsure}")
+
+
+def _signed(value: float) -> str:
+    from cloze.html_parts import metric_text
+
+    return ("" if value < 0 else "+") + metric_text(value)
 
 
 def _both_right(measured: list[tuple[Learner, dict[str, Evaluation]]], files: list[str]) -> dict[str, float]:
