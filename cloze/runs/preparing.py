@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -66,8 +66,9 @@ MAX_SETUP_SHARE = 0.5  # at most this share of a budget in seconds is charged fo
 def prepare(
     recipe: Recipe, request: Request, out: Path, budget: Budget, origins: Mapping[str, Path], *, dry_run: bool = False,
     fitted: Fitted | None = None, trials: Trials | None = None,
-) -> tuple[Run, dict[str, Store]]:
-    """The run and its stores. Writes only the corpus into the run folder; raises a `ClozeError` if the recipe cannot be trained.
+) -> tuple[Run, dict[str, Store], dict[str, Store]]:
+    """The run, its stores and those put aside to measure it. Writes only the corpus into the run folder; raises a `ClozeError` if
+    the recipe cannot be trained.
 
     `out` is the run folder, `origins` the folder of the checkpoint that each network starts from, by network.
     In a `dry_run`, the run is only measured and prints nothing. `fitted` is the fitted recipe, `trials` holds the measurements
@@ -79,9 +80,10 @@ def prepare(
         if rank() == 0:
             run.verification = Verification([*stores.values(), *dev_stores.values()])
             if old is None:
-                _say_copies(recipe, stores, dev_stores, request.say)
+                for line in copied(recipe, stores, dev_stores):
+                    request.say(line)
         _choose_rows_and_forecast(recipe, request, run, stores, old, fitted=fitted, trials=trials)
-    return run, stores
+    return run, stores, dev_stores
 
 
 def _build_run(
@@ -176,8 +178,8 @@ def _choose_rows_and_forecast(
         request.say("\n".join(["reference losses, before the first step:", *plan.outlook()]))
 
 
-def _say_copies(recipe: Recipe, stores: Mapping[str, Store], dev_stores: Mapping[str, Store], say: Say) -> None:
-    """Say how many held-out documents of running text are trained on as well; of shards, one is looked at."""
+def copied(recipe: Recipe, stores: Mapping[str, Store], dev_stores: Mapping[str, Store]) -> Iterator[str]:
+    """A note for each source of running text whose held-out documents are trained on as well; of shards, one is looked at."""
     for name, store in stores.items():
         sample, apart = store.sample, dev_stores.get(name)
         if type(sample) is not Store or sample.pairs:
@@ -186,7 +188,7 @@ def _say_copies(recipe: Recipe, stores: Mapping[str, Store], dev_stores: Mapping
         held_out = sample if apart is None else apart.sample
         held_documents = parts["held_out"] if apart is None else np.arange(held_out.documents)
         if (note := count_copies(held_out, held_documents, sample, parts["train"]).note) is not None:
-            say(note)
+            yield note
 
 
 def _build_data(
