@@ -38,7 +38,7 @@ from cloze.recipe.parts import class_of, engines
 from cloze.recipe.recipe import NetworkSpec, Recipe
 from cloze.recipe.user_files import changed_since, files_of, record_of
 from cloze.runs.binds import bound_paths, languages_of, make_tables, open_stores
-from cloze.runs.corpora import open_held_out, open_source_store
+from cloze.runs.corpora import naming_texts, open_held_out, open_source_store
 from cloze.runs.data_facts import with_data_facts
 from cloze.runs.frozen_embeddings import with_learning_embeddings
 from cloze.runs.frozen_start import fit_heads
@@ -124,10 +124,11 @@ def _build_run(
         budget = replace(budget, setup_seconds=min(setup_seconds, budget.amount * MAX_SETUP_SHARE))
 
     build = partial(_build_data, recipe, stores, dev_stores, step, tokenizer, compiled=compiled, tables=tables)
-    data = build(seed=seed, process=rank(), ranks=ranks)
-    for entry in recipe.step_entries:  # fails before anything is written if no examples can be made
-        data.next(entry, Cursor())
-        next(iter(data.held_out(entry)), None)
+    with naming_texts(_texts_of_stores(recipe, request, stores, dev_stores, out)):
+        data = build(seed=seed, process=rank(), ranks=ranks)
+        for entry in recipe.step_entries:  # fails before anything is written if no examples can be made
+            data.next(entry, Cursor())
+            next(iter(data.held_out(entry)), None)
     new_heads = recipe.training.new_heads
     if new_heads == "scaled" and not dry_run:
         scale_heads(step, data, heads_to_start)
@@ -356,6 +357,16 @@ def open_dev_stores(
         )[0]
         for name, store in stores.items() if name in dev
     }
+
+
+def _texts_of_stores(
+    recipe: Recipe, request: Request, stores: Mapping[str, Store], dev_stores: Mapping[str, Store], out: Path
+) -> dict[Path, Sequence[str]]:
+    """The texts that the user gave, by the folders of the stores that the run in `out` has built of them."""
+    paths, held_out = bound_paths(recipe, request.corpus, request.binds), request.options.held_out or ()
+    texts = {store.path: paths[name] for name, store in stores.items()}
+    texts |= {store.path: request.dev.get(name, held_out) for name, store in dev_stores.items()}
+    return {folder: text_paths for folder, text_paths in texts.items() if out in folder.parents}
 
 
 def use_dev_stores(
