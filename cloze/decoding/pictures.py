@@ -80,8 +80,8 @@ class Pictures:
 def most_items_of(recipe: Any) -> int | None:
     """How many items of a picture the sources of a recipe, as plain data, read at most; None: all, as of no recipe."""
     reading = [arguments for arguments in recorded_parts(recipe, "source", Records) if arguments.get("items")]
-    limits = [arguments.get("most_items") for arguments in reading]
-    return None if None in limits else max(limits, default=None)
+    limits = [int(most) for arguments in reading if (most := arguments.get("most_items")) is not None]
+    return max(limits) if limits and len(limits) == len(reading) else None
 
 
 def require_items(loaded: Any, sets: Mapping[str, ItemSet], whose: str) -> None:

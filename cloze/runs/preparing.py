@@ -364,7 +364,7 @@ def _texts_of_stores(
 ) -> dict[Path, Sequence[str]]:
     """The texts that the user gave, by the folders of the stores that the run in `out` has built of them."""
     paths, held_out = bound_paths(recipe, request.corpus, request.binds), request.options.held_out or ()
-    texts = {store.path: paths[name] for name, store in stores.items()}
+    texts: dict[Path, Sequence[str]] = {store.path: paths[name] for name, store in stores.items()}
     texts |= {store.path: request.dev.get(name, held_out) for name, store in dev_stores.items()}
     return {folder: text_paths for folder, text_paths in texts.items() if out in folder.parents}
 
