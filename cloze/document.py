@@ -197,7 +197,8 @@ def read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
-        raise RecipeError(f"{path}: not UTF-8 text (byte {error.start}). A recipe is a YAML file.") from None
+        raise RecipeError(f"{path}: not UTF-8 text (byte {error.start}). A recipe is a YAML file.\n"
+                          f"  Convert it, such as: iconv -f LATIN1 -t UTF-8 {path} > NEW") from None
 
 
 class _Composer:

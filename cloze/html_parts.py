@@ -9,12 +9,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
+_SMALL, _ROUNDING = 0.001, 1e-12  # what is smaller is shown by its digits; as 0 where it comes from the rounding of floats
 #: The colours of series, between light and dark: a contrast of 3 or more with white and with #111.
 SERIES = ("#3f85c6", "#d9712f", "#2f9e6b", "#b15cae", "#a88a1a", "#2b93a3", "#d1566f", "#828994")
 
 
 def table(rows: Sequence[Mapping[str, Any]], *, caption: str = "") -> str:
-    """Rows with the same keys as a table, their keys above them; nothing for no rows. Floats have four decimals."""
+    """Rows with the same keys as a table, their keys above them; nothing for no rows. Floats are those of `metric_text`."""
     if not rows:
         return ""
     head = "".join(f"<th>{escape(str(name))}</th>" for name in rows[0])
@@ -47,7 +48,16 @@ def _caption(text: str) -> str:
 
 def cell_text(value: object) -> str:
     """A value as a table shows it."""
-    return f"{value:.4f}" if isinstance(value, float) else str(value)
+    return metric_text(value) if isinstance(value, float) else str(value)
+
+
+def metric_text(value: float) -> str:
+    """A metric to four decimals, or to three digits where these would hide it: a squared error of 0.00002 is not 0.
+
+    >>> [metric_text(value) for value in (0.91238, 0.00002, 0.0, 1e-17, -0.0004)]
+    ['0.9124', '2e-05', '0.0000', '0.0000', '-0.0004']
+    """
+    return f"{value:.3g}" if _ROUNDING < abs(value) < _SMALL else f"{value:.4f}"
 
 
 def line(text: str) -> str:

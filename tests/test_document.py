@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 
-from cloze.document import read_yaml
+from cloze.document import read_text, read_yaml
 from cloze.errors import RecipeError
 
 
@@ -69,3 +70,10 @@ def test_aliases_cannot_blow_up() -> None:
     lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 9)]
     with pytest.raises(RecipeError, match="aliases unfold to more than"):
         read_yaml("\n".join(lines), "f")
+
+
+def test_a_file_that_is_not_utf8_says_how_to_convert_it(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_bytes("name: café\n".encode("latin-1"))
+    with pytest.raises(RecipeError, match=r"not UTF-8 text \(byte 9\).*\n  .*: iconv -f LATIN1 -t UTF-8 .*mine.yaml > NEW$"):
+        read_text(path)

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from cloze import html_parts
 from cloze.checkpoint.build import Loaded
+from cloze.html_parts import metric_text
 from cloze.reports.run import read_losses
 from cloze.tasks.evaluation_text import MIXTURE, NGRAMS, simple_answers
 from cloze.training.run import Outcome
@@ -44,8 +45,8 @@ def model_line(model: DescribedModel) -> str:
     }
     figures = ""
     for name, value in list(model.metrics.items())[:1]:
-        comparisons = [f"{head} {metrics[name]:.4f}" for head, metrics in metrics_by_head.items() if name in metrics]
-        figures = f", {name} {value:.4f} on dev" + (f" ({', '.join(comparisons)})" if comparisons else "")
+        comparisons = [f"{head} {metric_text(metrics[name])}" for head, metrics in metrics_by_head.items() if name in metrics]
+        figures = f", {name} {metric_text(value)} on dev" + (f" ({', '.join(comparisons)})" if comparisons else "")
     stopped = f"; {_stopped(model)}" if _stopped(model) else ""
     return (
         f"<cloze.Model {model.folder.name!r}: {_network(model)}, {model.checkpoint.parameters:,} parameters, "

@@ -152,7 +152,7 @@ def finetune(
     read = make_task(task or "sentence_classification", **columns)
     values = [f"corpus.{kind}={json.dumps(name)}" for kind, name in columns.items()]
     numbers: Mapping[str, list[int]] = {}
-    if isinstance(dev, float):
+    if isinstance(dev, (int, float)):
         train, dev, numbers = _divided(train, dev, read, seeds[0])
     with reporting(report) as stack:
         stack.enter_context(reading_as(encoding, report or quiet))
@@ -253,6 +253,8 @@ def _only_paths(what: str, value: Any) -> list[str]:
 
 def _rows_file(folder: Path, what: str, rows: Any, task: Task) -> str:
     """The file with the rows that were given."""
+    if rows is None or isinstance(rows, (int, float)):
+        raise TaskError(f"{what}={rows}: expected rows or a file.")
     if isinstance(rows, (str, Path)):
         return str(local_table(str(rows)))
     return str(keep(folder, what, as_records(rows, task, labelled=True), what))

@@ -19,6 +19,7 @@ from cloze.comparison.sentence import spoken
 from cloze.comparison.statistics import LEVEL, Difference, difference, summary
 from cloze.comparison.sweep import Rungs, Sweep, Trial, changed_tasks
 from cloze.errors import counted
+from cloze.html_parts import metric_text
 from cloze.reports.figures import duration, plain
 
 
@@ -181,7 +182,8 @@ def sentence(finding: SweepFinding) -> str:
         f", for {finding.flops / finding.full:.0%} of the FLOPs of training them all to the end"
     )  # fmt: skip
     task_scores = "".join(
-        f"{name} {sweep.design.metrics[name].name} {np.mean(scores):.4f} on its dev set, " for name, scores in best.scores.items()
+        f"{name} {sweep.design.metrics[name].name} {metric_text(float(np.mean(scores)))} on its dev set, "
+        for name, scores in best.scores.items()
     )
     return (
         f"{' '.join(best.trial.values)} is best of {trials}{rungs}: {task_scores}held-out loss {best.loss:.4f} after "
@@ -243,7 +245,7 @@ def _told(scores: Sequence[float]) -> str:
     if not scores:
         return "–"
     estimate = summary(scores)
-    return f"{estimate.mean:.4f}" + (f" ± {estimate.deviation:.4f}" if len(scores) > 1 else "")
+    return metric_text(estimate.mean) + (f" ± {metric_text(estimate.deviation)}" if len(scores) > 1 else "")
 
 
 def table(finding: SweepFinding) -> str:

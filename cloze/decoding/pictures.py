@@ -21,8 +21,10 @@ from cloze.corpus.items.item_store import FEATURES
 from cloze.corpus.items.item_writer import checked, kind_of
 from cloze.corpus.items.picture import Picture
 from cloze.corpus.readers.pictured.clips import Clip, film_of
+from cloze.corpus.records import Records
 from cloze.decoding.layout import Framed
 from cloze.errors import CheckpointError, CorpusError, UserError, counted, propose
+from cloze.registry import recorded_parts
 
 Int64 = NDArray[np.int64]
 Arrays = Mapping[str, NDArray[Any]]
@@ -55,10 +57,12 @@ class Pictures:
         return {key: number for number, key in enumerate(self.keys)}
 
     def fields(
-        self, network: Any, numbers: Int64, also: frozenset[str] = frozenset(), *, second: Int64 | None = None
+        self, network: Any, numbers: Int64, also: frozenset[str] = frozenset(), *, second: Int64 | None = None,
+        most: int | None = None,
     ) -> dict[str, NDArray[Any]]:
         """What a network reads of pictures (B,), -1 for the default, and behind them of `second` ones, -1 for none, as the
-        fields of a batch, and the fields `also` that there are; nothing if no row has one."""
+        fields of a batch, and the fields `also` that there are; nothing if no row has one. Of more than `most` items of a
+        picture, the first are read."""
         second = np.full_like(numbers, -1) if second is None else second
         first = np.where((numbers < 0) & (second < 0), self.default, numbers)
         if max(first.max(initial=-1), second.max(initial=-1)) < 0:
@@ -67,10 +71,17 @@ class Pictures:
         for name in network.item_sets:
             kinds = self.sets[name].kinds
             read = [array for array, kind in kinds.items() if kind.field(name, array) in network.takes | also]
-            of_first = self.sets[name].read(first, read)
+            of_first = self.sets[name].read(first, read, most)
             has_two = second.max(initial=-1) >= 0
-            fields |= of_two_pictures(of_first, self.sets[name].read(second, read), name) if has_two else of_first
+            fields |= of_two_pictures(of_first, self.sets[name].read(second, read, most), name) if has_two else of_first
         return {name: value.astype(np.int64 if value.dtype.kind == "i" else np.float32) for name, value in fields.items()}
+
+
+def most_items_of(recipe: Any) -> int | None:
+    """How many items of a picture the sources of a recipe, as plain data, read at most; None: all, as of no recipe."""
+    reading = [arguments for arguments in recorded_parts(recipe, "source", Records) if arguments.get("items")]
+    limits = [int(most) for arguments in reading if (most := arguments.get("most_items")) is not None]
+    return max(limits) if limits and len(limits) == len(reading) else None
 
 
 def require_items(loaded: Any, sets: Mapping[str, ItemSet], whose: str) -> None:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, get_args
+from typing import Any, Protocol, get_args
 
 import numpy as np
 import torch
@@ -21,6 +21,7 @@ from cloze.decoding.languages import language_id, require_language, speaking
 from cloze.decoding.layout import Framed, Ids, Layout, Marks
 from cloze.decoding.lengths import CPU_TOKENS, GPU_TOKENS, STATIC_TOKENS, by_length
 from cloze.decoding.marks import padded_characters, padded_marks, spelled
+from cloze.decoding.pictures import Pictures, most_items_of
 from cloze.errors import CheckpointError, UserError
 from cloze.exercises.knowledge.inject import SentenceTree
 from cloze.exercises.targets.summarise import summary_columns
@@ -33,9 +34,6 @@ from cloze.rng import Draw
 from cloze.rows import Rows
 from cloze.text import Annotations, retokenized
 from cloze.text.roles import LANGUAGE_ROLES
-
-if TYPE_CHECKING:
-    from cloze.decoding.pictures import Pictures
 
 
 class Checkpoint(Protocol):
@@ -81,6 +79,9 @@ class Checkpoint(Protocol):
     def pictures(self) -> Pictures | None: ...
 
     @property
+    def recipe(self) -> Mapping[str, Any] | None: ...
+
+    @property
     def towers(self) -> Mapping[str, Mapping[str, str | None]]: ...
 
     def other(self, name: str) -> Checkpoint: ...
@@ -94,8 +95,8 @@ class Reader:
     entities), add facts to the text (K-BERT), or choose the items that are read (UNITER). `annotations` make these layers.
     `inputs` is one id for all tokens in each further table of embeddings (XLM's language). `pictures` are those that rows may
     name, which it reads next to their texts.
-    `others` are the readers of other networks whose states this one reads, by the
-    view in which it finds them (BERT-fused translation).
+    `others` are the readers of other networks whose states this one reads, by the view in which it finds them (BERT-fused
+    translation). `most_items`: of pictures with more items the first are read, as in training; None: all.
     """
 
     network: Any
@@ -108,6 +109,7 @@ class Reader:
     pictures: Pictures | None = None
     others: Mapping[str, Reader] = field(default_factory=dict)
     annotations: Annotations = Annotations()
+    most_items: int | None = None
 
     @classmethod
     def of(
@@ -122,7 +124,7 @@ class Reader:
             loaded.network, tokenizer, loaded.reading, order or loaded.order, loaded.precision,
             loaded.input_edits, {"language": language_id(loaded, str(language))} if by_input else {}, loaded.pictures,
             {hook.view: cls.of(loaded.other(hook.reads)) for hook in loaded.network.outside if hook.reads},
-            loaded.annotations,
+            loaded.annotations, most_items_of(loaded.recipe),
         )
 
     @cached_property
@@ -281,7 +283,7 @@ class Reader:
         -1 for none: as many as the network read in training."""
         choosing = [edit for edit in self.input_edits if edit.selects]
         also: frozenset[str] = frozenset().union(*(edit.optional for edit in choosing))
-        items = pictures.fields(self.network, first, also, second=second)
+        items = pictures.fields(self.network, first, also, second=second, most=self.most_items)
         for edit in choosing:
             if edit.takes - {"length"} <= items.keys():
                 rows = Rows({**items, "length": lengths.astype(np.int32)})

@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from cloze.html_parts import metric_text
 from cloze.interop.card import TRAINING, _code, _line, pipeline_of
 
 RESULTS = "## Results"
@@ -106,7 +107,7 @@ def _section(task_json: Mapping[str, Any]) -> str:
         lines += [_row(["metric", *heads, *simple]), _row(["---"] * (1 + len(parts) + len(simple)))]
         for name in names:
             cells = [metrics.get(name) for metrics in (*parts.values(), *simple.values())]
-            lines.append(_row([_line(name), *("" if value is None else f"{value:.4f}" for value in cells)]))
+            lines.append(_row([_line(name), *("" if value is None else metric_text(value) for value in cells)]))
         lines.append("")
         if task_json.get("dev_rows"):
             lines += [f"dev: {task_json['dev_rows']}.", ""]

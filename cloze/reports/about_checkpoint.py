@@ -8,6 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Protocol
 
+from cloze.html_parts import metric_text
 from cloze.reports.fact import About, Fact, command, shown_size, size_of
 from cloze.reports.run import read_object, read_recipe
 
@@ -163,8 +164,10 @@ def task_facts(task: Mapping[str, Any]) -> list[Fact]:
     if dev:
         simple = {} if base.get("always") is None else {f"always {str(base['always'])[:40]!r}": base}
         simple |= {"n-grams": ngrams, "mixture": mixture}
-        cells = {name: [f"{head}: {metrics[name]:.4f}" for head, metrics in simple.items() if name in metrics] for name in dev}
-        lines = [f"{name} {value:.4f}" + (f" ({', '.join(cells[name])})" if cells[name] else "") for name, value in dev.items()]
+        cells = {name: [f"{head}: {metric_text(metrics[name])}" for head, metrics in simple.items() if name in metrics]
+                 for name in dev}
+        lines = [f"{name} {metric_text(value)}" + (f" ({', '.join(cells[name])})" if cells[name] else "")
+                 for name, value in dev.items()]
         also = {name: dict(metrics) for name, metrics in (("ngrams", ngrams), ("mixture", mixture)) if metrics}
         facts.append(Fact("dev", {"metrics": dict(dev), "baseline": dict(base), **also}, lines))
     if task.get("remarks"):

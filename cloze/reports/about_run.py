@@ -22,6 +22,7 @@ from cloze.reports.about_checkpoint import (
 )
 from cloze.reports.fact import About, Fact, command
 from cloze.reports.run import LOG, in_order, number, read_log, read_recipe, worth_of
+from cloze.tasks.result import LEARNED_DEV
 from cloze.training.baselines import baselines_from
 from cloze.training.checkpoints.lock import is_held
 from cloze.training.schedule.budget import Budget, in_words
@@ -241,7 +242,9 @@ class _Run:
         return [*facts, *([Fact("held_out_text", held["given"], " ".join(held["given"]))] if held else [])]
 
     def dev(self) -> list[str]:
-        """The files of the dev set of the first source."""
+        """The files of the dev set of the first source; none if what answers has learned from them."""
+        if read_json(self.path / TASK).get(LEARNED_DEV):
+            return []
         sources: Mapping[str, Any] = (self.record.get("inputs") or {}).get("dev") or {}
         return [str(path) for source in sources.values() for path in source["given"]]
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from cloze.atomic import require_parent, whole_file
 from cloze.errors import UserError
+from cloze.html_parts import metric_text
 from cloze.reports.figures import PlotLine, chart
 from cloze.reports.page import fill_page
 from cloze.reports.sections import Figure
@@ -54,8 +55,8 @@ def section(name: str, evaluation: Evaluation) -> Section:
     simple = simple_answers(evaluation.baseline, evaluation.ngrams, evaluation.linear)
     cards = [("examples", f"{evaluation.examples:,}", "")] + [
         (
-            metric, f"{value:.4f}",
-            ", ".join(f"{head}: {metrics[metric]:.4f}" for head, metrics in simple.items() if metric in metrics),
+            metric, metric_text(value),
+            ", ".join(f"{head}: {metric_text(metrics[metric])}" for head, metrics in simple.items() if metric in metrics),
         )
         for metric, value in evaluation.metrics.items()
     ]
@@ -75,7 +76,7 @@ def _sheets(evaluation: Evaluation) -> Iterator[Sheet]:
 def rows_sheet(title: str, rows: Sequence[Mapping[str, Any]]) -> Sheet:
     """Rows with the same keys; F1 is shaded."""
     cells = [
-        [(f"{value:.4f}" if isinstance(value, float) else _text(value), round(value, 3) if name == "f1" else 0.0)
+        [(metric_text(value) if isinstance(value, float) else _text(value), round(value, 3) if name == "f1" else 0.0)
          for name, value in row.items()]
         for row in rows
     ]  # fmt: skip

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -189,6 +190,20 @@ def open_held_out(
             build_store(list(paths), tokenizer, folder / "store", format=text_format, annotations=annotations, report=report)
         )
     return Store.open(folder / "store")
+
+
+@contextmanager
+def naming_texts(texts: Mapping[Path, Sequence[str]]) -> Iterator[None]:
+    """Inside the block, an error about a store names the text of which a run has built it. `texts` are the user's paths by the
+    folder of their store."""
+    try:
+        yield
+    except CorpusError as error:
+        message = str(error)
+        folder = next((folder for folder in texts if message.startswith(f"{folder}:")), None)
+        if folder is None:
+            raise
+        raise CorpusError(" ".join(texts[folder]) + message.removeprefix(str(folder))) from None
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,8 @@ class Plan:
 
     `text_tokens` is the size of the training text. `made_later` are objectives whose answers only training makes. `ways` are
     suggestions if the budget achieves next to nothing. `stage` names the stage of a recipe with stages. `held_out`: some text is
-    held out. `starts` say what is counted before the first step, `distance` how far the text is from what a checkpoint has read.
+    held out. `starts` say what is counted before the first step, `distance` how far the text is from what a checkpoint has read,
+    `copies` how many of the held-out documents are trained on as well.
     """
 
     recipe: Recipe
@@ -89,6 +90,7 @@ class Plan:
     held_out: bool = True
     starts: tuple[str, ...] = ()
     distance: tuple[str, ...] = ()
+    copies: tuple[str, ...] = ()
 
     @property
     def worth(self) -> float | None:
@@ -149,12 +151,12 @@ class Plan:
             for prospect in self.prospects
         ]  # fmt: skip
         outlook = self.outlook()
-        rest = [*(outlook[len(rows) :] if outlook else _no_outlook(self.recipe)), *self.distance]
+        rest = [*(outlook[len(rows) :] if outlook else _no_outlook(self.recipe)), *self.copies, *self.distance]
         opening, closing = "\n".join(self._opening()), "\n".join(rest)
         return html_parts.preformatted(opening) + html_parts.table(rows) + html_parts.preformatted(closing)
 
     def __str__(self) -> str:
-        return "\n".join([*self._opening(), *(self.outlook() or _no_outlook(self.recipe)), *self.distance])
+        return "\n".join([*self._opening(), *(self.outlook() or _no_outlook(self.recipe)), *self.copies, *self.distance])
 
     def _opening(self) -> list[str]:
         """What comes before the losses: the fit, the cost, the text."""

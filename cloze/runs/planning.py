@@ -25,7 +25,7 @@ from cloze.recipe.parts import engines
 from cloze.recipe.recipe import Recipe
 from cloze.runs.options import PretrainOptions, quiet
 from cloze.runs.plan import Plan, Plans
-from cloze.runs.preparing import plan_of, prepare
+from cloze.runs.preparing import copied, plan_of, prepare
 from cloze.runs.request import Request, bound_to, choose_budget, load_request, run_origins
 from cloze.runs.run import end_after_epochs, fit_to_budget
 from cloze.runs.text_distance import text_distance
@@ -87,7 +87,8 @@ def _planned(recipe: Recipe, request: Request, budget: Budget) -> Plan:
         trials: Trials = {}
         origins = run_origins(recipe, request, {})
         fitted = fit_to_budget(recipe, request, folder, budget, origins, trials)
-        run, stores = prepare(fitted.recipe, request, folder, end_after_epochs(fitted, request, budget), origins, dry_run=True)
+        run_budget = end_after_epochs(fitted, request, budget)
+        run, stores, dev_stores = prepare(fitted.recipe, request, folder, run_budget, origins, dry_run=True)
         try:
             engine = pace(run, engines()) if learns_words(fitted.recipe) else None
             if engine is not None:
@@ -95,6 +96,7 @@ def _planned(recipe: Recipe, request: Request, budget: Budget) -> Plan:
             else:
                 cost = None if why_no_forecast(run, 1) else within_memory(forecast(run, trials=trials), run, fitted.recipe)
             plan = plan_of(fitted.recipe, request, run, stores, fitted, cost)
+            plan = replace(plan, copies=tuple(copied(fitted.recipe, stores, dev_stores)))
             start = origins.get(recipe.export)
             if start is None or request.starts_from_stage:
                 return plan
@@ -164,7 +166,7 @@ def _without_text(checked_recipe: Recipe, request: Request, run_budget: Budget, 
     fewer = [] if not isinstance(size, int) or size <= _KNOWN else [f"text.tokenizer.size={_KNOWN}"]
     try:
         recipe, request_ = request.options.load(fewer), replace(request, corpus=[str(text)])
-        run, _ = prepare(recipe, request_, folder / "run", run_budget, {}, dry_run=True)
+        run, *_ = prepare(recipe, request_, folder / "run", run_budget, {}, dry_run=True)
     except ClozeError as error:
         why = str(error).splitlines()[0].replace(f"{text}:1: ", "").replace(str(text), "it").rstrip(".")
         name = checked_recipe.name

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -38,7 +38,7 @@ from cloze.recipe.parts import class_of, engines
 from cloze.recipe.recipe import NetworkSpec, Recipe
 from cloze.recipe.user_files import changed_since, files_of, record_of
 from cloze.runs.binds import bound_paths, languages_of, make_tables, open_stores
-from cloze.runs.corpora import open_held_out, open_source_store
+from cloze.runs.corpora import naming_texts, open_held_out, open_source_store
 from cloze.runs.data_facts import with_data_facts
 from cloze.runs.frozen_embeddings import with_learning_embeddings
 from cloze.runs.frozen_start import fit_heads
@@ -66,8 +66,9 @@ MAX_SETUP_SHARE = 0.5  # at most this share of a budget in seconds is charged fo
 def prepare(
     recipe: Recipe, request: Request, out: Path, budget: Budget, origins: Mapping[str, Path], *, dry_run: bool = False,
     fitted: Fitted | None = None, trials: Trials | None = None,
-) -> tuple[Run, dict[str, Store]]:
-    """The run and its stores. Writes only the corpus into the run folder; raises a `ClozeError` if the recipe cannot be trained.
+) -> tuple[Run, dict[str, Store], dict[str, Store]]:
+    """The run, its stores and those put aside to measure it. Writes only the corpus into the run folder; raises a `ClozeError` if
+    the recipe cannot be trained.
 
     `out` is the run folder, `origins` the folder of the checkpoint that each network starts from, by network.
     In a `dry_run`, the run is only measured and prints nothing. `fitted` is the fitted recipe, `trials` holds the measurements
@@ -79,9 +80,10 @@ def prepare(
         if rank() == 0:
             run.verification = Verification([*stores.values(), *dev_stores.values()])
             if old is None:
-                _say_copies(recipe, stores, dev_stores, request.say)
+                for line in copied(recipe, stores, dev_stores):
+                    request.say(line)
         _choose_rows_and_forecast(recipe, request, run, stores, old, fitted=fitted, trials=trials)
-    return run, stores
+    return run, stores, dev_stores
 
 
 def _build_run(
@@ -122,10 +124,11 @@ def _build_run(
         budget = replace(budget, setup_seconds=min(setup_seconds, budget.amount * MAX_SETUP_SHARE))
 
     build = partial(_build_data, recipe, stores, dev_stores, step, tokenizer, compiled=compiled, tables=tables)
-    data = build(seed=seed, process=rank(), ranks=ranks)
-    for entry in recipe.step_entries:  # fails before anything is written if no examples can be made
-        data.next(entry, Cursor())
-        next(iter(data.held_out(entry)), None)
+    with naming_texts(_texts_of_stores(recipe, request, stores, dev_stores, out)):
+        data = build(seed=seed, process=rank(), ranks=ranks)
+        for entry in recipe.step_entries:  # fails before anything is written if no examples can be made
+            data.next(entry, Cursor())
+            next(iter(data.held_out(entry)), None)
     new_heads = recipe.training.new_heads
     if new_heads == "scaled" and not dry_run:
         scale_heads(step, data, heads_to_start)
@@ -176,8 +179,8 @@ def _choose_rows_and_forecast(
         request.say("\n".join(["reference losses, before the first step:", *plan.outlook()]))
 
 
-def _say_copies(recipe: Recipe, stores: Mapping[str, Store], dev_stores: Mapping[str, Store], say: Say) -> None:
-    """Say how many held-out documents of running text are trained on as well; of shards, one is looked at."""
+def copied(recipe: Recipe, stores: Mapping[str, Store], dev_stores: Mapping[str, Store]) -> Iterator[str]:
+    """A note for each source of running text whose held-out documents are trained on as well; of shards, one is looked at."""
     for name, store in stores.items():
         sample, apart = store.sample, dev_stores.get(name)
         if type(sample) is not Store or sample.pairs:
@@ -186,7 +189,7 @@ def _say_copies(recipe: Recipe, stores: Mapping[str, Store], dev_stores: Mapping
         held_out = sample if apart is None else apart.sample
         held_documents = parts["held_out"] if apart is None else np.arange(held_out.documents)
         if (note := count_copies(held_out, held_documents, sample, parts["train"]).note) is not None:
-            say(note)
+            yield note
 
 
 def _build_data(
@@ -354,6 +357,16 @@ def open_dev_stores(
         )[0]
         for name, store in stores.items() if name in dev
     }
+
+
+def _texts_of_stores(
+    recipe: Recipe, request: Request, stores: Mapping[str, Store], dev_stores: Mapping[str, Store], out: Path
+) -> dict[Path, Sequence[str]]:
+    """The texts that the user gave, by the folders of the stores that the run in `out` has built of them."""
+    paths, held_out = bound_paths(recipe, request.corpus, request.binds), request.options.held_out or ()
+    texts: dict[Path, Sequence[str]] = {store.path: paths[name] for name, store in stores.items()}
+    texts |= {store.path: request.dev.get(name, held_out) for name, store in dev_stores.items()}
+    return {folder: text_paths for folder, text_paths in texts.items() if out in folder.parents}
 
 
 def use_dev_stores(

@@ -149,7 +149,7 @@ def train_recipe(
             for note in trained_on(request.measure, request.corpus):
                 request.say(note)
         texts = HeldTexts.due(request.measure, out, text_format=request.options.text_format, extend=request.options.extend)
-        run, _ = prepare(recipe, request, out, end_after_epochs(fitted, request, budget), origins, fitted=fitted, trials=trials)
+        run, *_ = prepare(recipe, request, out, end_after_epochs(fitted, request, budget), origins, fitted=fitted, trials=trials)
         before = texts.figures(origins.get(recipe.export), device=request.options.device)
         if hint := choose_display().interrupting:
             request.say(hint)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cloze import html_parts
-from cloze.html_parts import cell_text
+from cloze.html_parts import cell_text, metric_text
 
 if TYPE_CHECKING:
     from cloze.tasks.measures.class_report import BinaryRanking, Confusion
@@ -24,15 +24,15 @@ def evaluation_lines(title: str, evaluation: Any) -> Iterator[str]:
     """The metrics of a file, a line each, with its interval and the metrics of simple answers, if there are any; then the tables
     and the remarks."""
     yield f"{title}: {evaluation.examples} examples"
-    values = {name: f"{value:.4f}" for name, value in evaluation.metrics.items()}
-    intervals = {name: "[{:.4f}, {:.4f}]".format(*ends) for name, ends in evaluation.intervals.items()}
+    values = {name: metric_text(value) for name, value in evaluation.metrics.items()}
+    intervals = {name: f"[{', '.join(map(metric_text, ends))}]" for name, ends in evaluation.intervals.items()}
     name_width, value_width, interval_width = _width(values, 11), _width(values.values(), 6), _width(intervals.values(), 16)
     interval_title = "95 % interval".ljust(interval_width + 2) if intervals else ""
     simple = simple_answers(evaluation.baseline, evaluation.ngrams, evaluation.linear)
     yield f"  {'':<{name_width}}  {'':<{value_width}}  {interval_title}{'  '.join(simple)}".rstrip()
     for name, value in values.items():
         interval = intervals[name].ljust(interval_width + 2) if intervals else ""
-        cells = (f"{figures[name]:.4f}" if name in figures else "" for figures in simple.values())
+        cells = (metric_text(figures[name]) if name in figures else "" for figures in simple.values())
         baselines = "  ".join(cell.ljust(len(column)) for column, cell in zip(simple, cells, strict=True))
         yield f"  {name:<{name_width}}  {value:<{value_width}}  {interval}{baselines}".rstrip()
     for lines in (_class_lines(evaluation), *_further_lines(evaluation)):
@@ -114,7 +114,7 @@ def confusion_lines(confusion: Confusion) -> list[str]:
 def evaluation_html(evaluation: Any) -> str:
     """The tables of an evaluation, for notebooks."""
     simple = simple_answers(evaluation.baseline, evaluation.ngrams, evaluation.linear)
-    intervals = {name: {"95 % interval": "{:.4f} to {:.4f}".format(*ends)} for name, ends in evaluation.intervals.items()}
+    intervals = {name: {"95 % interval": " to ".join(map(metric_text, ends))} for name, ends in evaluation.intervals.items()}
     metrics = [
         {"metric": name, "value": value, **intervals.get(name, {}), **{head: row.get(name, "") for head, row in simple.items()}}
         for name, value in evaluation.metrics.items()

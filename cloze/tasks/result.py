@@ -32,6 +32,7 @@ from cloze.untrusted import parse_json, read_small
 TASK_FILE = "cloze/task.json"
 LOG_FILE = "cloze/log.jsonl"
 FILES = "files"  # in task.json: how the files of training were written, where their names and headers do not tell it
+LEARNED_DEV = "learned_dev"  # in task.json: whether what answers has learned from the dev rows of the run, too
 
 
 def copy_task(source: Path, target: Path) -> None:

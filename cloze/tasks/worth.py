@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from cloze.html_parts import metric_text
 from cloze.objectives.objective import Objective
 from cloze.tasks.task import Learner
 
@@ -45,11 +46,11 @@ def remark_on(
     worse = not_above(metrics, baseline or {}, learner.task.metrics)
     if worse is None:
         return None
-    value, constant_value = metrics[worse], (baseline or {})[worse]
+    value_text, constant_text = metric_text(metrics[worse]), metric_text((baseline or {})[worse])
     always = f"always {str((baseline or {})['always'])[:40]!r}"
     side = "below" if learner.task.metrics[worse] else "above"
-    relation = "that of" if math.isclose(value, constant_value, abs_tol=5e-5) else f"{side} the {constant_value:.4f} of"
-    return f"{worse} {value:.4f} is {relation} a constant answer ({always}): the network has learned nothing of use. {_ADVICE}."
+    relation = "that of" if value_text == constant_text else f"{side} the {constant_text} of"
+    return f"{worse} {value_text} is {relation} a constant answer ({always}): the network has learned nothing of use. {_ADVICE}."
 
 
 def remark_on_ngrams(metrics: Mapping[str, float], ngrams: Mapping[str, float], more: Mapping[str, bool]) -> str | None:
@@ -57,7 +58,8 @@ def remark_on_ngrams(metrics: Mapping[str, float], ngrams: Mapping[str, float], 
     first = next((name for name in more if name in metrics and name in ngrams), None)
     if first is None or (1 if more[first] else -1) * (ngrams[first] - metrics[first]) <= 1e-9:
         return None
-    return f"a linear model on n-grams is better: {first} {ngrams[first]:.4f} against {metrics[first]:.4f}. {_BETTER_THAN_NGRAMS}"
+    both = f"{metric_text(ngrams[first])} against {metric_text(metrics[first])}"
+    return f"a linear model on n-grams is better: {first} {both}. {_BETTER_THAN_NGRAMS}"
 
 
 def is_constant(pairs: tuple[Sequence[Any], Sequence[Any]] | None) -> bool:

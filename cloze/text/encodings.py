@@ -125,7 +125,7 @@ def known_encoding(name: str) -> str:
 
 def find_encoding(
     sample: bytes, path: str, requested: str = "", *, error: type[ClozeError] = CorpusError, strict: bool = False,
-    way_out: str = NAME_IT,
+    way_out: str = "",
 ) -> Encoding:
     """The given encoding, else that of the first bytes. Binary data and encodings that are not certain are refused.
 
@@ -222,8 +222,10 @@ def _decoded(sample: bytes, name: str) -> str:
         return ""
 
 
-def not_utf8(path: str, line: int, data: bytes, begin: int, way_out: str = NAME_IT) -> str:
-    """A message about the byte of `data` at `begin`, in a line of a file, with the likely encodings of the data."""
+def not_utf8(path: str, line: int, data: bytes, begin: int, way_out: str = "") -> str:
+    """A message about the byte of `data` at `begin`, in a line of a file, with the likely encodings of the data. `way_out`:
+    instead of naming the encoding or converting the file."""
+    way_out = way_out or f"{NAME_IT}, or convert it: iconv -f NAME -t UTF-8 {path} > NEW"
     first = max(data.rfind(b"\n", 0, begin) + 1, begin - _SHOWN)
     row = data[first:].split(b"\n", 1)[0][: 4 * _SHOWN]
     samples = []

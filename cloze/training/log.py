@@ -19,6 +19,7 @@ from typing import Any, TextIO
 
 from cloze.display import PlainDisplay, choose_display, duration
 from cloze.errors import RunError, Say
+from cloze.html_parts import metric_text
 from cloze.training.baselines import Baseline
 from cloze.training.checkpoints.plain import open_plain
 from cloze.training.trackers import Tracker
@@ -149,7 +150,7 @@ class ProgressLine:
 
     def show_dev(self, record: Mapping[str, Any], say: Say) -> None:
         """Show a `dev` event: a row of the display's table, or a line for `say`."""
-        step, metrics = record["step"], {name: f"{value:.4f}" for name, value in record["metrics"].items()}
+        step, metrics = record["step"], {name: metric_text(value) for name, value in record["metrics"].items()}
         epoch = f"{record['epochs']:.2f}" if step else "frozen start"
         when = f"step {step:,}  epoch {epoch}" if step else "frozen start, network untouched"
         line = f"{when}  dev: {'  '.join(f'{name} {value}' for name, value in metrics.items())}"

@@ -51,6 +51,8 @@ def test_the_demo_tells_the_whole_story(small: Path, capsys: pytest.CaptureFixtu
     assert (small / "demo-run" / "quick" / "model.safetensors").is_file()
     assert (small / "demo-run" / "packages" / "cloze" / "task.json").is_file()
     assert [line for line in shown.splitlines() if line.strip().startswith("cloze fill demo-run/quick")]
+    described = json.loads((small / "demo-run" / "packages" / "cloze" / "task.json").read_text(encoding="utf-8"))
+    assert "dev" not in described and f"{100 * described['test']['accuracy']:.1f} %" in shown.split("pre-trained + n-grams")[1]
     labelled, other, test = ((small / "demo-run" / f"packages-{part}.jsonl").read_text(encoding="utf-8").splitlines()
                              for part in ("labelled", "unlabelled", "test"))  # fmt: skip
     rows = [json.loads(line) for line in labelled]

@@ -135,6 +135,16 @@ def test_the_kept_folder_answers_as_the_table_says_and_opens_in_transformers(
     assert set(network.config.id2label.values()) == {"sea", "land"}
 
 
+def test_a_kept_folder_knows_all_labelled_rows_as_its_training_text_and_suggests_other_rows(
+    answered: tuple[Path, Verdict, list[list[str]]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, _, _ = answered
+    assert main(["show", str(folder / "kept")]) == 0
+    assert f"cloze evaluate {folder / 'kept'} TEST.tsv\n" in capsys.readouterr().out
+    assert main(["evaluate", str(folder / "kept"), str(folder / "labelled.tsv")]) == 0
+    assert "note: 40 of 40 rows" in capsys.readouterr().err
+
+
 def test_a_cell_depends_on_the_rows_and_on_the_texts(answered: tuple[Path, Verdict, list[list[str]]], tmp_path: Path) -> None:
     folder, _, _ = answered
     fewer = (folder / "labelled.tsv").read_text(encoding="utf-8").splitlines()[:-2]

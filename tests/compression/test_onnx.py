@@ -14,6 +14,7 @@ import torch
 
 from cloze.checkpoint.build import load_checkpoint
 from cloze.decoding.reader import Reader
+from cloze.reading import Reading
 
 Folder = Callable[..., Path]
 TEXTS = ["the cat saw the dog", "the rain", "the night in the garden all the night"]
@@ -181,8 +182,12 @@ HEADS = [
 ]
 
 
-def with_head(name: str, part: str, task: str, arguments: dict[str, Any], out: Path, *, deviation: float = 0.5) -> Path:
-    """A folder of a system with a random head, as if it was fine-tuned for a task. `deviation` is that of its weights."""
+def with_head(
+    name: str, part: str, task: str, arguments: dict[str, Any], out: Path, *, deviation: float = 0.5,
+    reading: Reading | None = None,
+) -> Path:
+    """A folder of a system with a random head, as if it was fine-tuned for a task. `deviation` is that of its weights; `reading`
+    takes the place of the system's."""
     from cloze.interop import Card, PortableHead, export_folder
     from tests.interop.conftest import load_systems
 
@@ -199,7 +204,7 @@ def with_head(name: str, part: str, task: str, arguments: dict[str, Any], out: P
     model.heads["answer"] = PortableHead(part, arguments, head.state_dict())
     labels = tuple(LABELS) if "classes" in arguments else None
     export_folder(
-        out, model=model, tokenizer=system.tokenizer, reading=system.reading, card=Card("tuned"), labels=labels
+        out, model=model, tokenizer=system.tokenizer, reading=reading or system.reading, card=Card("tuned"), labels=labels
     )
     two = task in ("pair_classification", "multiple_choice")
     columns = {"text": "text", "text_b": "text_b" if two else None, "label": "label"}
@@ -228,6 +233,28 @@ def test_a_head_that_reads_all_tokens_gives_the_same_scores_alone_and_next_to_pa
         padded = torch.from_numpy(in_file.all_scores(rows))
         torch.testing.assert_close(padded, alone, atol=1e-5, rtol=1e-5)
         torch.testing.assert_close(torch.from_numpy(in_file.all_scores(rows[:1])), alone[:1], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("single", ["[CLS] {A} [MASK] [SEP]", "[CLS] {A} [SEP] [MASK] [SEP]"])
+def test_a_head_that_reads_the_state_of_a_mask_is_exported(tmp_path: Path, single: str) -> None:
+    pytest.importorskip("onnx", reason="the extra onnx is not installed")
+    from cloze.checkpoint.onnx_file import write_onnx
+    from cloze.tasks.result import load_tuned
+
+    reading = Reading(single, summary="mask")
+    head_arguments = {"classes": 3, "reading": "summary"}
+    source = with_head("bert", "classify", "sentence_classification", head_arguments, tmp_path / "tuned", reading=reading)
+    assert "logits" in write_onnx(source, tmp_path / "m.onnx").outputs
+    learner, in_file = (load_tuned(load_checkpoint(path))[0] for path in (source, tmp_path / "m.onnx"))
+    rows = learner.reader.encode(TEXTS)
+    alone = torch.cat([torch.from_numpy(learner.all_scores([row])) for row in rows])
+    assert float(alone.std(0).min()) > 0.01  # the texts differ
+    torch.testing.assert_close(torch.from_numpy(in_file.all_scores(rows)), alone, atol=1e-5, rtol=1e-5)
+    found, (reader, batch, _) = run_file(tmp_path / "m.onnx", source)
+    hidden = reader.states(batch, {"hidden"})["hidden"]
+    columns = torch.tensor([row.ids.tolist().index(reader.tokenizer.role("[MASK]")) for row in rows])
+    head = load_checkpoint(source).heads["answer"].head
+    torch.testing.assert_close(found["logits"], head(hidden[torch.arange(3), columns]).detach(), atol=1e-5, rtol=1e-5)
 
 
 def test_a_regression_to_large_numbers_is_exported(tmp_path: Path) -> None:

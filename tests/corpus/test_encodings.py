@@ -73,7 +73,8 @@ def test_a_named_encoding_is_taken_in_a_table_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "format", "told"),
     [
-        (UNKNOWN, "auto", r"a\.txt:1: byte 0xf1 is not UTF-8, and the encoding is not certain\.\n  .*Name it: --encoding NAME$"),
+        (UNKNOWN, "auto", r"a\.txt:1: byte 0xf1 is not UTF-8, and the encoding is not certain\.\n  .*Name it: --encoding NAME, "
+                            r"or convert it: iconv -f NAME -t UTF-8 .*a\.txt > NEW$"),
         (b"fine\n" * 40_000 + b"\x81\x8d.\n", "line@cp1252", r"a\.txt:40001: byte 200,000 \(0x81\) is not cp1252: .*\n  Name"),
         (CHINESE.encode("gb18030")[:-2], "line@gb18030", r"a\.txt:40: byte \d+ \(0x..\) is not gb18030: incomplete"),
         (b"x", "line@utf-88", "--encoding utf-88: no such encoding"),
@@ -145,7 +146,7 @@ def test_a_named_encoding_holds_for_labelled_text_and_for_standard_input(tmp_pat
     ("data", "told"),
     [
         (SHORT, r"a\.tsv:2: byte 0xef is not UTF-8, and the encoding is not certain\.\n"
-                r"  As cp1252 \('naïve\\t1'\).*\? Name it: --encoding NAME$"),
+                r"  As cp1252 \('naïve\\t1'\).*\? Name it: --encoding NAME, or .*: iconv -f NAME -t UTF-8 .* > NEW$"),
         (b"text\tlabel\n" + "déjà vu\t1\n".encode() + b"na\xefve\t1\n",
          r"a\.tsv:3: byte 0xef is not UTF-8, but other characters of this file are\.\n  Correct this line"),
         (b"text\tlabel\nfine\t1\na\0b\t1\n",

@@ -11,6 +11,7 @@ from cloze.corpus import Store
 from cloze.corpus.checks.held_out_copies import Copies, count_copies
 from cloze.corpus.sources.bound import split_documents
 from cloze.corpus.stores.writer import StoreWriter
+from cloze.runs.planning import plan
 from cloze.runs.run import pretrain
 from tests.small_recipe import MINE
 
@@ -71,6 +72,8 @@ def test_a_run_says_how_much_of_its_held_out_text_it_trains_on(recipe: Path) -> 
     part.write_text("\n".join([*lines[:2], "a new cat sees it.", ""]), encoding="utf-8")
     (note,) = notes_of(recipe, corpus, "apart", held_out=[str(part)])
     assert note.startswith("note: 2 of 3 held-out documents (")
+    (planned,) = plan(recipe, corpus=corpus, budget="1steps", held_out=[str(part)])
+    assert str(planned).splitlines()[-2] == note and note in planned._repr_html_()
 
     corpus.write_text("\n".join([*lines, *lines]), encoding="utf-8")
     held_out = split_documents(144, 0.01)["held_out"]

@@ -127,6 +127,9 @@ def test_files_without_a_header_name_their_columns(tmp_path: Path) -> None:
         ("a.csv", "text,label\na,1\nb, \n", "a.csv:3: an empty 'label'"),
         ("a.jsonl", '{"text": "a", "label": 1}\n{"text": "b"}\n', "a.jsonl:2: no value for 'label'"),
         ("a.csv", b"text,label\nna\xefve,1\n", "a.csv:2: byte 0xef is not UTF-8"),
+        ("a.tsv", "text,label\na,1\n", "it has: text,label.\n  If commas separate its columns, name it a.csv; if .*A,B$"),
+        ("a.tsv", "text;label\na;1\n", "it has: text;label.\n  If semicolons separate its columns, name it a.csv; if the file"),
+        ("a.csv", "text\tlabel\na\t1\n", "it has: text\tlabel.\n  If tabs separate its columns, name it a.tsv; if the file has"),
         ("a.txt", "text\tlabel\na\t1\n", "cannot tell the format from the name 'a.txt'"),
     ],
 )
@@ -134,6 +137,15 @@ def test_every_fault_names_the_place_and_the_way_out(tmp_path: Path, name: str, 
     path = write(tmp_path, name, content)
     with pytest.raises(TaskError, match=message):
         task("sentence_classification").read(path)
+
+
+def test_a_first_row_of_one_cell_with_another_separator_says_how_to_name_the_file(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.tsv", "a,1\nb,2\n")
+    with pytest.raises(TaskError, match=r"a.tsv:1: 1 cell, expected 2 \(text, label\).\n  If commas .*, name it a.csv.$"):
+        read_table(path, columns=("text", "label"))
+    write(tmp_path, "a.tsv", "a\t1\nb, c\n")
+    with pytest.raises(TaskError, match=r"a.tsv:2: 1 cell, expected 2 \(text, label\).\n  A stray separator"):
+        read_table(path, columns=("text", "label"))
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,8 @@ def test_the_named_column_is_the_text(
         ("a.csv", "text,label\nOne.,a\nTwo, and more.,b\n", r"a\.csv:3: 3 cells, expected 2"),
         ("a.csv", 'text\nOne.\n"Two.\nThree.\n', r"a\.csv:3: not CSV: .*quote"),
         ("a.csv", b"text\nOne.\nTw\xf3.\n", r"a\.csv:[123]: not UTF-8"),
+        ("a.tsv", "id,text\n1,Two.\n", r"it has: id,text\.\n  If commas separate its columns, it is CSV: --format csv$"),
+        ("a.csv", "id\ttext\n1\tTwo.\n", r"it has: id\ttext\.\n  If tabs separate its columns, it is TSV: --format tsv$"),
         ("a.csv", "", "empty"),
         ("a.conll", "Ada B-PER\n\n", r"a\.conll:1: words with their labels, which would be learned as text\.\n.*--format blank"),
         ("a.txt", "__label__x One.\n", r"a\.txt:1: texts with labels \(__label__\), which would be learned as text"),

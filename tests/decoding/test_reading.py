@@ -54,7 +54,7 @@ def loaded(
     return SimpleNamespace(**{
         "network": network.eval(), "heads": {"lm": head.eval()}, "reads": {"lm": read} if read else {}, "tokenizer": pieces,
         "reading": reading, "order": order, "folder": "nowhere", "input_edits": (), "languages": (),
-        "annotations": Annotations(), "pictures": None, "precision": None,
+        "annotations": Annotations(), "pictures": None, "precision": None, "recipe": None,
         "clock": network.clock if hasattr(network, "clock") else Clock(), **more,
     })
 

@@ -104,3 +104,18 @@ def test_held_out_text_or_a_store_without_the_layers_of_the_recipe_is_refused_wi
     with pytest.raises(CorpusError, match="this store has no annotation layer 'entity', which mine asks for"):
         held_out_loss(tmp_path / "run", mine, corpus=corpus.path, held_out=plain.path)
     assert not (tmp_path / "run" / "cloze" / "corpus" / "held_out" / "store").exists()
+
+
+@pytest.mark.parametrize(("corpus", "held_out", "named"), [(12, 1, "held.txt"), (1, 12, "text.txt")])
+def test_a_text_of_one_document_for_pairs_is_named_as_it_was_given(
+    tmp_path: Path, corpus: int, held_out: int, named: str
+) -> None:
+    for name, count in (("text.txt", corpus), ("held.txt", held_out)):
+        (tmp_path / name).write_text("the big cat sees. an old cat sees the cat.\n" * count, encoding="utf-8")
+    with pytest.raises(CorpusError) as refused:
+        pretrain(
+            "bert", corpus=tmp_path / "text.txt", held_out=[str(tmp_path / "held.txt")], out=tmp_path / "run", budget="1steps",
+            size="tiny", overrides=["text.tokenizer.size=60"], report=lambda line: None,
+        )
+    told = f"{tmp_path / named}: `pair: {{wrong: random_document}}` needs a random document, but the corpus has only the"
+    assert str(refused.value).startswith(f"{told} passage's own document.\n  Give a text of at least two documents,")

@@ -133,6 +133,23 @@ def test_scores_are_those_of_the_network_for_each_pair_alone(run: Callable[[str]
     assert len(set(found.round(5))) == len(found)
 
 
+def test_of_a_film_with_more_frames_than_training_reads_the_first_are_read(run: Callable[[str], Path]) -> None:
+    loaded = load_checkpoint(run("univilm"))
+    store: Any = Store.open(samples.films())
+    captions_of_films = Captions.of_store(store)
+    fewer = json.loads(json.dumps(loaded.recipe).replace('"most_items": 64', '"most_items": 3'))
+    matcher = matcher_of(replace(loaded, recipe=fewer), captions_of_films, whose="S", size=5)
+    assert isinstance(matcher, ByVectors)
+    (items,) = store.items.sets.values()
+    cut = replace(items, spans=np.stack([items.spans[:, 0], items.spans[:, 0] + 3], 1))
+    shown = replace(captions_of_films, pictures=Pictures(store.items.keys, {items.name: cut}))
+    expected = matcher_of(loaded, shown, whose="S", size=5)
+    assert isinstance(expected, ByVectors)
+    np.testing.assert_array_equal(matcher.item_vectors, expected.item_vectors)
+    every = matcher_of(loaded, captions_of_films, whose="S", size=5)
+    assert isinstance(every, ByVectors) and np.abs(every.item_vectors - expected.item_vectors).max() > 1e-3
+
+
 @torch.no_grad()
 def _alone(loaded: Any, store: Any, given: Captions, name: str, text: int, picture: int) -> float:
     """The score of one pair, straight from network and head."""

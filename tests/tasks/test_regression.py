@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,9 +25,12 @@ from cloze.objectives import regress
 from cloze.objectives.transforms import Gelu
 from cloze.runs.finetuning.finetune import finetune
 from cloze.tasks.evaluation import evaluate
+from cloze.tasks.evaluation_text import evaluation_lines
 from cloze.tasks.kinds.regression import rounded
 from cloze.tasks.measures.agreement import agreement, pearson, undefined
 from cloze.tasks.result import load_tuned
+from cloze.tasks.task import Evaluation
+from cloze.tasks.worth import remark_on
 
 NUMBERS = st.floats(-1e6, 1e6, width=32)
 
@@ -252,3 +256,14 @@ def test_recurrent_networks_are_read_at_the_last_token_with_maximum_and_mean() -
 
 def test_predicted_numbers_keep_their_digits_whatever_their_size() -> None:
     assert [rounded(value) for value in (3.00000049, -126571776.0, 1.23456789e-7, 0.0)] == [3.0, -126571776.0, 1.23457e-7, 0.0]
+
+
+def test_small_errors_keep_their_digits_in_the_table_and_in_the_remark() -> None:
+    evaluation = Evaluation(2, {"mse": 0.0000234, "pearson": 1e-17}, {"always": "0", "mse": 0.0000123, "pearson": 0.5}, ())
+    assert list(evaluation_lines("dev.tsv", evaluation))[2:4] == [
+        "  mse          2.34e-05  1.23e-05", "  pearson      0.0000    0.5000",
+    ]
+    task = SimpleNamespace(metrics={"mse": False})
+    learner = SimpleNamespace(truth_and_predictions=lambda rows: ([1.0, 2.0], [2.0, 1.0]), task=task)
+    remark = remark_on(learner, [0, 1], evaluation.metrics, evaluation.baseline)  # type: ignore[arg-type]
+    assert remark is not None and remark.startswith("mse 2.34e-05 is above the 1.23e-05 of a constant answer (always '0')")

@@ -250,6 +250,9 @@ def test_pairs_are_fine_tuned_by_their_columns(cloze: Any, folder: Folder, table
         (["embed", "{bert}", "a", "--out", "{here}/no/v.npy"], "its folder does not exist"),
         (["score", "{bert}", "--pairs", "{here}/missing"], "no such file or folder of minimal pairs"),
         (["evaluate", "{bert}", "{dev}"], "not fine-tuned"),
+        (["evaluate", "{bert}", "{dev}", "--task", "link_predicton"], "unknown task. Did you mean 'link_prediction'"),
+        (["evaluate", "{bert}", "{dev}", "--task", "sentence_clasification"], "unknown task. Did you mean 'sentence_cl"),
+        (["evaluate", "{bert}", "{dev}", "--task", "sentence_classification"], "not fine-tuned"),
         (["predict", "{bert}", "{dev}"], "not fine-tuned"),
         ([*TRAIN, "--seeds", "a"], "expected whole numbers"),
         ([*TRAIN, "--task", "tagging"], "--task tagging: unknown task"),
@@ -305,3 +308,20 @@ def test_soft_labels_of_texts_that_are_cut_come_with_a_note(
     assert done.code == 0 and "note: 1 of 2 texts are longer than 8 tokens and lost their end" in done.err
     first, second = map(json.loads, out.read_text().splitlines())
     assert first["cut"] > 0 and "cut" not in second and first["label"].keys() == {"animal", "weather"}
+
+
+@pytest.mark.parametrize(  # both read 40 tokens, of which [CLS] and [SEP] are two; the first word for gpt2 has two more
+    ("name", "most", "words"), [("bert", 38, 38), ("gpt2", 40, 38)]
+)
+def test_texts_longer_than_the_network_reads_are_scored_with_a_note_on_their_windows(
+    cloze: Any, folder: Folder, name: str, most: int, words: int
+) -> None:
+    def note(count: int, *options: str) -> str:
+        shown = cloze("score", folder(name), " ".join(["cat"] * count), *options)
+        assert shown.code == 0
+        return str(shown.err)
+
+    assert "read in windows" not in note(words)
+    told = f"note: texts of more than {most} tokens were read in windows of that many, each {most // 2} after the one before."
+    assert told in note(words + 1) and ", each 9 after" in note(words + 1, "--stride", "9")
+    assert "read in windows" not in note(words + 1, "--max-length", "40")

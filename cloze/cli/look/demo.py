@@ -194,7 +194,7 @@ def compare_starts(run: Path, packages: dict[str, Path], out: Path, *, seed: int
         table.append(_row("pre-trained", _metrics(_tuned(run, plain, out, seed=seed), rows)))
         say('   n-grams, and learning from docstrings without labels, need scikit-learn: pip install "cloze-lm[baselines]"')
     else:
-        from cloze.runs.finetuning.measure_result import add_mixture
+        from cloze.runs.finetuning.measure_result import add_entries, add_mixture
         from cloze.tasks.linear.fit import fit_linear
         from cloze.tasks.linear.shares import Shares
         from cloze.tasks.linear.unlabelled import fit_with_texts
@@ -204,8 +204,11 @@ def compare_starts(run: Path, packages: dict[str, Path], out: Path, *, seed: int
         files = write_rows(rows, out.with_name(f"{out.name}-taught"), taught=taught)
         network = _tuned(run, files, out, seed=seed, values=STUDENT)
         table.append(_row("pre-trained", _metrics(network, rows)))
-        add_mixture(out, fit_with_texts(rows.kind, rows.labelled, rows.texts, labels=rows.labels).linear, Shares(0.5, 1.0))
-        table.append(_row("pre-trained + n-grams", _metrics(out, rows, mixed=True)))
+        linear = fit_with_texts(rows.kind, rows.labelled, rows.texts, labels=rows.labels).linear
+        add_mixture(out, linear, Shares(0.5, 1.0), learned=[files["dev"]])
+        mixed = _metrics(out, rows, mixed=True)
+        add_entries(out, test=mixed)
+        table.append(_row("pre-trained + n-grams", mixed))
     return table, (
         f"{len(rows.labels)} packages; {len(rows.labelled)} docstrings with labels, {len(rows.texts or ()):,} without; "
         f"{len(test)} to test, from modules that no other part has. The pre-trained network also learns from docstrings without "

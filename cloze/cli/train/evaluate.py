@@ -29,9 +29,10 @@ from cloze.cli.options import (
     WithFiles,
 )
 from cloze.cli.prompts import Demonstrations, Normalise, Shots, TaskPrompt, Template, Verbalise, prompt_of
+from cloze.cli.train.entity_linking import TASK as LINKING
 from cloze.cli.train.entity_linking import EntityLinkingMode
 from cloze.cli.train.facts import FactsMode
-from cloze.cli.train.links import LinksMode
+from cloze.cli.train.links import LINK_TASKS, LinksMode
 from cloze.cli.train.measures import show
 from cloze.cli.train.pictures import PicturesMode
 from cloze.cli.train.senses import SensesMode
@@ -201,6 +202,8 @@ class FinetunedMode(LabelledMode):
         """The task of a folder, with the options in place of its own."""
         from cloze.tasks.result import task_in_folder
 
+        if self.task is not None:
+            _require_task(folder, self.task)
         options = {"repair": self.repair, "threshold": self.threshold, "bleu": self.bleu, "at": _ks(self.at)}
         task = task_in_folder(folder, self.task, text=self.text, text_b=self.text_b, label=self.label, **options)
         return task.with_beam_search(beams=self.beams, length_penalty=self.length_penalty)
@@ -257,6 +260,17 @@ class PromptedMode(LabelledMode):
         from cloze.tasks.kinds.prompted import prompted
 
         return prompted(loaded, self.prompt().prompt, task), {}
+
+
+def _require_task(folder: Path, name: str) -> None:
+    """A `TaskError` with the nearest names if a folder that was not fine-tuned is to be measured on a task that no mode has."""
+    from cloze.errors import TaskError, propose
+    from cloze.registry import names
+    from cloze.tasks.result import find_task_json
+
+    known = {*names("task"), *LINK_TASKS, LINKING}
+    if name not in known and folder.is_dir() and find_task_json(folder) is None:
+        raise TaskError(f"--task {name}: unknown task. {propose(name, known)}")
 
 
 MODES: tuple[
@@ -321,7 +335,14 @@ def _show_differences(differences: Mapping[str, PairedDifference]) -> None:
     width = max(map(len, differences), default=0)
     for name, difference in differences.items():
         unsure = "" if difference.sure else "  not significant"
-        print(f"  {name:<{max(width, 11)}}  {difference.value:<+8.4f}  [{difference.low:+.4f}, {difference.high:+.4f}]{unsure}")
+        value, low, high = map(_signed, (difference.value, difference.low, difference.high))
+        print(f"  {name:<{max(width, 11)}}  {value:<8}  [{low}, {high}]{unsure}")
+
+
+def _signed(value: float) -> str:
+    from cloze.html_parts import metric_text
+
+    return ("" if value < 0 else "+") + metric_text(value)
 
 
 def _both_right(measured: list[tuple[Learner, dict[str, Evaluation]]], files: list[str]) -> dict[str, float]:

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from cloze.html_parts import metric_text
+
 
 def print_result(task_json: Mapping[str, Any], out: Path, *, as_json: bool) -> None:
     """Print the result: the dev metrics over all seeds next to those of simple answers, and the metrics on a test set."""
@@ -29,7 +31,7 @@ def print_result(task_json: Mapping[str, Any], out: Path, *, as_json: bool) -> N
         _print_metrics(task_json, spread, simple, width=width, task=name)
         if not name:  # costly metrics, which were measured of the best seed alone
             for metric in [metric for metric in task_json["dev"] if metric not in spread]:
-                value = f"{task_json['dev'][metric]:.4f}"
+                value = metric_text(task_json["dev"][metric])
                 print(f"{metric:<{width}}  {value:<{_value_width(task_json)}}  {_simple_cells(simple, metric)}".rstrip())
         for line in short_lines(entries.get("dev_report", {})):
             print(f"  {'mixture: ' if mixture else ''}{line}")
@@ -43,10 +45,10 @@ def print_result(task_json: Mapping[str, Any], out: Path, *, as_json: bool) -> N
                 print(f"note: {prefix}{part}: {lost} of {rows} rows lose a span by truncation and are not used")
     ngrams = task_json.get("ngrams", {}).get("test", {})
     if "frozen_start" in task_json:
-        start = ", ".join(f"{name} {value:.4f}" for name, value in task_json["frozen_start"].items())
+        start = ", ".join(f"{name} {metric_text(value)}" for name, value in task_json["frozen_start"].items())
         print(f"frozen start: {start} (the network untouched, new heads fitted)")
     for name, value in task_json.get("test", {}).items():
-        print(f"test {name}: {value:.4f}" + (f"  ({NGRAMS} {ngrams[name]:.4f})" if name in ngrams else ""))
+        print(f"test {name}: {metric_text(value)}" + (f"  ({NGRAMS} {metric_text(ngrams[name])})" if name in ngrams else ""))
     for remark in task_json.get("remarks", ()):
         print(f"note: {remark}")
     best = next(trial for trial in task_json["trials"] if trial["seed"] == task_json["seed"])
@@ -72,17 +74,22 @@ def _print_metrics(
     head = "dev" if seeds == 1 else f"dev, {seeds} seeds"
     print(f"{task:<{width}}  {head:<{value_width}}  {'  '.join(simple)}".rstrip())
     for name, figures in spread.items():
-        value = f"{figures['mean']:.4f}" + (f" ± {figures['deviation']:.4f}" if seeds > 1 else "")
+        value = _value_text(figures, several=seeds > 1)
         print(f"{name:<{width}}  {value:<{value_width}}  {_simple_cells(simple, name)}".rstrip())
+
+
+def _value_text(figures: Mapping[str, float], *, several: bool) -> str:
+    return metric_text(figures["mean"]) + (f" ± {metric_text(figures['deviation'])}" if several else "")
 
 
 def _value_width(task_json: Mapping[str, Any]) -> int:
     """The characters of the column of values: `0.1234`, or with several seeds `0.1234 ± 0.0123`."""
-    return 8 if len(task_json["trials"]) == 1 else 15
+    several = len(task_json["trials"]) > 1
+    return max(15 if several else 8, *(len(_value_text(figures, several=several)) for figures in task_json["spread"].values()))
 
 
 def _simple_cells(simple: Mapping[str, Mapping[str, Any]], metric: str) -> str:
     """A metric of the simple answers, each in its column; without any, an empty column of the width of a figure."""
-    cells = [f"{metrics[metric]:.4f}" if metric in metrics else "" for metrics in simple.values()]
+    cells = [metric_text(metrics[metric]) if metric in metrics else "" for metrics in simple.values()]
     widths = [*map(len, list(simple)[:-1]), 6]  # the last column is as wide as a figure
     return "  ".join(cell.ljust(width) for cell, width in zip(cells or [""], widths, strict=True))

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from cloze.tasks.task import Evaluation
 
 CLASSIFICATION = "triple_classification"
+LINK_TASKS = ("link_prediction", "relation_prediction", CLASSIFICATION)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +43,7 @@ class LinksMode(Mode):
     @classmethod
     def asked(cls, options: Mapping[str, Any]) -> bool:
         """Whether this is the task."""
-        return options["task"] in ("link_prediction", "relation_prediction", CLASSIFICATION)
+        return options["task"] in LINK_TASKS
 
     def run(self, checkpoint: Path, files: Sequence[str]) -> None:
         """Measure a checkpoint on files of facts."""

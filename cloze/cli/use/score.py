@@ -78,8 +78,8 @@ def command(options: ScoreOptions) -> None:
 
     The score depends on the network: the log-probability of the text if it reads from left to right, the pseudo-log-likelihood
     (each token masked alone) if it predicts masked tokens, the log-probability that every token is original if it is a
-    discriminator. Long texts are scored in overlapping windows. A network that writes answers (t5, bart; unilm with --order
-    source_to_target) scores the answer: TEXT<tab>ANSWER.
+    discriminator. Longer texts than the network reads are scored in overlapping windows. A network that writes answers (t5,
+    bart; unilm with --order source_to_target) scores the answer: TEXT<tab>ANSWER.
 
     --corpus prints figures that are comparable between vocabularies: cloze score RUN --corpus papers.txt --corpus news.txt
     """
@@ -160,12 +160,24 @@ def _score_corpora(options: ScoreOptions, paths: Sequence[str]) -> None:
 
 
 def _note_length(loaded: Any, longest: int, options: ScoreOptions) -> None:
-    """Say if texts were read at once that are longer than any row of training, where positions are not learned."""
+    """Say which windows divide long texts unless the user has chosen them, and if more tokens were read at once than any row of
+    training has, where positions are not learned."""
     from cloze.decoding.lengths import trained_length
     from cloze.decoding.reader import Reader
 
-    most, trained = Reader.of(loaded).max_length, trained_length(loaded.recipe)
-    if options.max_length is None and most is not None and trained is not None and min(longest, most) > trained:
+    if options.max_length is not None:
+        return
+    reader = Reader.of(loaded)
+    most, trained, added = reader.max_length, trained_length(loaded.recipe), reader.single.added
+    size = reader.max_tokens(most)
+    if size is not None and longest + max(added, 1) > size:  # without a frame, the first token is not scored
+        stride = max(1, (size - added) // 2) if options.stride is None else options.stride
+        typer.echo(
+            f"note: texts of more than {size - added:,} tokens were read in windows of that many, each {stride:,} after the one "
+            "before. --max-length and --stride set others.",
+            err=True,
+        )
+    if most is not None and trained is not None and min(longest, most) > trained:
         typer.echo(
             f"note: up to {min(longest, most):,} tokens were read at once, and this run was trained on at most {trained:,}, so "
             f"scores of longer texts may be too low.\n  Read them in windows: --max-length {trained}",

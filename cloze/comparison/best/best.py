@@ -115,17 +115,13 @@ def keep_model(systems: Systems, verdict: Verdict, keep: Path) -> None:
     remarks = [*task_json.get("remarks", []), *sentences(verdict)]
     rename_card(fresh / "README.md", keep.name)
     add_mixture(
-        fresh, linear, verdict.shares, mixed=_scores(verdict, verdict.kept), without=_OF_THE_RUN, remarks=remarks,
-        **{KEPT: verdict.kept}, **_figures(verdict, task_json, linear),
+        fresh, linear, verdict.shares, learned=[run.parent / "rows" / "dev.jsonl"], mixed=_scores(verdict, verdict.kept),
+        remarks=remarks, **{KEPT: verdict.kept}, **_figures(verdict, task_json, linear),
     )
     load_checkpoint(fresh)  # it opens
     if _is_kept(keep):
         shutil.rmtree(keep)
     fresh.rename(keep)  # refuses a folder that has got files meanwhile
-
-
-#: Entries of task.json that are measured on the dev rows of the run, of which the teacher has learned.
-_OF_THE_RUN = ("dev", "dev_report", "spread", "trials", "frozen_start", "baseline", "ngrams")
 
 
 def _figures(verdict: Verdict, task_json: Mapping[str, Any], linear: LinearModel) -> dict[str, Any]:

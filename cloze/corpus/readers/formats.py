@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Literal, NamedTuple, get_args
 
 from cloze.errors import CorpusError, did_you_mean, nearest, propose
@@ -54,12 +54,24 @@ def require_columns(requested: RequestedFormat, name: str) -> None:
         raise CorpusError(f"{name}: a data set declares the format of its files. Leave out {option}.")
 
 
-def no_column(location: str, column: str, columns: Iterable[str]) -> CorpusError:
-    """The message for a missing column."""
+def no_column(location: str, column: str, columns: Sequence[str], format: str = "") -> CorpusError:
+    """The message for a missing column of a table that is read as `format`."""
+    separators, right = other_separator(columns, format)
     names = [name if len(name) <= 40 else name[:39] + "…" for name in columns]
     listing = ", ".join(names[:20]) + (" …" if len(names) > 20 else "") or "none"
+    if separators:
+        way_out = f"If {separators} separate its columns, it is {right.upper()}: --format {right}"
+        return CorpusError(f"{location}: no column {column!r}; it has: {listing}.\n  {way_out}")
     way_out = f"{did_you_mean(nearest(column, names))} Name the column with the text: --text NAME".lstrip()
     return CorpusError(f"{location}: no column {column!r}; it has: {listing}.\n  {way_out}")
+
+
+def other_separator(cells: Sequence[str], format: str) -> tuple[str, str]:
+    """What separates the cells of a table if not what its `format` says, in the plural, and the format that says so; ("", "") for
+    a row with several cells, and where no other separator is in it."""
+    others = {"tsv": {"commas": ",", "semicolons": ";"}, "csv": {"tabs": "\t"}}.get(format, {})
+    name = next((name for name, character in others.items() if len(cells) == 1 and character in cells[0]), "")
+    return name, {"tsv": "csv", "csv": "tsv"}[format] if name else ""
 
 
 class Separator(NamedTuple):

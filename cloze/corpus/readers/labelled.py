@@ -13,7 +13,7 @@ from typing import Any, Literal, cast, get_args
 from cloze.corpus.readers.columnar import is_columnar
 from cloze.corpus.readers.fasttext import COLUMNS as FASTTEXT
 from cloze.corpus.readers.fasttext import fasttext_rows, is_fasttext
-from cloze.corpus.readers.formats import Separator, separator_of
+from cloze.corpus.readers.formats import Separator, other_separator, separator_of
 from cloze.corpus.readers.judgments import COLUMNS as JUDGED
 from cloze.corpus.readers.judgments import is_qrels, relevant_rows
 from cloze.corpus.readers.objects import OBJECTS, fields_of, objects
@@ -246,9 +246,20 @@ def place_of(path: str, columns: Sequence[str], name: str, parameter: Parameter)
     if name in columns:
         return list(columns).index(name)
     listing = ", ".join(column if len(column) <= 40 else column[:40] + "…" for column in columns)
+    if hint := _renaming(path, columns):
+        raise TaskError(f"{path}: no column {name!r}; it has: {listing}.\n  {hint}", _unnamed(parameter))
     hint = did_you_mean(nearest(name, columns))
     chosen = Phrase(f"{hint} Choose a column with ".lstrip(), parameter)
     raise TaskError(f"{path}: no column {name!r}; it has: {listing}.\n  ", chosen, _unnamed(parameter))
+
+
+def _renaming(path: Path | str, cells: Sequence[str]) -> str:
+    """How to name a table whose name says another separator than its first row has, a row of one cell; "" for any other."""
+    separators, right = other_separator(cells, table_format(path) or "")
+    if not separators:
+        return ""
+    stem, _, packed = Path(path).name.rpartition(f".{table_format(path)}")
+    return f"If {separators} separate its columns, name it {stem}.{right}{packed}"
 
 
 def _unnamed(like: Parameter) -> Phrase:
@@ -359,13 +370,16 @@ def _without_header(path: Path | str, header: list[str], records: Iterable[Recor
 def _as_wide(
     path: Path | str, names: Sequence[str], records: Iterable[Record], fault: Fault | None, like: Parameter
 ) -> Iterator[Record]:
-    for line, cells in records:
+    for number, (line, cells) in enumerate(records):
         if len(cells) == len(names):
             yield line, cells
             continue
+        message = f"{counted(len(cells), 'cell')}, expected {len(names)} ({', '.join(names)}).\n  "
+        if not number and (hint := _renaming(path, cells)):
+            unusable(path, line, f"{message}{hint}.", fault=fault)
+            continue
         unusable(
-            path, line, f"{counted(len(cells), 'cell')}, expected {len(names)} ({', '.join(names)}).\n"
-            "  A stray separator or quote? ",
+            path, line, f"{message}A stray separator or quote? ",
             Phrase("", like.sibling("quoting", "none"), " reads quotes as text; with standard, they enclose cells."), fault=fault,
         )
 

@@ -44,7 +44,7 @@ def column_of(stream: IO[bytes], name: str, format: str, column: str, *, begin: 
         index = int(column) - 1
         yield RowText(first[0], first[1][index])
     else:
-        raise no_column(f"{name}:{first[0]}", column, header)
+        raise no_column(f"{name}:{first[0]}", column, header, format)
     width = len(header)
     for line, cells in rows:
         if len(cells) != width:

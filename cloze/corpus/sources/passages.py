@@ -261,10 +261,11 @@ class BoundPassages(BoundSplit):
         low, high = self._range_of_language(document)
         other_count = high - low - spanned
         if np.min(other_count) < 1:
+            part = "" if len(split.documents) == self.store.documents else f" ({len(split.documents)} in the {self.subset} part)"
             raise CorpusError(
                 f"{self.store.path}: `pair: {{wrong: random_document}}` needs a random document, but the corpus has "
-                f"only the passage's own document ({len(split.documents)} in the {self.subset} part).\n"
-                f"  Use a corpus of at least two documents{' of every language' if self.store.languages else ''}, "
+                f"only the passage's own document{part}.\n"
+                f"  Give a text of at least two documents{' of every language' if self.store.languages else ''}, "
                 f"or pair with rate: 0."
             )
         other = self._others(draw, document, spanned, low, high)

@@ -68,7 +68,7 @@ def _cost(plan: FinetuningPlan, folder: Path, seeds: int) -> Iterator[str]:
         yield f"no forecast of time and memory, because the run has {len(recipe.stages)} stages, each with its own."
         return
     budget = choose_budget(recipe, None, folder)
-    run, stores = prepare(recipe, request, folder, budget, run_origins(recipe, request, {}), dry_run=True)
+    run, stores, _ = prepare(recipe, request, folder, budget, run_origins(recipe, request, {}), dry_run=True)
     try:
         why = why_no_forecast(run, 1)
         cost: Any = None if why else within_memory(forecast(run), run, recipe)

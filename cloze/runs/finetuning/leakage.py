@@ -44,10 +44,18 @@ def shared_row_notes(
                 yield line
 
 
-def write_training_hashes(out: Path, training_hashes: Mapping[str, Hashes]) -> None:
+def write_training_hashes(out: Path, training_hashes: Mapping[Any, Hashes]) -> None:
     """Write the hashes of all training texts into the folder of a model."""
     with whole_file(out / HASH_FILE) as stage, stage.open("wb") as stream:
         save_array(stream, np.unique(np.concatenate([np.zeros(0, np.uint64), *training_hashes.values()])))
+
+
+def add_training_texts(folder: Path, files: Sequence[str]) -> None:
+    """Count the texts of further files among the training texts of a model."""
+    path = folder / HASH_FILE
+    known: list[Hashes] = [np.load(path, allow_pickle=False)] if path.is_file() else []
+    hashes = [_hashes(spec, files) for spec in _sources(load_recipe(folder)).values()]
+    write_training_hashes(folder, dict(enumerate([*known, *hashes])))
 
 
 def shared_row_note(

@@ -19,6 +19,7 @@ from cloze.errors import Say
 from cloze.interop.card_results import add_results
 from cloze.recipe.recipe import Recipe
 from cloze.runs import task_selection
+from cloze.runs.finetuning.leakage import add_training_texts
 from cloze.runs.finetuning.ngrams import compare_with_ngrams, mix_with_ngrams
 from cloze.runs.options import FinetuneOptions
 from cloze.tasks.evaluation import evaluate
@@ -26,7 +27,7 @@ from cloze.tasks.linear.model import LinearModel
 from cloze.tasks.linear.shares import Shares
 from cloze.tasks.mixture import ENTRY, Mixture
 from cloze.tasks.pictures import show_pictures
-from cloze.tasks.result import TASK_FILE, load_tuned, task_in_folder
+from cloze.tasks.result import LEARNED_DEV, TASK_FILE, load_tuned, task_in_folder
 from cloze.tasks.task import join_examples
 from cloze.tasks.worth import remark_on, remark_on_loss, remark_on_ngrams
 from cloze.training.run import Outcome
@@ -42,6 +43,10 @@ class FinetuningResult:
     outcomes: Mapping[int, Outcome]
     folder: Path
     task_json: Mapping[str, Any]
+
+
+#: Entries of task.json that are measured on the dev rows of the run.
+_ON_DEV_ROWS = ("dev", "dev_report", "spread", "trials", "frozen_start", "baseline", "ngrams")
 
 
 class DevFigures(NamedTuple):
@@ -136,17 +141,25 @@ def write_task_json(path: Path, task_json: Mapping[str, Any]) -> None:
 
 
 def add_mixture(
-    folder: Path, linear: LinearModel, shares: Shares, *, mixed: Mapping[str, float] | None = None, without: Sequence[str] = (),
+    folder: Path, linear: LinearModel, shares: Shares, *, learned: Sequence[Path], mixed: Mapping[str, float] | None = None,
     **more: Any,
 ) -> None:
-    """Save a linear model next to the network of a fine-tuned folder, and mix their answers from now on. `mixed` are the dev
-    metrics of the mixture, `more` further entries of task.json; those in `without` go."""
+    """Save a linear model, which has learned from the dev rows of the run, too, next to the network of a fine-tuned folder, and
+    mix their answers from now on. `learned` are the files of these rows: they count as training texts, and what was measured on
+    them goes. `mixed` are the dev metrics of the mixture on other rows, `more` further entries of task.json."""
     linear.save(folder / "cloze")
     path = folder / TASK_FILE
     task_json = json.loads(path.read_text(encoding="utf-8"))
-    task_json = {name: entry for name, entry in task_json.items() if name not in without}
+    task_json = {name: entry for name, entry in task_json.items() if name not in _ON_DEV_ROWS}
     record = {**Mixture(linear, *shares).record(), **({} if mixed is None else {"dev": dict(mixed)})}
-    write_task_json(path, {**task_json, ENTRY: record, **more})
+    add_training_texts(folder, [str(file) for file in learned])
+    write_task_json(path, {**task_json, ENTRY: record, LEARNED_DEV: True, **more})
+
+
+def add_entries(folder: Path, **entries: Any) -> None:
+    """Add entries to the task.json of a fine-tuned folder and to its card."""
+    path = folder / TASK_FILE
+    write_task_json(path, {**json.loads(path.read_text(encoding="utf-8")), **entries})
 
 
 def measure_on_files(

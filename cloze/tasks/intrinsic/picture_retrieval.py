@@ -167,7 +167,7 @@ class WrittenRows(PairRows):
     def __init__(self, reader: Reader, captions: Captions, *, write: WriteItems, layout: Layout) -> None:
         self.reader, self.captions, self.layout = reader, captions, layout
         films = captions.pictures.sets[write.set]
-        fields = films.read(np.arange(len(films.spans)), [write.array])
+        fields = films.read(np.arange(len(films.spans)), [write.array], reader.most_items)
         arrays = write(Rows(fields), Draw(np.zeros(len(films.spans), np.uint64)))
         tokens, length = arrays[f"{write.to}.tokens"], arrays[f"{write.to}.length"]
         self.films = [tokens[number, :stop] for number, stop in enumerate(length.tolist())]
