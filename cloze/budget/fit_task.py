@@ -194,7 +194,7 @@ def fit_pools(open_recipe: Recipe, recipe: Recipe, facts: TaskFacts) -> list[Cha
     positions of the network weigh tokens by their distance (MPNet)."""
     part = recipe.exported.part
     passes = [pass_ for entry in open_recipe.entries.values() for pass_ in entry.passes]
-    if part is None or part.name != "transformer" or len(passes) != 1 or not _mean_helps(open_recipe, recipe, facts):
+    if part is None or len(passes) != 1 or not _mean_helps(open_recipe, recipe, facts):
         return []
     if sees_alike(part.name, plain_arguments(part.arguments)):
         return []

@@ -95,6 +95,9 @@ def why_not(part: str, arguments: Mapping[str, Any], *, above: bool = False) -> 
 
 
 def sees_alike(part: str, arguments: Mapping[str, Any]) -> bool:
-    """Whether attention without queries sees all tokens alike, whatever their distance."""
+    """Whether attention without queries sees all tokens alike, whatever their distance; of plain Transformers only it is known
+    that it does not."""
+    if part != "transformer":
+        return True
     full = flat(arguments, part)
     return full["positions"] not in DISTANCES and not full.get("positions.values")
