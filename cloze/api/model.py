@@ -46,8 +46,9 @@ from cloze.interop.vectors import Vectors, open_vectors
 from cloze.interop.vectors.checkpoint import has_vectors
 from cloze.recipe.user_files import import_files
 from cloze.reports.plot import Figures, plot_run
+from cloze.runs.finetuning.leakage import shared_row_note
 from cloze.tasks.evaluation import evaluate
-from cloze.tasks.given import given_examples
+from cloze.tasks.given import given_examples, given_file
 from cloze.tasks.in_memory import each_text
 from cloze.tasks.pictures import show_pictures
 from cloze.tasks.result import load_tuned, read_task_json
@@ -365,7 +366,7 @@ class Model:
         self, rows: str | Path | Iterable[Any], *, task: str | None = None, items: ItemFiles = None,
         length: int | None = None, bootstrap: int | None = None, seed: int = 0, batch: int = 64, encoding: str | None = None,
     ) -> Evaluation:
-        """The metrics of a fine-tuned model on labelled rows.
+        """The metrics of a fine-tuned model on labelled rows. Rows that it is trained on are a warning.
 
         Args:
             rows: Tuples `(text, label)`, dictionaries, a data frame, a data set, or a file.
@@ -381,7 +382,12 @@ class Model:
         learner, task_json = self._learned(task, length)
         source = local_table(str(rows)) if isinstance(rows, (str, Path)) else rows
         constant_answer = (task_json.get("baseline") or {}).get("always")
-        with self._reading(encoding), given_examples(learner.task, source, labelled=True) as examples:
+        with self._reading(encoding), given_file(learner.task, source, labelled=True) as file:
+            examples = file.read(learner.task, labelled=True)
+            with file.encoded():
+                note = shared_row_note(self.folder, file.path, task=task, in_memory=file.in_memory)
+            if note:
+                warnings.warn(note.removeprefix("note: "), stacklevel=2)
             learner = self._shown(learner, items, task, length, examples)
             return evaluate(learner, examples, constant_answer=constant_answer, size=batch, bootstrap=bootstrap, seed=seed)
 

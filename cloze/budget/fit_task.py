@@ -14,6 +14,7 @@ from cloze.budget.facts import ChangedValue, as_integer
 from cloze.budget.fit_length import stages_of
 from cloze.budget.row_counts import RowCounts
 from cloze.changes import Shape
+from cloze.changes.mean_layer import sees_alike
 from cloze.checkpoint.build import build_part, plain_arguments
 from cloze.checkpoint.several import START
 from cloze.errors import CheckpointError
@@ -176,24 +177,46 @@ def fit_changes(open_recipe: Recipe, recipe: Recipe, facts: TaskFacts) -> list[C
     of the recipe read the summary token of a single text; the mean of two texts would mix what is to be compared. `open_recipe`
     is the recipe before the checkpoint has decided its objectives: a head whose `pool` is set there keeps reading that.
     """
+    if not _mean_helps(open_recipe, recipe, facts):
+        return []
+    part = recipe.exported.part
+    assert part is not None  # it comes from a checkpoint
+    change, here = (MEAN_ABOVE, f"{MEAN_ABOVE.name}=above") if facts.means else (MEAN_LAYER, MEAN_LAYER.name)
+    try:
+        build_part(change).shape(Shape("", part.name, plain_arguments(part.arguments)))
+    except CheckpointError:
+        return []
+    return [ChangedValue("change", "none", here, _why_mean(facts))]
+
+
+def fit_pools(open_recipe: Recipe, recipe: Recipe, facts: TaskFacts) -> list[ChangedValue]:
+    """The values by which heads read the mean of the tokens themselves, where `fit_changes` would choose a `mean_layer` but the
+    positions of the network weigh tokens by their distance (MPNet)."""
+    part = recipe.exported.part
+    passes = [pass_ for entry in open_recipe.entries.values() for pass_ in entry.passes]
+    if part is None or len(passes) != 1 or not _mean_helps(open_recipe, recipe, facts):
+        return []
+    if sees_alike(part.name, plain_arguments(part.arguments)):
+        return []
+    heads = range(len(_objectives(open_recipe)))
+    return [ChangedValue(f"objectives[{number}].pool", "auto", "mean", _why_mean(facts)) for number in heads]
+
+
+def _mean_helps(open_recipe: Recipe, recipe: Recipe, facts: TaskFacts) -> bool:
+    """Whether all heads read the summary token of single texts by the checkpoint's choice, and the mean would say more."""
     network = recipe.exported
     alone = len(recipe.networks) == 1 and not recipe.stages and not network.change and network.train == "all"
     single = not any(plain_arguments(source.arguments).get("text_b") for source in recipe.sources.values())
     ahead = any(entry.order != "open" for entry in recipe.entries.values())
     if not (facts.short or facts.means) or not alone or not single or ahead or network.origin != START:
-        return []
-    if not (_decided(open_recipe) and _summarised(recipe)):
-        return []
-    assert network.part is not None  # it comes from a checkpoint
-    change, here = (MEAN_ABOVE, f"{MEAN_ABOVE.name}=above") if facts.means else (MEAN_LAYER, MEAN_LAYER.name)
-    try:
-        build_part(change).shape(Shape("", network.part.name, plain_arguments(network.part.arguments)))
-    except CheckpointError:
-        return []
-    why = f"width {facts.width}, below {GRADUAL_WIDTH}: the mean of its tokens says more than its summary token"
+        return False
+    return _decided(open_recipe) and _summarised(recipe)
+
+
+def _why_mean(facts: TaskFacts) -> str:
     if facts.means:
-        why = "a sentence encoder: it was trained for the mean of its tokens"
-    return [ChangedValue("change", "none", here, why)]
+        return "a sentence encoder: it was trained for the mean of its tokens"
+    return f"width {facts.width}, below {GRADUAL_WIDTH}: the mean of its tokens says more than its summary token"
 
 
 def _objectives(recipe: Recipe) -> list[Mapping[str, Any]]:

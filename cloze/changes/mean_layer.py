@@ -14,6 +14,8 @@ from cloze.errors import CheckpointError
 from cloze.interop.arguments import flat
 from cloze.registry import register
 
+#: Positions that add something of each distance to scores without queries, or to values.
+DISTANCES = frozenset({"learned_with_buckets", "buckets", "relative", "functional"})
 TIMES: Mapping[str, float] = {"top": 3.0, "above": 10.0}
 
 
@@ -28,7 +30,7 @@ class MeanLayer(Change):
     transformers' classes for texts read the summary token, so the mean is brought there. The top layer forgets what it had
     learned, except for its keys and the first map of its feed-forward. Its queries are zero, so that every token sees all tokens
     equally; its values are the states themselves, its output is `times` these, and the second map of its feed-forward is zero.
-    Where positions add a learned number to the scores of every layer (MPNet), near tokens count more or less than far ones.
+    Positions that weigh tokens by their distance in every layer, or change values (MPNet, NEZHA, RoFormer's values), are refused.
     All of it can be trained. A layer `above` the others copies keys and first map, and nothing is forgotten: for checkpoints
     whose mean was trained, such as sentence encoders. The result is an ordinary network. This change is cloze's own; starting top
     layers again comes from Zhang et al. (2021), "Revisiting Few-sample BERT Fine-tuning", where they start at random.
@@ -85,6 +87,17 @@ def why_not(part: str, arguments: Mapping[str, Any], *, above: bool = False) -> 
         return "its heads share keys and values, norm them, or have a width of their own"
     if full["feed_forward"] != "plain":
         return "its feed-forward is not one of two maps"
+    if not sees_alike(part, arguments):
+        return "its positions weigh tokens by their distance or change their values, so its attention gives no mean"
     if full["layers"] < 2 and not above:
         return "it has one layer only, which would forget all that it has learned"
     return None
+
+
+def sees_alike(part: str, arguments: Mapping[str, Any]) -> bool:
+    """Whether attention without queries sees all tokens alike, whatever their distance; of plain Transformers only it is known
+    that it does not."""
+    if part != "transformer":
+        return True
+    full = flat(arguments, part)
+    return full["positions"] not in DISTANCES and not full.get("positions.values")

@@ -17,6 +17,7 @@ from cloze.checkpoint.share import card_of, write_copy
 from cloze.errors import CheckpointError, CorpusError
 from cloze.interop import Imported, import_folder
 from cloze.interop.vectors import open_vectors
+from cloze.recipe.parts import class_of
 from cloze.text import Tokenizer
 from cloze.text.annotation.mentions import Given
 from cloze.text.visual import with_tokens
@@ -42,7 +43,7 @@ def add_entities(source: Path, vectors: Path | str, out: Path, *, prefix: str = 
     Entities are the entries that begin with `prefix`; all others are words. The vectors are mapped to the raw token table by
     least squares over the words that are single pieces (E-BERT; Poerner et al., 2020). The token of `ENTITY/Q42` is
     `[ENTITY/Q42]` wherever a text contains it. Nothing else changes: a text without entities has the same states, and no head
-    predicts an entity.
+    predicts an entity. Raises a `CheckpointError` for a head that would, because its scores of tokens have no bias.
     """
     require_new(out)
     imported, embeddings = import_folder(source), open_vectors(vectors)
@@ -56,6 +57,7 @@ def add_entities(source: Path, vectors: Path | str, out: Path, *, prefix: str = 
             f"{vectors}: no entry begins with {prefix!r}, so none is an entity: {', '.join(map(repr, embeddings.words[:3]))}, …\n"
             f"  Write entities with that prefix, or name another one with --prefix."
         )
+    _require_biases(source, imported, len(table))
     alignment = aligned(embeddings, tokenizer, table[: tokenizer.size].float().numpy())
     rows = torch.from_numpy(alignment.rows(np.stack([embeddings.vector(entity) for entity in entities]))).to(table.dtype)
     new_tokenizer = with_tokens(tokenizer, [f"[{entity}]" for entity in entities])
@@ -63,6 +65,18 @@ def add_entities(source: Path, vectors: Path | str, out: Path, *, prefix: str = 
     card = card_of(source, imported, languages=(), licence=None, data=None, folder=out.name)
     remarks = write_copy(source, out, changed, card)
     return AddedEntities(len(entities), alignment.words, alignment.explained, remarks)
+
+
+def _require_biases(source: Path, imported: Imported, rows: int) -> None:
+    """Refuse a head that predicts tokens, of a table with so many rows, without the bias that keeps entities out."""
+    for name, head in imported.model.heads.items():
+        kind = class_of("objective", head.part)
+        biased = any(tensor.dim() == 1 and len(tensor) == rows for tensor in head.state.values())
+        if kind.of_tokens and not kind.training_only and not biased:
+            raise CheckpointError(
+                f"{source}: the head {name} ({head.part}) scores tokens without a bias for each, so it would predict entities.\n"
+                "  Give a checkpoint whose head has one, such as BERT's, RoBERTa's or ELECTRA's."
+            )
 
 
 def with_rows(imported: Imported, tokenizer: Tokenizer, rows: Tensor, *, outputs: Tensor, bias: float) -> Imported:

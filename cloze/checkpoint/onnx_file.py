@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from math import inf, isinf
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -136,6 +137,10 @@ def write_onnx(source: Path, out: Path, *, int8: bool = False, task: str | None 
         if int8:
             path = _in_int8(path)
             difference = _difference(runtime, path, graph, loaded)
+            if isinf(difference):
+                raise CheckpointError(
+                    f"{source}: in int8 its ONNX file computes no numbers (NaN); nothing was written.\n  Leave out --int8."
+                )
             to_measure = "" if head is None else f" To measure the quality: cloze evaluate {out} FILE"
             remarks.append(f"int8: the largest difference from the network is {difference:.2g}.{to_measure}")
             remarks.append(
@@ -254,7 +259,7 @@ def _head(loaded: Loaded, source: Path, task: str | None) -> tuple[Any | None, l
 
 def _difference(runtime: Any, path: Path, graph: OnnxGraph, loaded: Loaded) -> float:
     """The largest difference between a file and the network, at other batches and lengths than it was written with. That of a
-    number above 1, such as the price that a regression predicts, is a share of the number."""
+    number above 1, such as the price that a regression predicts, is a share of the number. Infinite if an output is no number."""
     session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     largest = 0.0
     for batch, length in ((1, 4), (3, 11)):
@@ -264,8 +269,8 @@ def _difference(runtime: Any, path: Path, graph: OnnxGraph, loaded: Loaded) -> f
         for name, reference, other in zip(graph.outputs, expected, outputs, strict=True):
             gap = (reference - torch.from_numpy(other)).abs() / reference.abs().clamp(min=1.0)
             if name == "last_hidden_state" or graph.of_words:
-                gap = gap * inputs[1][..., None]
-            largest = max(largest, float(gap.max()))
+                gap = gap.masked_fill(inputs[1][..., None] == 0, 0.0)
+            largest = max(largest, float(gap.nan_to_num(nan=inf, posinf=inf).max()))
     return largest
 
 

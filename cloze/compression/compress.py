@@ -7,7 +7,7 @@ their new names; then it writes the folder. Masks stay with the network, so that
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from cloze.atomic import require_new
 from cloze.changes import Change, Shape, Transition
 from cloze.changes.compressing.quantise import Quantise
 from cloze.changes.keep_layers import KeepLayers
+from cloze.checkpoint.borrowed import NETWORKS
 from cloze.checkpoint.build import Loaded, load_checkpoint
 from cloze.checkpoint.loaded import network_inputs
 from cloze.checkpoint.plain_form import in_plain_form
@@ -159,7 +160,16 @@ def _write(
     card = card_of(source, imported, languages=(), licence=None, data=None, folder=out.name)
     card = replace(card, results=sentence)
     remarks = write_copy(source, out, imported, card, description=description_of(source), finish=finish)
-    return CompressionResult(changes, before, sizes[0], remarks)
+    return CompressionResult(changes, before, sizes[0], [*remarks, *_as_before(out)])
+
+
+def _as_before(out: Path) -> Iterator[str]:
+    """A remark on each further network of the folder, such as the other tower of a retriever."""
+    for folder in sorted((out / NETWORKS).glob("*/")):
+        yield (
+            f"{folder}: this network is as before, and the sizes are without it. To compress it, too: cloze compress {folder} "
+            "--out NEW, with the same options; then put NEW in its place."
+        )
 
 
 def _keeps_masks(loaded: Loaded, changes: Sequence[ChangeDescription]) -> bool:

@@ -12,7 +12,7 @@ import torch
 from cloze import html_parts
 from cloze.decoding.layout import Framed
 from cloze.decoding.links import LABELS, Links, labels_of, with_links
-from cloze.decoding.marks import marks_around, spelled_around
+from cloze.decoding.marks import marks_around
 from cloze.decoding.reader import Reader
 from cloze.errors import UserError
 from cloze.exercises.items.link_items import LinkItems
@@ -73,7 +73,7 @@ def _frame(reader: Reader, text: str, units: Sequence[Unit] | None) -> Framed:
     if not (ids == mask).any():
         raise UserError(f"{text[:60]!r}: no mask to fill. Write {literal} where a word is missing.")
     linked = {} if units is None else {LABELS: labels_of(reader.tokenizer, ids, text, units)}
-    framed = spelled_around(reader, reader.single([ids]).marked([{**marks_around(reader, ids, text), **linked}]), text)
+    framed = reader.single([ids]).marked([{**marks_around(reader, ids, text), **linked}])
     if ((framed.ids == mask) & (framed.part == 0) & ~reader.predictable(framed)).any():
         raise UserError(
             f"{text[:60]!r}: this network predicts a token from the position before it, and the first {literal} has none.\n"

@@ -18,7 +18,7 @@ from cloze.rng import Draw
 from cloze.rows import Rows
 
 Ids = NDArray[np.int32]
-Marks = Mapping[str, NDArray[Any]]  # labelled layers of one text (T,), by the names of their fields
+Marks = Mapping[str, NDArray[Any]]  # labelled layers of one text (T,) by the names of their fields, and `characters` (T, C)
 
 
 @dataclass(frozen=True)
@@ -61,14 +61,15 @@ class Framed:
         return self._like(Framed(ids, self.segments, self.part, self.cut, tree=self.tree, marks=self.marks))
 
     def marked(self, texts: Sequence[Marks]) -> Framed:
-        """The row with the labelled layers of its texts, whose ends may have been cut off."""
+        """The row with the labelled layers and the characters of its texts, whose ends may have been cut off."""
         marks: dict[str, NDArray[Any]] = {}
         for number, text in enumerate(texts):
             columns = np.flatnonzero(self.part == number)
             for name, values in text.items():
-                layer = marks.setdefault(name, np.zeros(len(self), values.dtype))
+                layer = marks.setdefault(name, np.zeros((len(self), *values.shape[1:]), values.dtype))
                 layer[columns] = values[: len(columns)]
-        return replace(self, marks=marks)
+        spelled = marks.pop("characters", self.characters)
+        return replace(self, marks=marks, characters=spelled if spelled is not None and spelled.any() else None)
 
     def masked(self, columns: NDArray[np.int64], mask: int) -> Framed:
         """The same row with the token `mask` at some columns, which are then not spelled."""

@@ -232,7 +232,7 @@ class DecoderPrompting(Prompting):
         if not len(answer_ids):
             raise TaskError(f"--verbalise: the answer {answer!r} has no token in this vocabulary. Choose another word for it.")
         position = int((end <= prompt.answer[0])[keep].sum())
-        around = {name: np.insert(values, position, [0] * len(self.lead)) for name, values in marks.items()}
+        around = {name: np.insert(values, [position] * len(self.lead), 0, axis=0) for name, values in marks.items()}
         row = self.reader.single([np.insert(ids[keep], position, self.lead)]).marked([around])
         (framed,) = self.reader.with_facts([row], self.reader.max_length)
         target, _ = self.form.target(np.concatenate([self.lead, answer_ids]))

@@ -196,7 +196,7 @@ class Reader:
         else:
             framed = [self.pair([a, b], max_length=max_tokens) for a, b in zip(first, self.ids(second_texts), strict=True)]
             parts = [texts, second_texts]
-        return self.with_facts(self._marked(self._spelled(framed, parts), parts), most)
+        return self.with_facts(self._marked(framed, parts), most)
 
     def lay_out(self, texts: Sequence[Ids], *, max_length: int | None = None) -> Framed:
         """The ids of one text or two as one framed example, with the facts that belong to them."""
@@ -227,23 +227,27 @@ class Reader:
     def encode_whole(self, texts: Sequence[str]) -> list[Framed]:
         """Texts as framed examples at full length, even if longer than the network can read. They have no facts yet: cut them,
         then add these with `with_facts`."""
-        return self._marked(self._spelled([self.single([ids]) for ids in self.ids(texts)], [texts]), [texts])
+        return self._marked([self.single([ids]) for ids in self.ids(texts)], [texts])
+
+    @property
+    def reads_marks(self) -> bool:
+        """Whether the network reads something next to the tokens of a text: see `marks`."""
+        return bool(self.annotations) or "characters" in self.network.takes
 
     def marks(self, texts: Sequence[str]) -> Sequence[Marks]:
-        """The labelled layers of each text, (T,) each, by the names of their fields; empty for a network that reads none."""
-        return self.annotations.label_marks(self.tokenizer, texts) if self.annotations else [{} for _ in texts]
+        """What the network reads next to the tokens of each text: the labelled layers, (T,) each, by the names of their fields,
+        and the `characters` (T, C) of unknown words; nothing for most networks."""
+        marks = self.annotations.label_marks(self.tokenizer, texts) if self.annotations else [{} for _ in texts]
+        if "characters" not in self.network.takes:
+            return marks
+        per_word = self.network.per_word or next(part.per_word for part in self.network.modules() if isinstance(part, Characters))
+        return [{**layers, **letters} for layers, letters in zip(marks, spelled(texts, self.tokenizer, per_word), strict=True)]
 
     def _marked(self, framed: list[Framed], parts: Sequence[Sequence[str]]) -> list[Framed]:
-        if not self.annotations:
+        if not self.reads_marks:
             return framed
         marks = [self.marks(texts) for texts in parts]
         return [row.marked(row_marks) for row, *row_marks in zip(framed, *marks, strict=True)]
-
-    def _spelled(self, framed: list[Framed], parts: Sequence[Sequence[str]]) -> list[Framed]:
-        if "characters" not in self.network.takes:
-            return framed
-        per_word = self.network.per_word or next(part.per_word for part in self.network.modules() if isinstance(part, Characters))
-        return spelled(framed, parts, self.tokenizer, per_word)
 
     def ids(self, texts: Sequence[str]) -> list[Ids]:
         """The ids of each text, without a frame."""
@@ -398,7 +402,7 @@ class Reader:
     def continued(
         self, tokens: Tensor, start: int, segment: int = 0, *, characters: NDArray[np.int16] | None = None
     ) -> Batch:
-        """A batch of tokens (B, L) of one segment, at the positions from `start`; `characters` (L, C) spell them."""
+        """A batch of tokens (B, L) of one segment, at the positions from `start`; `characters` (L, C) or (B, L, C) spell them."""
         position_ids = torch.arange(start, start + tokens.shape[1], device=tokens.device).expand_as(tokens)
         further = {f"inputs/{name}": torch.full_like(tokens, number) for name, number in self.inputs.items()}
         if characters is not None:

@@ -15,7 +15,7 @@ from cloze.rng import Draw
 Int64 = NDArray[np.int64]
 Int32 = NDArray[np.int32]
 
-#: The names of the random numbers: the side of each negative, the coin of `one_side`, the entity.
+#: The names of the random numbers: the side of each negative, the one side of `one_side`, the entity.
 SIDE, COIN, ENTITY = "negatives/side", "negatives/coin", "negatives/entity"
 
 
@@ -25,7 +25,7 @@ class Negatives:
 
     either: so many with another head or another tail, each drawn by `side`.
     head, tail: so many with another head, and so many with another tail.
-    one_side: so many, all with another head or all with another tail; the side is drawn once for each fact.
+    one_side: so many, all with another head or all with another tail; the side is drawn once for each fact, by `side`.
     side: the probability of another head is 1/2 ("uniform"), or by relation tph / (tph + hpt), with the mean number of tails per
       head and of heads per tail ("bernoulli"; Wang et al., 2014, §4.2): of parents, the more numerous children are not replaced.
     known: "exclude" draws from the entities that do not make a known fact of the training part, uniformly; "include" from all
@@ -85,6 +85,11 @@ class Corruption:
         """`triples` hold the numbers of entities, and of relations from 0. Raises `CorpusError` if a fact leaves no entity."""
         if negatives.side not in ("uniform", "bernoulli") or negatives.known not in ("exclude", "include"):
             raise RecipeError("triples.negatives: expected side uniform or bernoulli, and known exclude or include.")
+        if negatives.side == "bernoulli" and (negatives.head or negatives.tail) and not (negatives.either or negatives.one_side):
+            raise RecipeError(
+                "triples.negatives: side: bernoulli draws the side of either and of one_side, and there are only head and tail, "
+                "whose side is fixed.\n  Leave out side, or write either in place of head and tail."
+            )
         self.negatives, self.entities = negatives, entities
         head, relation, tail = (triples[:, column].astype(np.int64) for column in range(3))
         self.head, self.tail = head, tail
@@ -104,7 +109,7 @@ class Corruption:
         parts = [
             draw.uniform(SIDE, n.either) < self.rate[facts][:, None] if n.either else None,
             np.ones((len(facts), n.head), np.bool_), np.zeros((len(facts), n.tail), np.bool_),
-            np.repeat(draw.uniform(COIN)[:, None] < 0.5, n.one_side, axis=1),
+            np.repeat((draw.uniform(COIN) < self.rate[facts])[:, None], n.one_side, axis=1),
         ]
         return np.concatenate([part for part in parts if part is not None], axis=1)
 

@@ -19,7 +19,7 @@ from cloze.bounds import BelowOne, Count
 from cloze.errors import RecipeError
 from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.clock import Clock
-from cloze.objectives.cross_entropy import cross_entropy_sum, vocabulary_loss
+from cloze.objectives.cross_entropy import are_right, cross_entropy_sum, vocabulary_loss
 from cloze.objectives.heads import ClassHead, VocabularyHead
 from cloze.objectives.objective import SEQUENCES, ClassWeights, Kind, Loss, TargetsAtPositions, at_least_float32, weights_of
 from cloze.objectives.product import Product
@@ -93,14 +93,15 @@ class Classify(TargetsAtPositions):
         weights = self.loss_weights(batch)
         if scores.dim() == 2:
             total, correct = cross_entropy_sum(scores, targets, weights, self.smoothing, self._z_loss)
-            return Loss(total, {"correct": correct})
+            return self.with_accuracy(total, correct, scores, batch)
         logits = at_least_float32(scores)
         losses = F.binary_cross_entropy_with_logits(logits, targets.to(logits.dtype), reduction="none")
         positive = (targets > 0).float()
-        correct = ((scores.detach() > 0) == (targets > 0)).float()
+        correct = are_right(scores.detach(), targets)
         if weights is not None:
             losses, correct, positive = losses * weights, correct * weights, positive * weights
-        return Loss(losses.sum(), {"correct": correct.sum(), "positive": positive.sum()})
+        loss = self.with_accuracy(losses.sum(), correct.sum(), scores, batch)
+        return Loss(loss.total, {**loss.metrics, "positive": positive.sum()})
 
     def forward(self, states: Mapping[str, Tensor], batch: Batch) -> Loss:
         """Loss and metrics from the states that are read.

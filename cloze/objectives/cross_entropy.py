@@ -41,11 +41,17 @@ def cross_entropy_sum(
     losses = F.cross_entropy(logits, targets, reduction="none", label_smoothing=smoothing)
     if z_loss:
         losses = losses + z_loss * logits.logsumexp(1).square()
-    with torch.no_grad():
-        right = ((logits >= logits.gather(1, targets[:, None])).sum(1) == 1).float()
+    right = are_right(logits.detach(), targets)
     if weights is not None:
         losses, right = losses * weights, right * weights
     return losses.sum(), right.sum()
+
+
+def are_right(scores: Tensor, targets: Tensor) -> Tensor:
+    """Whether the target is the only best class of each row (M, C), or of (M,) the sign of the score; float32, 1 or 0."""
+    if scores.dim() == 1:
+        return ((scores > 0) == (targets > 0)).float()
+    return ((scores >= scores.gather(1, targets[:, None])).sum(1) == 1).float()
 
 
 def vocabulary_loss(

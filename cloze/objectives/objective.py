@@ -14,6 +14,7 @@ from cloze import fields
 from cloze.batch import Batch
 from cloze.bounds import Positive
 from cloze.networks.cost import Operations, size_of
+from cloze.objectives.cross_entropy import are_right
 from cloze.objectives.product import Product
 
 #: What a trained head predicts: the token at a position, whether each token belongs where it stands, or the class of a text or
@@ -27,8 +28,14 @@ Kind = Literal["token_prediction", "token_labelling", "relation_prediction"]
 SEQUENCES = frozenset(fields.SEQUENCES)
 
 
+#: Ends the name of a metric by which another one is divided.
+COUNT = "/count"
+
+
 class Loss(NamedTuple):
     """A sum of losses and sums of metrics, all to be divided by the objective's count over everything in the step.
+
+    The metric `NAME/count` is what the metric NAME is divided by instead: `correct` by the targets where classes have weights.
 
     The metric `positive`, the number of targets that are 1, gives an objective without a baseline that of a constant prediction,
     and a warning if the loss does not get below it (`training/baselines.py`). It is only for a binary cross-entropy.
@@ -239,3 +246,15 @@ class TargetsAtPositions(Objective):
             return weights
         of_class = weights_of_targets(self.class_weights, batch[self.targets_field])
         return of_class if weights is None else weights * of_class
+
+    def with_accuracy(self, total: Tensor, correct: Tensor, scores: Tensor, batch: Batch) -> Loss:
+        """The loss of scores (M, C), or (M,) of two classes, with the metric `correct`: the sum of weights where they are right.
+
+        Where classes have weights, it is computed anew, because the share of right targets does not depend on them.
+        """
+        if self.class_weights is None:
+            return Loss(total, {"correct": correct})
+        right = are_right(scores.detach(), batch[self.targets_field].long())
+        weights = batch.get(self.weights_field)
+        weights = torch.ones_like(right) if weights is None else weights.to(right.dtype)
+        return Loss(total, {"correct": (right * weights).sum(), f"correct{COUNT}": weights.sum()})

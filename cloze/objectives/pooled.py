@@ -171,7 +171,7 @@ class PooledClassification(TargetsAtPositions):
         """The summed loss in float32."""
         weights = self.target_weights(batch)
         total, correct = cross_entropy_sum(scores, batch[self.targets_field].long(), weights, self.smoothing)
-        return Loss(total, {"correct": correct})
+        return self.with_accuracy(total, correct, scores, batch)
 
 
 @register("objective", "pooled_classification")

@@ -55,9 +55,12 @@ class HeadImportance:
     remarks: Sequence[str] = ()
 
     @property
-    def closable(self) -> float:
-        """The largest share of heads that can be closed while the measure keeps 90 % of its value: of a loss, 110 %."""
+    def closable(self) -> float | None:
+        """The largest share of heads that can be closed while the measure keeps 90 % of its value: of a loss, 110 %. None if the
+        value is not above 0, as a correlation may be: a share of it is no measure of what is lost."""
         full = self.curve[0]
+        if not full > 0:
+            return None
         good = [y >= KEPT * full if self.higher else y <= full * (2 - KEPT) for y in self.curve]
         return max(share for share, fine in zip(self.shares, np.cumprod(good), strict=True) if fine)
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from torch import Tensor
 from cloze.decoding.reader import Checkpoint
 from cloze.errors import UserError, counted
 from cloze.probes.losses import LossExamples
+from cloze.tasks.result import find_task_json
 
 Floats = NDArray[np.float64]
 Weights = Mapping[str, Tensor]
@@ -137,6 +139,31 @@ def loss_surface(
             places = dict(zip(weights, ((0.0, 0.0), (1.0, 0.0), (0.0, 1.0)), strict=False))
             plane = LossPlane(x, y, losses, places)
     return Surface(around, between, plane, remarks)
+
+
+def require_same_classes(checkpoints: Mapping[str, Checkpoint], measured: str, task: str | None) -> None:
+    """Refuse a checkpoint whose head has as many classes as that of `measured`, but others or in another order.
+
+    `task` names one of several. A head with another number of classes is not compared: that of `measured` stands for it.
+
+    Raises:
+        UserError: The outputs of two heads mean different classes.
+    """
+    classes = {name: _classes_of(Path(loaded.folder), task) for name, loaded in checkpoints.items()}
+    expected = classes[measured]
+    for name, labels in classes.items():
+        if labels != expected and len(labels) == len(expected):
+            raise UserError(
+                f"{name} and {measured} have different classes, {', '.join(labels)} and {', '.join(expected)}, so the weights of "
+                "one head mean nothing to the other.\n"
+                "  Give checkpoints that were fine-tuned to the same classes in the same order."
+            )
+
+
+def _classes_of(folder: Path, task: str | None) -> tuple[str, ...]:
+    """The classes of a fine-tuned folder in their order; none of any other."""
+    described = find_task_json(folder) or {}
+    return tuple((described if task is None else described.get("tasks", {}).get(task, {})).get("labels") or ())
 
 
 def parameters_of(loaded: Checkpoint) -> dict[str, Any]:

@@ -166,6 +166,7 @@ class Augmenter:
         columns = np.flatnonzero((row.part == 0) & self.reader.predictable(row))
         text_columns = np.flatnonzero(row.part == 0)
         column = int(text_columns[position]) if position < len(text_columns) else None
+        row = row if column is None else row.masked(np.array([column]), masked[position])  # a mask has no characters
         return row, column if column in columns else None
 
     @torch.inference_mode()

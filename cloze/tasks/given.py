@@ -11,7 +11,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -33,20 +33,45 @@ def columns_of(task: Task) -> tuple[list[str], list[str]]:
     return [columns[kind] for kind in inputs], [name for kind, name in columns.items() if kind not in inputs]
 
 
+class GivenFile(NamedTuple):
+    """A file with the rows of a task: the user's, or one that cloze wrote for rows that were `in_memory`."""
+
+    path: Path
+    in_memory: bool
+
+    def encoded(self) -> AbstractContextManager[None]:
+        """Inside the block, the file is read as it is encoded, whatever the encoding of the user's files is."""
+        return reading_as("utf-8") if self.in_memory else nullcontext()
+
+    def read(self, task: Task, *, labelled: bool) -> Any:
+        """The examples, as the task reads them."""
+        how = task.for_files(columns=None, format=None, quoting="auto") if self.in_memory else task
+        with self.encoded():
+            return how.read(self.path, labelled=labelled)
+
+
+@contextmanager
+def given_file(task: Task, source: Any, *, labelled: bool) -> Iterator[GivenFile]:
+    """A file, or rows in memory (see `as_records`) as a file. Inside the block, errors name a row by its number."""
+    if isinstance(source, Path):
+        yield GivenFile(source, in_memory=False)
+        return
+    with spelled_by(_in_memory), _as_file(as_records(source, task, labelled=labelled), ROWS) as path:
+        yield GivenFile(path, in_memory=True)
+
+
 @contextmanager
 def given_examples(task: Task, source: Any, *, labelled: bool) -> Iterator[Any]:
     """The examples of a file, or of rows in memory (see `as_records`), as the task reads them.
 
     Inside the block, errors name a row by its number.
     """
-    if not isinstance(source, Path):
-        with spelled_by(_in_memory), _as_file(as_records(source, task, labelled=labelled), ROWS) as path:
-            yield _read(task, path, labelled=labelled)
-    elif not labelled and has_texts(task, str(source)):
+    if isinstance(source, Path) and not labelled and has_texts(task, str(source)):
         with line_examples(task, gather([], str(source)), str(source)) as examples:
             yield examples
-    else:
-        yield task.read(source, labelled=labelled)
+        return
+    with given_file(task, source, labelled=labelled) as file:
+        yield file.read(task, labelled=labelled)
 
 
 def _in_memory(phrase: Phrase) -> str | None:
@@ -61,12 +86,6 @@ def has_texts(task: Task, file: str) -> bool:
     if kind_of_file(file) != ".txt":
         return False
     return not isinstance(task, TokenLabelling) or not holds_labels(file, task.label, task.trained)
-
-
-def _read(task: Task, path: Path, *, labelled: bool) -> Any:
-    """The examples of a file that cloze wrote, whatever the encoding of the user's files is."""
-    with reading_as("utf-8"):
-        return task.for_files(columns=None, format=None, quoting="auto").read(path, labelled=labelled)
 
 
 @contextmanager
@@ -142,7 +161,7 @@ def line_examples(task: Task, lines: Sequence[str], source: str | None) -> Itera
     if not any(rows):
         raise TaskError(f"{source or 'the texts'}: empty, expected one text per line.")
     with _as_file(rows, Named("text ", "the texts") if source is None else Named(f"{source}:", source)) as path:
-        yield _read(task, path, labelled=False)
+        yield GivenFile(path, in_memory=True).read(task, labelled=False)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from cloze.errors import RunError
 from cloze.objectives import Loss
+from cloze.objectives.objective import COUNT
 from cloze.training.distribution import Ranks
 
 
@@ -108,7 +109,9 @@ class Meter:
         names = sorted(name for name in self.sums if self.targets.get(owners[name]) != 0.0)
         local = torch.stack([self.sums[name] for name in names]).tolist() if names else []
         summed = dict(zip(names, ranks.add(local), strict=True))
-        averages = {name: value / max(self.targets.get(owners[name], 0.0), 1.0) for name, value in summed.items()}
+        counts = {name: self.targets.get(owners[name], 0.0) for name in names}
+        counts |= {name.removesuffix(COUNT): summed.pop(name) for name in names if name.endswith(COUNT)}
+        averages = {name: value / max(counts[name], 1.0) for name, value in summed.items()}
         objectives = {name: value for name, value in averages.items() if owners[name] == name}
         weights = dict.fromkeys(objectives, 1.0) if self.single else self.weights
         return {

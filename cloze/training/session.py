@@ -37,7 +37,7 @@ class Session:
             self.saver.restore(saved, self.trainee)
         self.selection_state = SelectionState(run.selection, self.saver.checkpoints, state)
         self.run_progress = RunProgress(run, self.trainee.model, first=ranks.first, saved=state)
-        self.learning_check = LearningCheck(run)
+        self.learning_check = LearningCheck(run, state)
         parts = self.trainee, self.run_progress, self.events, self.selection_state, self.learning_check
         self.evaluations = Evaluations(run, *parts, saved=state)
         self.due = Due(run, self.run_progress)
@@ -140,7 +140,7 @@ class Session:
         return {
             "step": run_progress.step, **run_progress.to_json(), "seed": run.seed, "budget": str(run.budget),
             "recipe_hash": run.identity.recipe_hash, **self.evaluations.to_json(), "ranks": self.ranks.world,
-            **self.selection_state.to_json(),
+            **self.selection_state.to_json(), **self.learning_check.to_json(),
         }
 
     def close(self) -> None:

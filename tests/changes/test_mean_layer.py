@@ -75,6 +75,9 @@ def test_what_starts_at_zero_learns(place: Any) -> None:
         ({"norm": "pre"}, "its norms stand before attention"), ({"share.weights": "all"}, "its layers share their weights"),
         ({"attention.band.width": 4}, "its attention is local"), ({"feed_forward": "gated"}, "not one of two maps"),
         ({"layers": 1}, "it has one layer only"),
+        ({"positions": "learned_with_buckets"}, "its positions weigh tokens by their distance or change their values"),
+        ({"positions": "functional", "positions.limit": 4}, "its positions weigh tokens by their distance"),
+        ({"positions": "rotary", "positions.values": True}, "its positions weigh tokens by their distance or change their"),
     ],
 )  # fmt: skip
 def test_a_network_whose_top_layer_cannot_be_a_mean_is_refused(arguments: dict[str, Any], said: str) -> None:

@@ -27,14 +27,19 @@ def test_a_rotation_is_recovered_with_nothing_left() -> None:
     assert np.allclose(found.map, rotation, atol=1e-5) and found.explained == pytest.approx(1.0)
 
 
-@pytest.fixture(scope="module")
-def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def exported(name: str, folder: Path) -> Path:
+    """A small checkpoint with random weights."""
     from cloze.interop import Card, export_folder
     from tests.decoding.conftest import load_systems
 
-    system, folder = load_systems().system("bert", **{"positions.max_length": 40}), tmp_path_factory.mktemp("bert") / "bert"
-    export_folder(folder, model=system.model(), tokenizer=system.tokenizer, reading=system.reading, card=Card("bert"))
+    system = load_systems().system(name, **{"positions.max_length": 40})
+    export_folder(folder, model=system.model(), tokenizer=system.tokenizer, reading=system.reading, card=Card(name))
     return folder
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return exported("bert", tmp_path_factory.mktemp("bert") / "bert")
 
 
 @pytest.fixture(scope="module")
@@ -120,3 +125,15 @@ def test_vectors_without_entities_or_without_shared_words_are_refused(
         add_entities(bert, tmp_path / "few.txt", tmp_path / "e")
     assert not (tmp_path / "e").exists()
     assert len(shared_words(open_vectors(file), load_checkpoint(bert).tokenizer)) > 20
+
+
+def test_a_head_that_would_predict_entities_is_refused(
+    vectors: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, (file, _) = exported("gpt2", tmp_path / "gpt2"), vectors(tmp_path / "wiki.txt")
+    assert main(["vocab", "entities", str(source), "--vectors", str(file), "--out", str(tmp_path / "e")]) == 2
+    said = capsys.readouterr().err
+    assert f"{source}: the head lm (token_prediction) scores tokens without a bias for each, so it would predict entities" in said
+    assert "\n  Give a checkpoint whose head has one, such as BERT's" in said and not (tmp_path / "e").exists()
+    discriminator = exported("electra", tmp_path / "electra")
+    assert main(["vocab", "entities", str(discriminator), "--vectors", str(file), "--out", str(tmp_path / "e")]) == 0

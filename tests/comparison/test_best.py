@@ -157,6 +157,21 @@ def test_a_cell_depends_on_the_rows_and_on_the_texts(answered: tuple[Path, Verdi
     other.texts_file.unlink()
 
 
+def test_a_cell_depends_on_the_content_of_the_file_of_texts(tmp_path: Path) -> None:
+    folder = written(tmp_path)
+
+    def keys() -> dict[str, str]:
+        systems = Systems(question(folder), folder / "out")
+        return {cell.label: cell.key for cell in systems.cells() if cell.kind in ("ngrams", "texts", "network")}
+
+    first, again = keys(), keys()
+    file = Systems(question(folder), folder / "out").texts_file
+    file.write_text(json.dumps([*json.loads(file.read_text(encoding="utf-8")), "boat quay"]), encoding="utf-8")
+    changed = keys()
+    assert first == again and "n-grams" in " ".join(first) and changed.keys() == first.keys()
+    assert all(changed[label] != key for label, key in first.items())
+
+
 def test_texts_are_lines_like_the_rows_and_none_of_them(tmp_path: Path) -> None:
     folder = written(tmp_path)
     first = (folder / "labelled.tsv").read_text(encoding="utf-8").splitlines()[1].split("\t")[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -246,3 +247,29 @@ def test_a_scheduled_share_is_reached_while_a_task_is_learned_and_is_in_the_fold
     for plain in (False, True):
         outer = load_checkpoint(tmp_path / "tuned", plain_form=plain).network.layers[1].outer
         assert int((outer.weight == 0).sum()) == outer.weight.numel() // 2
+
+
+def test_the_other_tower_of_a_retriever_is_as_before_which_is_said_with_the_way_to_compress_it(
+    folder: Folder, tmp_path: Path, cloze: Callable[..., Any]
+) -> None:
+    pairs = tmp_path / "pairs.jsonl"
+    rows = [{"query": f"the {word}", "passage": f"a {word} in the garden"} for word in ("cat", "dog", "rain", "night")]
+    pairs.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    values = ["training.epochs=1", "training.batch=4", "length=12"]
+    options = [word for value in values for word in ("--set", value)]
+    tuned = tmp_path / "dpr"
+    said = cloze("finetune", folder("bert"), "--recipe", "dpr", "--train", pairs, "--dev", pairs, *options, "--out", tuned)
+    assert said.code == 0, said.err
+    (name,) = [place.name for place in (tuned / "cloze" / "networks").iterdir()]
+    small = tmp_path / "small"
+    said = cloze("compress", tuned, "--layers", "1", "--out", small)
+    tower = small / "cloze" / "networks" / name
+    assert said.code == 0 and f"{tower}: this network is as before, and the sizes are without it." in said.out + said.err
+    assert f"cloze compress {tower} --out NEW" in said.out + said.err
+    assert [load_checkpoint(place).network_arguments["layers"] for place in (small, tower)] == [1, 2]
+    assert cloze("compress", tower, "--layers", "1", "--out", tmp_path / "new").code == 0
+    shutil.rmtree(tower)
+    (tmp_path / "new").rename(tower)
+    said = cloze("evaluate", small, pairs)
+    assert said.code == 0 and load_checkpoint(tower).network_arguments["layers"] == 1, said.err
+    assert "this network is as before" not in cloze("compress", folder("bert"), "--layers", "1", "--out", tmp_path / "one").out

@@ -73,6 +73,32 @@ def test_int8_is_smaller_and_close(folder: Folder, cloze: Callable[..., Any], tm
     assert 1e-5 < float((exact - rounded).norm() / exact.norm()) < 0.05
 
 
+@pytest.mark.parametrize(("file", "message"), [
+    ("model.onnx", "its ONNX file computes other numbers (largest difference inf); nothing was written"),
+    ("int8.onnx", "in int8 its ONNX file computes no numbers (NaN); nothing was written.\n  Leave out --int8."),
+])  # fmt: skip
+def test_a_file_that_computes_no_numbers_is_not_written(
+    folder: Folder, cloze: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, message: str
+) -> None:
+    pytest.importorskip("onnx", reason="the extra onnx is not installed")
+    runtime = pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
+
+    class Broken(runtime.InferenceSession):  # type: ignore[misc, name-defined]
+        def __init__(self, path: str, **options: Any) -> None:
+            super().__init__(path, **options)
+            self.broken = Path(path).name == file
+
+        def run(self, names: Any, inputs: Any) -> Any:
+            outputs = super().run(names, inputs)
+            if self.broken:
+                outputs[0][0, 0, 0] = float("nan")
+            return outputs
+
+    monkeypatch.setattr(runtime, "InferenceSession", Broken)
+    said = cloze("export", folder("bert"), tmp_path / "m.onnx", "--to", "onnx", "--int8")
+    assert said.code == 2 and message in said.err and list(tmp_path.iterdir()) == []
+
+
 def records(said: Any) -> list[dict[str, Any]]:
     """What `cloze predict` printed."""
     assert said.code == 0, said.err

@@ -10,7 +10,7 @@ import pytest
 
 from cloze.corpus import Store, TripleStore
 from cloze.corpus.stores.graph import Graph, contains
-from cloze.errors import ClozeError, CorpusError
+from cloze.errors import ClozeError, CorpusError, RecipeError
 from cloze.knowledge import Triples
 from cloze.knowledge.check_triples import check_triples
 from cloze.knowledge.entities import read_entities
@@ -212,6 +212,21 @@ def test_the_more_numerous_side_is_replaced_less_often() -> None:
     # one parent of three children: tph 3, hpt 1, so the head is replaced with probability 3 / 4
     rates = head_rates(np.array([0, 0, 0, 1]), np.array([0, 0, 0, 1]), np.array([1, 2, 3, 2]), 3, "bernoulli")
     assert rates.tolist() == [0.75, 0.5, 0.5]
+
+
+def test_the_one_side_of_all_wrong_triples_of_a_fact_is_drawn_by_the_same_rate() -> None:
+    triples = np.array([[0, 0, 1], [0, 0, 2], [0, 0, 3], [1, 1, 2]])  # tph 3, hpt 1
+    draw, firsts = Draw(row_keys("test", items=np.arange(4000))), np.zeros(4000, np.int64)
+    for side, share in (("bernoulli", 0.75), ("uniform", 0.5)):
+        negatives = Negatives(one_side=2, side=side)  # type: ignore[arg-type]
+        on_head = Corruption(negatives, triples, entities=6, relations=2, path="graph").sides(firsts, draw)
+        assert (on_head[:, 0] == on_head[:, 1]).all() and abs(on_head.mean() - share) < 0.02
+
+
+def test_a_way_to_draw_sides_that_are_fixed_is_refused() -> None:
+    triples = np.array([[0, 0, 1], [0, 0, 2]])
+    with pytest.raises(RecipeError, match="only head and tail, whose side is fixed.\n  Leave out side"):
+        Corruption(Negatives(head=1, tail=1, side="bernoulli"), triples, entities=6, relations=1, path="graph")
 
 
 def test_a_fact_without_any_wrong_partner_is_refused() -> None:

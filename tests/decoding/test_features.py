@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from cloze.decoding.marks import spelled_around
+from cloze.decoding.marks import marks_around
 from cloze.decoding.reader import Reader
 from cloze.decoding.vectors.embedding import embed
 from cloze.decoding.vectors.features import chosen_layers, save_features, token_features
@@ -59,7 +59,8 @@ def test_unknown_words_beside_a_mask_are_spelled_too() -> None:
     network = network_of("bilstm", layers=1, width=8, inner=6, embedding=part, vocab_size=tokenizer.size, clock=Clock())
     reader = Reader(network, tokenizer, Reading(single="[EOS] {A} [EOS]", pair="[EOS] {A} [EOS] {B} [EOS]", summary="last"))
     text = "the zebra [MASK] a yak"
-    row = spelled_around(reader, reader.single([np.asarray(tokenizer.encode_template(text).ids, np.int32)]), text)
+    ids = np.asarray(tokenizer.encode_template(text).ids, np.int32)
+    row = reader.single([ids]).marked([marks_around(reader, ids, text)])
     assert row.characters is not None
     assert row.characters.any(1).tolist() == [False, False, True, False, False, True, False]
     assert row.characters[2].tolist() == spell(["zebra"], 10)[0].tolist()

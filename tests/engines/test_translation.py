@@ -81,7 +81,7 @@ def vectors(run: Run) -> torch.Tensor:
 
 @pytest.mark.parametrize("drawn", [
     Negatives(either=5, side="bernoulli"), Negatives(head=1, tail=2, one_side=3),
-    Negatives(either=2, one_side=1, known="include"),
+    Negatives(either=2, one_side=1, known="include"), Negatives(one_side=4, side="bernoulli"),
 ])  # fmt: skip
 def test_wrong_triples_are_those_of_the_source(store: TripleStore, drawn: Negatives) -> None:
     import numba

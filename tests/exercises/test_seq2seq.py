@@ -35,6 +35,9 @@ def text(count, length, width=None):
     return Rows({"tokens": tokens, "length": sizes, "word_start": np.ones((count, width), bool)})
 
 
+SENTINELS = {"infill": "sentinels", "mask": 1.0, "random": 0.0, "keep": 0.0}
+
+
 def draw(count, first=0, seed=5):
     return Draw(row_keys(seed, "main", 0, items=np.arange(first, first + count)))
 
@@ -42,7 +45,7 @@ def draw(count, first=0, seed=5):
 def t5(length=512, **mask):
     edits = [
         Mask(unit="alternating", **mask), DecoderAnswer(what="spans", tokenizer=FACTS),
-        Corrupt(infill="sentinels", tokenizer=FACTS),
+        Corrupt(**SENTINELS, tokenizer=FACTS),
         Frame("{A} [EOS]", tokenizer=FACTS),
     ]
     return Exercise([PlacedEdit(edit) for edit in edits], length)
@@ -79,7 +82,7 @@ def test_t5_worked_example_of_forty_tokens():
     span = np.where(masked, np.where(np.arange(40) < 20, 1, 2), 0)
     rows = rows.having_all({"masked": masked, "layers/span": span})
     rows = DecoderAnswer(what="spans", tokenizer=FACTS)(rows, draw(1))
-    rows = Corrupt(infill="sentinels", tokenizer=FACTS)(rows, draw(1))
+    rows = Corrupt(**SENTINELS, tokenizer=FACTS)(rows, draw(1))
     out = Frame("{A} [EOS]", tokenizer=FACTS)(rows, draw(1))
     t = list(range(100, 140))
     assert out["tokens"][0].tolist() == [*t[:10], 9999, *t[14:38], 9998, EOS]
@@ -129,11 +132,23 @@ def test_t5_says_when_there_are_too_few_sentinels():
     few = TokenFacts(10000, FACTS.roles, FACTS.ordinary, FACTS.read, FACTS.sentinels[:2])
     rows = Mask(unit="alternating")(text(1, 200), draw(1))
     with pytest.raises(RecipeError, match="10 spans in one row, but this tokenizer has 2 sentinels"):
-        Corrupt(infill="sentinels", tokenizer=few)(rows, draw(1))
+        Corrupt(**SENTINELS, tokenizer=few)(rows, draw(1))
+
+
+@pytest.mark.parametrize("rates", [{}, {"mask": 0.5, "random": 0.5, "keep": 0.0}, {"mask": 0.0, "random": 0.0, "keep": 1.0}])
+def test_rates_that_sentinels_do_not_follow_are_refused(rates):
+    with pytest.raises(RecipeError, match="a sentinel in place of every span; write mask: 1.0, random: 0.0, keep: 0.0.$"):
+        Corrupt(infill="sentinels", **rates)
+
+
+@pytest.mark.parametrize("drawn", [{"replacements": "frequency"}, {"frequent": 9}])
+def test_ways_to_draw_random_tokens_are_refused_beside_sentinels(drawn):
+    with pytest.raises(RecipeError, match="infill: sentinels draws no random token; leave out replacements and frequent"):
+        Corrupt(**SENTINELS, **drawn)
 
 
 def test_an_answer_after_the_infilling_is_refused():
-    rows = Corrupt(infill="sentinels", tokenizer=FACTS)(Mask(unit="alternating")(text(1, 40), draw(1)), draw(1))
+    rows = Corrupt(**SENTINELS, tokenizer=FACTS)(Mask(unit="alternating")(text(1, 40), draw(1)), draw(1))
     with pytest.raises(RecipeError, match="put answer before corrupt"):
         DecoderAnswer(what="spans", tokenizer=FACTS)(rows, draw(1))
 

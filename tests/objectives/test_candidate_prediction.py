@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from cloze.batch import Batch
+from cloze.batching.collate import pad_targets
 from cloze.errors import RecipeError
 from cloze.objectives import CandidatePrediction
 from cloze.objectives.product import Product
@@ -108,3 +109,20 @@ def test_scores_that_were_multiplied_out_are_refused() -> None:
     product, batch = example()
     with pytest.raises(RecipeError, match="needs as a product"):
         objective().scores({"scores": product.scores()}, batch)
+
+
+def test_targets_that_fill_a_batch_up_change_neither_loss_nor_gradients() -> None:
+    product, batch = example()
+    names = ("positions/entity", "targets/entity")
+    filled = pad_targets({name: batch[name].numpy() for name in names}, 4)
+    rows = torch.cat([product.rows, torch.ones(2, WIDTH, dtype=torch.double)])
+    padded = Batch({**batch, **{name: torch.from_numpy(array) for name, array in filled.items()}})
+    results = []
+    for states, given in ((product.rows, batch), (rows, padded)):
+        made, leaf = objective(), states.clone().requires_grad_()
+        loss = made({"scores": product._replace(rows=leaf)}, given)
+        gradient, vector = torch.autograd.grad(loss.total, [leaf, made.head.vector])
+        assert not gradient[2:].any()
+        results.append((loss.total.detach(), loss.metrics["correct"], made.count(given), gradient[:2], vector))
+    for exact, other in zip(*results, strict=True):
+        torch.testing.assert_close(other, exact, check_dtype=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,8 @@ from cloze.objectives.pooled import pooled_classification
 from cloze.objectives.static.linear_classification import LinearClassification
 from cloze.recipe.load import load_recipe
 from cloze.runs.data_facts import _complete_objective
+from cloze.training.distribution import Ranks
+from cloze.training.meter import Meter, StepTotals
 
 WIDTH, ROWS, LENGTH = 6, 5, 4
 WEIGHTS = [0.5, 2.0, 4.0]
@@ -57,6 +60,43 @@ def test_a_weighted_loss_and_its_gradient_are_those_of_torch(name: str) -> None:
     assert objective.count(batch(name)) == 9.0  # the sum of the weights
     torch.testing.assert_close(found.total.detach() / 9.0, loss.detach())
     torch.testing.assert_close(mine, scores.grad)
+
+
+ALONE = Ranks(0, 1, torch.device("cpu"))
+
+
+class Two(Ranks):
+    """Two processes that have the same."""
+
+    def add(self, numbers: Sequence[float]) -> list[float]:
+        return [2 * number for number in numbers]
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_the_accuracy_of_a_run_counts_targets_and_not_the_weights_of_their_classes(name: str) -> None:
+    objective = OBJECTIVES[name]()
+    scores = torch.nn.functional.one_hot(torch.tensor([0, 0, 2, 1, 1]), 3).float()  # three of five are right
+    meter = Meter(single=True)
+    for _ in range(2):
+        meter.add_losses({"label": objective.loss(scores, batch(name))})
+        meter.add_step(1, None, StepTotals({"label": 9.0}), {"label": 1.0})
+    assert meter.means(ALONE)["metrics"] == {"label.correct": pytest.approx(3 / 5)}
+    two = Two(0, 2, torch.device("cpu"))
+    meter.add_ranks(two)
+    means = meter.means(two)
+    assert means["metrics"] == {"label.correct": pytest.approx(3 / 5)}
+    assert means["loss"] == pytest.approx(objective.loss(scores, batch(name)).total.item() / 9)
+    ignored = Batch({**batch(name), "weights/label": torch.tensor([1.0, 1.0, 0.0, 0.0, 0.0])})
+    loss = objective.loss(scores, ignored)
+    assert (float(loss.metrics["correct"]), float(loss.metrics["correct/count"])) == (1.0, 2.0)
+
+
+def test_with_two_classes_and_one_output_the_accuracy_counts_targets_too() -> None:
+    objective = classify(set="label", classes=2, width=WIDTH, clock=Clock(), class_weights=[1.0, 3.0])
+    texts = Batch({"targets/label": torch.tensor([0, 1, 1, 0]), "positions/label": torch.arange(4)})
+    loss = objective.loss(torch.tensor([-1.0, 1.0, -1.0, 1.0]), texts)
+    assert (float(loss.metrics["correct"]), float(loss.metrics["correct/count"])) == (2.0, 4.0)
+    assert float(loss.metrics["positive"]) / float(objective.count(texts)) == 6 / 8, "the constant prediction has weights"
 
 
 def test_the_classifier_of_fasttext_weighs_the_step_of_every_text() -> None:

@@ -18,8 +18,8 @@ from cloze.networks.blocks.attention import Attention, AttentionInputs
 from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.blocks.visibility import Visibility
 from cloze.probes.finding import Subject, as_text
-from cloze.probes.gates import closed, each_gate, head_kinds
-from cloze.probes.heads import AttentionHead, Pruning, importance, ordered, probe_heads, without
+from cloze.probes.gates import HeadKind, closed, each_gate, head_kinds
+from cloze.probes.heads import AttentionHead, HeadImportance, Pruning, importance, ordered, probe_heads, without
 from cloze.probes.kinds.head_importance import HeadProbe
 from cloze.probes.losses import ClassifiedExamples, LabelledExamples, TextExamples, learner_examples, text_examples
 from cloze.reports.probe import render
@@ -133,6 +133,23 @@ def test_closing_all_heads_is_the_end_of_every_order_and_none_its_beginning(chec
     made = HeadProbe().finding([Subject("a", Path(), 0), Subject("b", Path(), 10)], {"a": found, "b": found})
     assert "a: accuracy as heads are closed" in as_text(made) and "importance of every head, attention" in as_text(made)
     assert made.plots[0].x == "step" and "random order" in render(made)
+
+
+@pytest.mark.parametrize(("curve", "higher", "value"), [([0.0, 0.0], True, "0.0000"), ([-0.2, 0.1], True, "-0.2000"),
+                                                        ([0.0, 0.0], False, "0.0000")])  # fmt: skip
+def test_a_measure_that_is_not_above_0_says_nothing_about_how_many_heads_can_be_closed(
+    curve: list[float], higher: bool, value: str
+) -> None:
+    kind = HeadKind("gates", "attention", 1, 1)
+    order = [AttentionHead("gates", 0, 0)]
+    heads = HeadImportance(
+        [kind], {"gates": np.ones((1, 1))}, order, [0.0, 1.0], curve, curve, [0.0, 0.0], "matthews", higher, {}, {}, {}
+    )
+    assert heads.closable is None
+    probed = HeadProbe().finding([Subject("a", Path(), 0), Subject("b", Path(), 10)], {"a": heads, "b": heads})
+    assert f"The matthews with all heads is {value}, not above 0: this does not say how many" in " ".join(as_text(probed).split())
+    assert [plot.title for plot in probed.plots] == ["a: matthews as heads are closed", "b: matthews as heads are closed"]
+    assert HeadProbe().data(heads)["closable"] is None
 
 
 def test_masks_of_a_text_do_not_depend_on_the_others(checkpoint: Callable[..., Any]) -> None:

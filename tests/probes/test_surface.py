@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -170,6 +171,22 @@ def test_a_tuned_checkpoint_and_its_start_are_measured_on_the_task(
     direct = probe.examples(loaded[Path()], [], probe.task).mean_loss(size=2)
     assert finding.data["start, tuned"]["losses"][2] == pytest.approx(direct, rel=1e-4)
     assert any("stand for those that start lacks: " in remark for remark in finding.remarks)
+
+
+def test_checkpoints_whose_heads_have_their_classes_in_another_order_are_refused(
+    tuned: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "dev.tsv").write_text("label\ttext\nanimal\tthe cat sleeps\nweather\train on the mat\n", encoding="utf-8")
+    for name, labels in (("mine", ["animal", "weather"]), ("other", ["weather", "animal"])):
+        shutil.copytree(tuned(), tmp_path / name)
+        file = tmp_path / name / "cloze" / "task.json"
+        file.write_text(json.dumps({**json.loads(file.read_text()), "labels": labels}))
+    options = ["--task", str(tmp_path / "dev.tsv"), "--points", "3", "--grid", "0"]
+    assert main(["probe", "surface", str(tmp_path / "other"), str(tmp_path / "mine"), *options]) == 2
+    said = capsys.readouterr().err
+    assert "other and mine have different classes, weather, animal and animal, weather, so the weights of one head mean" in said
+    assert "fine-tuned to the same classes in the same order" in said
+    assert main(["probe", "surface", str(tuned()), str(tmp_path / "mine"), *options]) == 0
 
 
 def test_a_finding_has_lines_a_map_and_tables() -> None:

@@ -32,7 +32,7 @@ class Fixed:
         ready = to_fill(load_checkpoint(folder))
         self.reader: Any = SimpleNamespace(**{
             name: getattr(ready.reader, name)
-            for name in ("tokenizer", "single", "max_length", "predictable", "batch", "batches", "device", "annotations")
+            for name in ("tokenizer", "single", "max_length", "predictable", "batch", "batches", "device", "reads_marks")
         })
         row = torch.zeros(self.reader.tokenizer.size)
         for word, score in scores.items():

@@ -11,7 +11,7 @@ import pytest
 
 from cloze.budget.fit_task import TaskFacts, facts_of, fit_changes, fit_task, fit_texts
 from cloze.budget.row_counts import RowCounts
-from cloze.checkpoint.build import load_checkpoint
+from cloze.checkpoint.build import load_checkpoint, plain_arguments
 from cloze.recipe.load import load_recipe, scratch_task_recipe_names, task_recipe_names
 from cloze.runs.finetuning.task_recipe import recipe_onto
 
@@ -72,6 +72,30 @@ def test_a_network_of_a_short_training_gets_a_mean_layer_where_heads_read_the_su
     assert changes("sentence_classification", facts=encoder, layers=1) == ["mean_layer=above"]
     assert changes("regression", facts=encoder) == ["mean_layer=above"]
     assert changes("pair_classification", facts=encoder) == changes("sentence_classification", "modern", facts=encoder) == []
+
+
+def test_where_positions_weigh_tokens_by_distance_heads_read_the_mean_themselves(
+    folder: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cloze.runs.finetuning.task_recipe.is_sentence_encoder", lambda loaded: True)
+    near = load_checkpoint(folder("bert", layers=2, positions="learned_with_buckets"))
+
+    def fitted(recipe: str, *overrides: str) -> tuple[list[Any], str]:
+        told: list[str] = []
+        made = recipe_onto(recipe, near, overrides=overrides, report=told.append)
+        heads = [plain_arguments(spec.part.arguments) for entry in made.entries.values() for _, spec in entry.objectives()]
+        return [arguments.get("reading", arguments.get("pool")) for arguments in heads], "".join(told)
+
+    for recipe in ("sentence_classification", "regression", "multi_label"):
+        reading, told = fitted(recipe)
+        assert reading == ["mean"]
+        assert "objectives[0].pool" in told and "auto → mean" in told and "it was trained for the mean of its tokens" in told
+        assert "objectives[0].pool=mean" in told.partition("as options: ")[2] and "mean_layer" not in told
+    assert fitted("sentence_classification", "objectives.0.pool=summary")[0] == [True]
+    assert fitted("pair_classification")[0] == [True]
+    plain = recipe_onto("sentence_classification", load_checkpoint(folder("bert", layers=2)), report=lambda line: None)
+    assert [change.name for change in plain.exported.change] == ["mean_layer"]
+
 
 
 def test_heads_start_fitted_where_all_of_them_are_linear_models_of_a_trained_network() -> None:

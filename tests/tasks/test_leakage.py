@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -12,8 +13,11 @@ from pathlib import Path
 
 import pytest
 
+import cloze
 from cloze.cli.main import main
 from cloze.training.run_progress import RunProgress
+
+ROWS = [("the cat saw 2", "a"), ("the rain saw 3", "b"), ("the mice saw 2", "a")]
 
 
 def rows(*numbers: int) -> str:
@@ -61,3 +65,9 @@ def test_shared_rows_are_counted_and_a_resumed_run_measures_the_test_file(
     assert notes[1] in capsys.readouterr().err
     assert main(["evaluate", "out", "clean.tsv", "--device", "cpu"]) == 0
     assert "note: " not in capsys.readouterr().err
+    model = cloze.load("out", device="cpu")
+    told = [(Path("test.tsv"), "1 of 3 rows of test.tsv (33%) has a text"), (ROWS, "2 of 3 rows (67%) have texts")]
+    for given, words in told:
+        with pytest.warns(UserWarning, match=f"^{re.escape(words)} that the model is trained on: scores on th"):
+            model.evaluate(given)
+    model.evaluate([("a text that is new", "a")])

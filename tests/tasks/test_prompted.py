@@ -148,6 +148,17 @@ def test_demonstrations_stand_before_every_text_and_are_drawn_by_the_seed() -> N
     assert pair.text == "two after one: no" and [pair.text[slice(*span)] for span in pair.texts] == ["one", "two"]
 
 
+def test_a_row_that_is_asked_about_is_never_shown_with_its_answer() -> None:
+    shown = examples("a b", "c", "d e", labels=["animal", "weather", "animal"])
+    prompt = Prompt(Template("{text} is {answer}."), verbalisers("animal=cat,weather=rain"), 2, shown, 1)
+    asked = [prompt.before(number, ("c",)) for number in range(40)]
+    assert {frozenset(text.splitlines()) for text in asked} == {frozenset({"a b is cat.", "d e is cat."})}
+    assert {len(prompt.before(number, ("x",)).splitlines()) for number in range(40)} == {2}
+    assert any("c is rain." in prompt.before(number, ("x",)) for number in range(40))
+    every = replace(prompt, shots=3)
+    assert len(every.before(0, ("c",)).splitlines()) == 2, "no other row is left"
+
+
 @pytest.mark.parametrize("name", ["gpt2", "bert", "bart"])
 def test_a_long_text_loses_its_end_and_the_demonstrations_stay(start: Folder, name: str) -> None:
     shown = examples("cat", labels=["animal"])

@@ -19,6 +19,7 @@ from cloze.decoding.pictures import shown_picture
 from cloze.exercises.companions.spread import Spread
 from cloze.rng import Draw
 from cloze.rows import Rows
+from cloze.runs.finetuning.leakage import shared_row_note
 from cloze.tasks.intrinsic.picture_retrieval import Captions, matcher_of
 from cloze.tasks.pictures import show_pictures
 from cloze.tasks.result import load_tuned, task_in_folder
@@ -102,7 +103,14 @@ def test_python_takes_rows_with_pictures_and_does_what_the_command_does(folder: 
     assert model.metrics["accuracy"] == 1.0
     found = model.predict([("what is it", "4"), ("what is it", "5")], items={"regions": folder / "f.npz"})
     assert [one.label for one in found] == [CLASSES[KIND[4]], CLASSES[KIND[5]]]
-    assert cloze.load(seeing).evaluate(folder / "train.jsonl", items=folder / "f.npz").metrics["accuracy"] == 1.0
+    with pytest.warns(UserWarning, match=r"^24 of 24 rows of .*train\.jsonl \(100%\) have texts that the model is trained on"):
+        evaluation = cloze.load(seeing).evaluate(folder / "train.jsonl", items=folder / "f.npz")
+    assert evaluation.metrics["accuracy"] == 1.0
+
+
+def test_a_question_of_the_training_rows_about_another_picture_is_not_one_of_them(folder: Path, seeing: Path) -> None:
+    file = write(folder / "asked.jsonl", [{"text": "what is it", "image": key, "label": "bee"} for key in ("4", "new")])
+    assert shared_row_note(seeing, file).startswith(f"note: 1 of 2 rows of {file} (50%) has a text")
 
 
 WORDS = ("what", "is", "here")  # which a row asks for, by the kind of its picture

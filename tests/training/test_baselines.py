@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from tiny import Numbers, bert, electra, tiny_run
 
+from cloze.batching import Cursor, MicroBatch
 from cloze.training.baselines import Baseline, not_learning, with_measured
 from cloze.training.loop import train
 
@@ -70,3 +73,39 @@ def test_a_run_that_learns_nothing_is_told_so_once_after_a_third_of_its_budget(t
     told = [line for line in said if "has learned nothing yet" in line]
     assert len(told) == 1 and "after 50% of the budget (6 updates)" in told[0]
     assert "constant prediction" in said[-1]  # the discriminator, whose answers the generator makes
+
+
+class Killed(BaseException):
+    """The end of a process."""
+
+
+class Dying(Numbers):
+    """Rows up to a step, at which the process dies; steps from 0."""
+
+    steps, last = 0, 0
+
+    def next(self, entry: str, cursor: Cursor, share: float = 0.0) -> tuple[Sequence[MicroBatch], Cursor]:
+        self.steps += 1
+        if self.steps > self.last:
+            raise Killed
+        return super().next(entry, cursor, share)
+
+
+@pytest.mark.parametrize("last", [1, 3, 5, 8])
+def test_a_run_that_was_killed_and_resumed_warns_of_the_same_as_one_that_was_not(tmp_path: Path, last: int) -> None:
+    told: dict[str, list[str]] = {}
+    for name, deaths in {"whole": [], "killed": [last]}.items():
+        said: list[str] = []
+        for end in [*deaths, 99]:
+            data = Dying()
+            data.last = end
+            training = {"evaluate_every": 0.25, "checkpoint_every": 1, "log_every": 1}
+            run = tiny_run(tmp_path / name, step=electra(), data=data, budget="12steps", training=training)
+            run.baselines, run.say = {"token_prediction": Baseline(1.0, 0.5, 0.4)}, said.append
+            with suppress(Killed):
+                train(run)
+        told[name] = [line for text in said for line in text.splitlines() if "learned nothing" in line or "nats" in line]
+        told[name] += [line for text in said for line in text.splitlines() if "Likely cause" in line]
+    assert told["killed"] == told["whole"] and len(told["whole"]) == 4
+    assert "the network begins with scores that are too large" in told["whole"][-1]
+    assert any("token_labelling" in line for line in told["whole"]), "its baseline is that of the first step"

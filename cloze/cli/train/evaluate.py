@@ -109,8 +109,8 @@ class LabelledMode(Mode):
         from cloze.runs.finetuning.leakage import shared_row_note
 
         how: dict[str, Any] = {
-            "task": getattr(self, "task", None), "names": self.columns.split(",") if self.columns else None, "text": self.text,
-            "text_b": self.text_b, "label": self.label,
+            "task": getattr(self, "task", None), **self._file_options(), "text": self.text, "text_b": self.text_b,
+            "label": self.label,
         }  # fmt: skip
         for line in (shared_row_note(folder, file, **how) for folder in folders for file in files):
             if line:
@@ -118,10 +118,15 @@ class LabelledMode(Mode):
 
     def reading(self, task: Any) -> Any:
         """The task as its files are written."""
+        how = self._file_options()
+        return task.for_files(columns=how["names"], format=how["format"], quoting=how["quoting"])
+
+    def _file_options(self) -> dict[str, Any]:
+        """How the files are written."""
         from cloze.corpus.readers.labelled import as_format, as_quoting
 
-        columns = self.columns.split(",") if self.columns else None
-        return task.for_files(columns=columns, format=as_format(self.file_format), quoting=as_quoting(self.quoting))
+        names = self.columns.split(",") if self.columns else None
+        return {"names": names, "format": as_format(self.file_format), "quoting": as_quoting(self.quoting)}
 
     def check_seed(self, *, drawn: bool) -> None:
         """Refuse a seed where nothing is drawn at random."""

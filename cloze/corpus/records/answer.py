@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.corpus.readers.labelled import Format, Quoting
+from cloze.corpus.readers.objects import OBJECTS, holds_objects
 from cloze.corpus.readers.unusable import Fault
 from cloze.corpus.records.audits import Audit, OddTexts
 from cloze.corpus.records.record import Record
@@ -223,3 +224,8 @@ def label_names(labels: Sequence[str]) -> tuple[str, ...]:
     if all(_WHOLE.fullmatch(label) for label in distinct):
         return tuple(sorted(distinct, key=lambda label: (int(label), label)))
     return tuple(sorted(distinct))
+
+
+def has_keys(path: Path | str, answer: Answer, format: Format | None) -> bool:
+    """Whether the rows of a file can name pictures: those of tables and of JSON lines can."""
+    return answer.tabular or format in OBJECTS or format is None and holds_objects(path)

@@ -13,8 +13,7 @@ import numpy as np
 from cloze.corpus.items.item_writer import ItemFiles, ItemsWriter, clips_of, pictures_of
 from cloze.corpus.items.links import LINKED, RecordLinks, has_links
 from cloze.corpus.readers.hub_tables import local_tables
-from cloze.corpus.readers.objects import OBJECTS, holds_objects
-from cloze.corpus.records.answer import Answer, Columns, Record, RecordBlock, RecordEncoder
+from cloze.corpus.records.answer import Answer, Columns, Record, RecordBlock, RecordEncoder, has_keys
 from cloze.corpus.records.record_store import FOLDER, LINES, RecordStore
 from cloze.corpus.records.span_marks import with_marks
 from cloze.corpus.stores.writer import HashedFile, StoreWriter, saving
@@ -93,7 +92,7 @@ class RecordWriter(StoreWriter):
             yield from records
             return
         read = self.about["read"]
-        if not self.answer.tabular and not (read["format"] in OBJECTS or read["format"] is None and holds_objects(path)):
+        if not has_keys(path, self.answer, read["format"]):
             column = self.items.item_files.column
             raise TaskError(
                 f"{path}: with --items, every row names its picture, and in this format it cannot.\n"

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cloze.corpus.items.item_writer import pictures_of
 from cloze.corpus.readers.hub_tables import local_tables
-from cloze.corpus.records.answer import Answer, Columns, Record
+from cloze.corpus.records.answer import Answer, Columns, Record, has_keys
 from cloze.errors import counted as in_words
 
 if TYPE_CHECKING:
@@ -153,12 +154,21 @@ def _rare(classes: Counter[str]) -> Iterator[str]:
         )
 
 
-def text_hashes(paths: Sequence[str | Path], answer: Answer, columns: Columns) -> NDArray[np.uint64]:
-    """A 64-bit hash of the texts of each usable row that has any, (rows,); the same as `check_records` compares."""
+def text_hashes(
+    paths: Sequence[str | Path], answer: Answer, columns: Columns, *, pictures: Sequence[str] = ()
+) -> NDArray[np.uint64]:
+    """A 64-bit hash of the texts of each usable row that has any, (rows,); the same as `check_records` compares.
+
+    Where rows are about pictures, whose keys are in the columns `pictures`, the same text of another picture has another hash.
+    """
     parts: list[NDArray[np.uint64]] = [np.zeros(0, np.uint64)]
+    how: dict[str, Any] = {"format": columns.format, "columns": columns.names, "quoting": columns.quoting}
     for path in map(str, paths):
-        records = (record for record in answer.read(path, columns, lambda line, why: None) if any(map(str.strip, record.texts)))
-        parts.append(np.fromiter((int.from_bytes(_digest(record.texts)[:8], "little") for record in records), np.uint64))
+        records = answer.read(path, columns, lambda line, why: None)
+        named = bool(pictures) and has_keys(path, answer, columns.format)
+        keyed = pictures_of(path, records, pictures, **how) if named else ((record, ()) for record in records)
+        digests = (_digest([*record.texts, *keys]) for record, keys in keyed if any(map(str.strip, record.texts)))
+        parts.append(np.fromiter((int.from_bytes(digest[:8], "little") for digest in digests), np.uint64))
     return np.concatenate(parts)
 
 

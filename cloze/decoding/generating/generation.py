@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from cloze.decoding.generating.drafting import Draft
@@ -15,7 +16,7 @@ from cloze.decoding.generating.forms import ByGaps, form_of
 from cloze.decoding.generating.sampling import Sampling
 from cloze.decoding.generating.search import Beams, Continuation, Limits
 from cloze.decoding.generating.sequence import Manner, answer_text, answers, end_id, extend, first_ids, has_decoder, start_id
-from cloze.decoding.generating.writing import asks
+from cloze.decoding.generating.writing import asks, spelled_starts
 from cloze.decoding.layout import Ids
 from cloze.decoding.lengths import by_length
 from cloze.decoding.marks import refuse_marks
@@ -94,9 +95,11 @@ def generate(
             for prompt, best in zip(prompts, sequences, strict=True) for candidate in (best, *best.others)
         ]  # fmt: skip
     starts = [first_ids(reader, prompt) for prompt in prompts]
+    characters = spelled_starts(reader, prompts, starts)
     continuations: dict[int, tuple[list[int], Stopped]] = {}
     for index in by_length([len(start) for start in starts], rows=rows):
-        lane = Lanes(reader, head, [starts[i] for i in index], tokens)
+        letters = None if characters is None else characters[index]
+        lane = Lanes(reader, head, [starts[i] for i in index], tokens, characters=letters)
         keys = row_keys(seed, "generate", items=np.asarray(index, np.int64))
         uniform = Draw(keys).uniform("token", max(1, tokens))
         lane.run(sampling or Sampling(), torch.from_numpy(uniform).to(reader.device), cache=cache)
@@ -177,16 +180,23 @@ class Lanes:
     """A batch of texts that grow by one token per step.
 
     No padding: all rows start with as many tokens as the shortest prompt; a row whose prompt is longer takes its own next
-    token instead of a chosen one. Positions and cache are therefore the same for all rows.
+    token instead of a chosen one. Positions and cache are therefore the same for all rows. `characters` (B, L, C) spell words of
+    the prompts.
     """
 
-    def __init__(self, reader: Reader, head: Any, starts: Sequence[Ids], count: int) -> None:
+    def __init__(
+        self, reader: Reader, head: Any, starts: Sequence[Ids], count: int, *, characters: NDArray[np.int16] | None = None
+    ) -> None:
         self.reader, self.head = reader, head
         self.lengths = np.array([len(start) for start in starts])
         limit = self.lengths + count if reader.max_length is None else np.minimum(self.lengths + count, reader.max_length)
         self.limit = torch.from_numpy(limit).to(reader.device)
         self.count = count
         width = int(limit.max())
+        self.characters = None
+        if characters is not None:
+            behind = ((0, 0), (0, max(width - characters.shape[1], 0)), (0, 0))
+            self.characters = np.pad(characters, behind)
         ids = np.full((len(starts), width), -1, np.int64)
         for number, start in enumerate(starts):
             ids[number, : len(start)] = start
@@ -218,7 +228,8 @@ class Lanes:
         """Scores (B, V) of the token at `stop`, after reading the tokens from `start` to there."""
         reader = self.reader
         tokens = self.tokens[:, start:stop].clamp(min=0)
-        batch = reader.continued(tokens, start)
+        letters = None if self.characters is None else self.characters[:, start:stop]
+        batch = reader.continued(tokens, start, characters=letters)
         positions = torch.arange(1, len(tokens) + 1, device=tokens.device) * tokens.shape[1] - 1
         states = reader.states(batch, self.head.reads, cache=cache)
         scores = reader.token_scores(self.head, states, batch, positions)

@@ -14,7 +14,7 @@ from torch import Tensor
 from cloze.decoding.generating.drafting import Checker, Draft, RandomNumbers, assisted
 from cloze.decoding.generating.sampling import Sampling
 from cloze.decoding.generating.search import Beams, Continuation, Limits, Writer, beam_search, sample
-from cloze.decoding.generating.writing import Asking, Continuing, asks
+from cloze.decoding.generating.writing import Asking, Continuing, asks, spelled_starts
 from cloze.decoding.languages import require_language
 from cloze.decoding.layout import Ids
 from cloze.decoding.lengths import by_length
@@ -85,16 +85,21 @@ def extend(reader: Reader, head: Any, prompts: Sequence[str], manner: Manner) ->
     starts = [first_ids(reader, prompt) for prompt in prompts]
     if asks(reader, head):
         return write_behind(reader, starts, lambda index: Asking(reader, head, banned), end, manner)
-    return continue_rows(reader, head, starts, banned, end, manner)
+    return continue_rows(reader, head, starts, banned, end, manner, spelled_starts(reader, prompts, starts))
 
 
 def continue_rows(
-    reader: Reader, head: Any, starts: Sequence[Ids], banned: Tensor | None, end: int, manner: Manner
+    reader: Reader, head: Any, starts: Sequence[Ids], banned: Tensor | None, end: int, manner: Manner,
+    characters: NDArray[np.int16] | None = None,
 ) -> list[Continuation]:
-    """What a left-to-right network puts behind each start."""
+    """What a left-to-right network puts behind each start; `characters` (N, L, C) spell words of the starts."""
     draft = manner.draft
     drafter = None if draft is None else lambda: Continuing(draft.reader, draft.head, banned)
-    return write_behind(reader, starts, lambda index: Continuing(reader, head, banned), end, manner, drafter)
+
+    def writer(index: NDArray[np.int64]) -> Continuing:
+        return Continuing(reader, head, banned, None if characters is None else characters[index])
+
+    return write_behind(reader, starts, writer, end, manner, drafter)
 
 
 def write_behind(

@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from cloze.batch import Batch
+from cloze.decoding.layout import Ids
+from cloze.decoding.marks import CHARACTERS
 from cloze.decoding.reader import Reader
+
+
+def spelled_starts(reader: Reader, prompts: Sequence[str], starts: Sequence[Ids]) -> NDArray[np.int16] | None:
+    """The characters (N, L, C) of the unknown words of prompts, each at its token of the starts, which `first_ids` gave; None if
+    there are none, or for a network that reads no characters."""
+    letters = [marks.get(CHARACTERS) for marks in reader.marks(prompts)]
+    per_word = max((values.shape[1] for values in letters if values is not None), default=0)
+    if not per_word:
+        return None
+    characters = np.zeros((len(starts), max(map(len, starts)), per_word), np.int16)
+    first = len(reader.single.opening)
+    for row, values in zip(characters, letters, strict=True):
+        if values is not None:
+            row[first : first + len(values)] = values
+    return characters
 
 
 class _InOneRow:
@@ -30,7 +50,13 @@ class _InOneRow:
 
 
 class Continuing(_InOneRow):
-    """A left-to-right network that continues a text."""
+    """A left-to-right network that continues a text; `characters` (R, L, C) spell words of what it reads first."""
+
+    def __init__(
+        self, reader: Reader, head: Any, banned: Tensor | None = None, characters: NDArray[np.int16] | None = None
+    ) -> None:
+        super().__init__(reader, head, banned)
+        self.characters = characters
 
     def scores(self, tokens: Tensor) -> Tensor:
         """Scores (R, V) of the token after tokens (R, L)."""
@@ -39,7 +65,8 @@ class Continuing(_InOneRow):
     def following(self, tokens: Tensor, count: int) -> Tensor:
         """Scores (R, count, V) of the token after each of the last `count` of tokens (R, L)."""
         new = tokens[:, self.read :]
-        batch = self.reader.continued(new, self.read)
+        letters = None if self.read or self.characters is None else self.characters[:, : new.shape[1]]
+        batch = self.reader.continued(new, self.read, characters=letters)
         self.read = tokens.shape[1]
         states = self.reader.states(batch, self.head.reads, cache=self.cache)
         scores = self.reader.token_scores(self.head, states, batch, _last(new, count))

@@ -55,6 +55,12 @@ class Corrupt(Edit):
             )
         if self.infill == "one_mask" and self.keep > 0:
             raise RecipeError("corrupt: infill: one_mask keeps no token; write mask: 0.9, random: 0.1, keep: 0.")
+        if self.infill == "sentinels" and self.mask < 1:
+            raise RecipeError(
+                "corrupt: infill: sentinels puts a sentinel in place of every span; write mask: 1.0, random: 0.0, keep: 0.0."
+            )
+        if self.infill == "sentinels" and (self.replacements != "uniform" or self.frequent is not None):
+            raise RecipeError("corrupt: infill: sentinels draws no random token; leave out replacements and frequent.")
 
     @property
     def takes(self) -> frozenset[str]:

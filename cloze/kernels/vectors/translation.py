@@ -52,7 +52,7 @@ def negatives(fact: Any, key: Any, facts: Any, entity: Any, on_head: Any) -> Non
     low, high = key & _LOW, key >> _S32
     salts, counts = facts.salts, facts.counts
     either, heads, tails, one_side, entities = counts[0], counts[1], counts[2], counts[3], counts[4]
-    coin = np.float64(bits(low ^ salts[1, 0], high ^ salts[1, 1], 0)) * _UNIT < 0.5
+    coin = np.float64(bits(low ^ salts[1, 0], high ^ salts[1, 1], 0)) * _UNIT < facts.rate[fact]
     own_head, own_tail = np.int64(facts.tokens[fact, 0]) - 1, np.int64(facts.tokens[fact, 2]) - 1
     for n in range(either + heads + tails + one_side):
         if n < either:

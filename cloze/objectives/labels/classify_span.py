@@ -83,4 +83,4 @@ class ClassifySpan(TargetsAtPositions):
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
         """The summed loss in float32."""
         total, correct = cross_entropy_sum(scores, batch[self.targets_field].long(), self.target_weights(batch))
-        return Loss(total, {"correct": correct})
+        return self.with_accuracy(total, correct, scores, batch)

@@ -100,7 +100,7 @@ class SequenceLabelling(TargetsAtPositions):
         total, correct = cross_entropy_sum(scores, batch[self.targets_field].long(), self.target_weights(batch))
         if isinstance(self.head, MixedReader):
             total = total + self.count(batch).to(total.device) * self.head.cost().to(total.device)
-        return Loss(total, {"correct": correct})
+        return self.with_accuracy(total, correct, scores, batch)
 
     def decided(self, scores: Tensor, sizes: Tensor, names: Sequence[str]) -> tuple[Tensor, Tensor]:
         """The label of each word (M,) as a number, and its probability, from the scores (M, C) of all words of some texts.

@@ -63,9 +63,7 @@ class HeadProbe(LossProbe["HeadImportance"]):
         tables = [Table(
             f"{name}: {figures.measure} as heads are closed", ["closed", "least important first", "random order", "±"],
             [[f"{share:.0%}", *values] for share, *values in columns],
-            f"{figures.closable:.0%} of the heads can be closed before the {figures.measure} is a tenth worse."
-            if figures.closable < figures.shares[-1] else
-            f"Without these heads the {figures.measure} is not a tenth worse: here it hardly depends on attention.",
+            _conclusion(figures),
         )]  # fmt: skip
         for kind in figures.kinds:
             for title, scores in (
@@ -89,8 +87,9 @@ class HeadProbe(LossProbe["HeadImportance"]):
         plots = []
         steps = [subject for subject in subjects if subject.step is not None]
         if len(steps) > 1:
-            line = [(float(subject.step or 0), results[subject.name].closable) for subject in steps]
-            plots.append(Plot("share of heads that can be closed, over training", "step", {"closable": line}))
+            shares = [(float(subject.step or 0), results[subject.name].closable) for subject in steps]
+            line = [(step, share) for step, share in shares if share is not None]
+            plots += [Plot("share of heads that can be closed, over training", "step", {"closable": line})] if line else []
         for name, heads in results.items():
             lines = {
                 "least important first": list(zip(heads.shares, heads.curve, strict=True)),
@@ -113,3 +112,16 @@ class HeadProbe(LossProbe["HeadImportance"]):
             "the importance is measured on the same text as the curve, which favours its order: give another text to --importance"
         ]  # fmt: skip
         return [*figures.remarks, *chosen]
+
+
+def _conclusion(figures: HeadImportance) -> str:
+    """How many heads can be closed, in a sentence."""
+    share, measure = figures.closable, figures.measure
+    if share is None:
+        return (
+            f"The {measure} with all heads is {figures.curve[0]:.4f}, not above 0: this does not say how many heads can be "
+            "closed. Give more rows, another --metric, or a checkpoint that learned more."
+        )
+    if share < figures.shares[-1]:
+        return f"{share:.0%} of the heads can be closed before the {measure} is a tenth worse."
+    return f"Without these heads the {measure} is not a tenth worse: here it hardly depends on attention."

@@ -42,9 +42,11 @@ class SurfaceProbe(LossProbe["Surface"]):
         return self.finding(subjects, {", ".join(subject.name for subject in subjects): surface})
 
     def _surface(self, checkpoints: Mapping[str, Checkpoint], material: list[str]) -> Surface:
-        from cloze.probes.surface import MeasuredPlaces, loss_surface
+        from cloze.probes.surface import MeasuredPlaces, loss_surface, require_same_classes
 
         measured = list(checkpoints)[:2][-1]
+        if self.task is not None:
+            require_same_classes(checkpoints, measured, self.task.rpartition("=")[0] or None)
         examples = self.examples(checkpoints[measured], material, self.task, self.limit)
         places = MeasuredPlaces(self.points, self.grid, self.beyond)
         return loss_surface(checkpoints, examples, measured, places, seed=self.seed, size=self.batch)

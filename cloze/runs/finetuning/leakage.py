@@ -1,7 +1,7 @@
 """Rows on which a model is measured although it has learned from them: found by 64-bit hashes of their texts.
 
 `cloze/training_texts.npy` in the folder of a fine-tuned model holds the hashes of its training texts, eight bytes each, so that
-`cloze evaluate` finds such rows without the training files.
+`cloze evaluate` and `Model.evaluate` find such rows without the training files.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from cloze.budget.row_counts import stage_recipes
 from cloze.checkpoint.build import build_part
 from cloze.checkpoint.several import LabelledFiles
 from cloze.corpus import Store
+from cloze.corpus.readers.labelled import Format, Quoting
 from cloze.corpus.records.check import text_hashes
 from cloze.errors import ClozeError
 from cloze.recipe.load import load_recipe
@@ -40,7 +41,7 @@ def shared_row_notes(
     """A note for every dev or test file whose texts are among those of the training rows of its source."""
     for name, spec in _sources(recipe).items():
         for file in [*files[name].dev, *([test] if test is not None else [])]:
-            if line := _note(file, spec, training_hashes[name]):
+            if line := _note(file, spec, training_hashes[name], where=f" of {file}"):
                 yield line
 
 
@@ -59,16 +60,23 @@ def add_training_texts(folder: Path, files: Sequence[str]) -> None:
 
 
 def shared_row_note(
-    folder: Path, file: str, *, task: str | None = None, names: Sequence[str] | None = None, **columns: Any
+    folder: Path, file: str | Path, *, task: str | None = None, in_memory: bool = False, names: Sequence[str] | None = None,
+    format: Format | None = None, quoting: Quoting = "auto", **columns: str | None,
 ) -> str:
     """The note on a file on which a model is measured, empty if it shares no texts with the training rows, or if they are not
-    known. `task` names one of several; `names` and `columns` replace what the recipe says of its files."""
+    known.
+
+    `task` names one of several; `in_memory` is whether the file holds rows that the user gave in memory, and its name says
+    nothing. `names`, `format` and `quoting` are how the file is read; `columns` replace the names that the recipe has.
+    """
     try:
         hashes = np.load(folder / HASH_FILE, allow_pickle=False)
         sources = _sources(load_recipe(folder))
         spec = next(iter(sources.values())) if len(sources) == 1 else sources.get(task or "")
         if spec is not None and hashes.dtype == np.uint64:
-            return _note(file, spec, hashes, names=names, **columns)
+            renamed = {column: name for column, name in columns.items() if name is not None}
+            how = {"names": None if names is None else tuple(names), "format": format, "quoting": quoting, **renamed}
+            return _note(str(file), spec, hashes, where="" if in_memory else f" of {file}", **how)
     except (OSError, ValueError, ClozeError):  # of another version, or a file that the recipe's source does not read
         pass
     return ""
@@ -78,20 +86,20 @@ def _sources(recipe: Recipe) -> dict[str, PartSpec]:
     return {name: spec for stage in stage_recipes(recipe) for name, spec in stage.sources.items()}
 
 
-def _hashes(spec: PartSpec, files: Sequence[str], *, names: Sequence[str] | None = None, **columns: Any) -> Hashes:
+def _hashes(spec: PartSpec, files: Sequence[str], **read_as: Any) -> Hashes:
     source: Any = build_part(spec, {})
-    column_names = {name: value for name, value in columns.items() if value is not None}
-    read_as = replace(source.columns, **column_names, **({} if names is None else {"names": tuple(names)}))
-    return text_hashes([file for file in files if not Store.is_store(file)], source.answer, read_as)
+    tables = [file for file in files if not Store.is_store(file)]
+    pictures = () if source.item_files is None else source.item_files.columns
+    return text_hashes(tables, source.answer, replace(source.columns, **read_as), pictures=pictures)
 
 
-def _note(file: str, spec: PartSpec, training_hashes: Hashes, **read_as: Any) -> str:
+def _note(file: str, spec: PartSpec, training_hashes: Hashes, *, where: str, **read_as: Any) -> str:
     hashes = _hashes(spec, [file], **read_as)
     rows = int(np.isin(hashes, training_hashes).sum())
     if not rows:
         return ""
     have = "has a text" if rows == 1 else "have texts"
     return (
-        f"note: {rows:,} of {len(hashes):,} rows of {file} ({rows / len(hashes):.0%}) {have} that the model is trained on: "
-        "scores on this file are too high"
+        f"note: {rows:,} of {len(hashes):,} rows{where} ({rows / len(hashes):.0%}) {have} that the model is trained on: "
+        f"scores on {'this file' if where else 'these rows'} are too high"
     )

@@ -9,7 +9,7 @@ from shlex import quote
 from typing import Any, Protocol
 
 from cloze.budget.fit_length import fit_lengths, fit_targets
-from cloze.budget.fit_task import facts_of, fit_changes, fit_task, fit_texts
+from cloze.budget.fit_task import facts_of, fit_changes, fit_pools, fit_task, fit_texts
 from cloze.budget.fitted import apply_unless_overridden, table_of
 from cloze.budget.row_counts import RowCounts
 from cloze.checkpoint.annotators import LayerAnnotators, add_annotators, parse_annotators, sources_that_take
@@ -78,9 +78,11 @@ def recipe_onto(
     stages = tree.value["stages"].value if tree.is_mapping and "stages" in tree.value else {}
     facts_by_name = {**dict.fromkeys([START, *map(str, stages or ())], CheckpointFacts.of(loaded)), **(teachers or {})}
 
+    heads: list[str] = []  # values of heads, which the checkpoint's own replace
+
     def load(values: Sequence[str]) -> Recipe:
         return load_recipe(
-            tree, overrides=[*values, *overrides], with_files=with_files,
+            tree, overrides=[*heads, *values, *overrides], with_files=with_files,
             checkpoints=BoundCheckpoints({**(checkpoints or {}), START: Path(loaded.folder)}),
             complete=lambda root, faults: put_onto(root, facts_by_name, faults),
         )
@@ -103,10 +105,14 @@ def recipe_onto(
     network_changes = [] if from_scratch else fit_changes(as_written, unfitted, facts)
     if network_changes:
         add_changes(tree, [str(change.fitted) for change in network_changes], START)
+    if head_changes := [] if from_scratch else fit_pools(as_written, unfitted, facts):
+        heads += [change.override for change in head_changes]
+        unfitted = load([change.override for change in lengths])
     proposals = [*lengths, *fit_task(unfitted, facts)]
     accepted, fitted_recipe = apply_unless_overridden(load, proposals)
     if user_paths := [change.path for change in proposals if change not in accepted]:  # fit the others to the user's values
         accepted, fitted_recipe = apply_unless_overridden(load, [*lengths, *fit_task(unfitted, facts, fixed_paths=user_paths)])
+    accepted = [*head_changes, *accepted]
     if accepted or network_changes:
         counted = "" if row_counts is None else f"{sum(counts.rows for counts in row_counts.values()):,} rows and "
         title = f"{fitted_recipe.name} fitted to {counted}this checkpoint ({_WAYS_OUT}):"

@@ -242,9 +242,8 @@ def _gap(reader: Reader, fact: FactPrompt, vocabulary: NDArray[np.int64] | None)
         return LONG
     if not reader.predictable(row)[column]:
         return FIRST
-    masked = row.ids.copy()
-    masked[column] = reader.tokenizer.role(MASK)
-    row = row.with_ids(masked).marked([marks_around(reader, masked[row.part == 0], fact.text)])
+    row = row.masked(np.array([column]), reader.tokenizer.role(MASK))
+    row = row.marked([marks_around(reader, row.ids[row.part == 0], fact.text)])
     return _Gap(fact, row, column, right)
 
 

@@ -164,7 +164,7 @@ def _placed(judge: Judge, occurrence: Occurrence) -> tuple[Framed, int, int] | s
         return OTHER
     if allowed.sum() == 1:
         return SINGLE
-    row = judge.reader.single([spelled.ids])
+    row = judge.reader.single([spelled.ids]).marked(judge.reader.marks([occurrence.text]))
     if judge.reader.max_length is not None and len(row) > judge.reader.max_length:
         return LONG
     return row, int(np.flatnonzero(row.part == 0)[at[0]]), sense
@@ -174,11 +174,8 @@ def _judged(judge: Judge, part: Sequence[tuple[Occurrence, Framed, int, int]]) -
     """Whether the answer is right: of the network with the word, without it, and the first sense of the list, (M, 3)."""
     rows, columns = [row for _, row, _, _ in part], [column for _, _, column, _ in part]
     senses, ids = np.array([sense for *_, sense in part]), np.array([row.ids[column] for _, row, column, _ in part])
-    hidden = []
-    for row, column in zip(rows, columns, strict=True):
-        masked_ids = row.ids.copy()
-        masked_ids[column] = judge.reader.tokenizer.role("[MASK]")
-        hidden.append(row.with_ids(masked_ids))
+    mask = judge.reader.tokenizer.role("[MASK]")
+    hidden = [row.masked(np.array([column]), mask) for row, column in zip(rows, columns, strict=True)]
     impossible = torch.from_numpy(~judge.table.allowed[ids])
     answers = [
         judge.scores(inputs, columns).masked_fill(impossible, -torch.inf).argmax(1).numpy() == senses for inputs in (rows, hidden)

@@ -15,6 +15,7 @@ from cloze.corpus.readers.marked_texts import Marked, MarkedTexts, TextFields, r
 from cloze.corpus.records.span_marks import mark_ids, marks_around, with_marks
 from cloze.corpus.records.spans import tokens_of
 from cloze.decoding.layout import Framed
+from cloze.decoding.marks import CHARACTERS
 from cloze.decoding.reader import Checkpoint, Reader, evaluating
 from cloze.errors import TaskError
 from cloze.registry import register
@@ -238,7 +239,8 @@ class SpanClassifier(Learner):
                 marks = marks_around(spans[number], ids)
                 tokens, spans[number] = np.insert(tokens, marks.places, marks.ids), marks.spans
                 layers = {
-                    name: with_marks(values, layers["layers/" + name.partition("/")[2]], marks.places)
+                    name: np.insert(values, marks.places, 0, axis=0) if name == CHARACTERS
+                    else with_marks(values, layers["layers/" + name.partition("/")[2]], marks.places)
                     for name, values in layers.items()
                 }
             rows.append(self.reader.lay_out([tokens], max_length=bound).marked([layers]))

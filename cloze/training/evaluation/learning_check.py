@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
 
-from cloze.training.baselines import not_learning, with_measured
+from cloze.training.baselines import baselines_from, not_learning, with_measured
 from cloze.training.run import Run
 
 
 class LearningCheck:
     """The baselines of a run, and one warning after a third of the budget if no loss is better than they are.
 
-    Losses and baselines are by the objectives' names in the log.
+    Losses and baselines are by the objectives' names in the log. `saved` is the state of the checkpoint that the run continues
+    from, so that a run which was interrupted warns as one that was not.
     """
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, saved: Mapping[str, Any] | None = None) -> None:
         self.run = run
-        self.baselines = dict(run.baselines)
-        self._first_losses: dict[str, float] = {}
-        self._done = False
+        state = (saved or {}).get("learning_check", {})  # absent in checkpoints of earlier versions
+        self.baselines = baselines_from(state.get("measured")) | dict(run.baselines)
+        self._first_losses: dict[str, float] = dict(state.get("first", {}))
+        self._done: bool = state.get("done", False)
 
     def add_first(self, losses: Mapping[str, float]) -> None:
         """Record the training losses of the first step of a run."""
@@ -43,6 +47,11 @@ class LearningCheck:
             labels=self.baselines.keys() - self.run.baselines.keys(),  # whose targets the step makes: which tokens were replaced
             first=self._first_losses,
         )
+
+    def to_json(self) -> dict[str, Any]:
+        """What a checkpoint holds of this."""
+        measured = {name: asdict(baseline) for name, baseline in self.baselines.items() if name not in self.run.baselines}
+        return {"learning_check": {"measured": measured, "first": self._first_losses, "done": self._done}}
 
     def compare(self, held_out: Mapping[str, float]) -> str:
         """A line for each of these losses that has baselines."""
