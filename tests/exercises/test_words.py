@@ -76,12 +76,14 @@ def test_the_odds_of_random_and_kept_tokens_are_not_mistaken_for_each_other(pass
     assert abs((shown == 4).mean() - 0.5) < 0.01
 
 
-PIECES = ["<pad>", "[CLS]", "▁the", "ing", ",", "'", ",.", "9", "ß", "▁g", "ING", "<x>", "$", "a-b"]
+PIECES = ["<pad>", "[CLS]", "▁the", "ing", ",", "'", ",.", "9", "ß", "▁g", "ING", "<x>", "$", "a-b", "’", "—", "€", "\u200b"]
+WIDE = {"’", "—", "€", "\u200b"}
 
 
 @pytest.mark.parametrize(("at", "starting"), [
-    (["marks"], {",", "$"}), (["foreign"], {"<pad>", "▁the", "'", "9", "ß", "▁g", "<x>"}),
-    (["marks", "foreign"], {",", "$", "<pad>", "▁the", "'", "9", "ß", "▁g", "<x>"}),
+    (["marks"], {",", "$"}), (["foreign"], {"<pad>", "▁the", "'", "9", "ß", "▁g", "<x>"} | WIDE),
+    (["marks", "foreign"], {",", "$", "<pad>", "▁the", "'", "9", "ß", "▁g", "<x>"} | WIDE),
+    (["unicode"], {",", "$", "'"} | WIDE - {"€"}),  # `_is_punctuation` of BERT and of DeBERTa's spm_tokenizer.py
 ])
 def test_words_also_start_at_marks_and_at_pieces_of_other_letters(draw, facts, at, starting):
     rows = Rows({
@@ -121,7 +123,7 @@ def test_words_start_only_behind_spaces(draw, facts):
 
 @pytest.mark.parametrize("at", [[], ["letters"]])
 def test_unknown_places_are_refused(at):
-    with pytest.raises(RecipeError, match="expected marks, foreign or both"):
+    with pytest.raises(RecipeError, match="expected marks, foreign, unicode or several"):
         SplitWords(at)
 
 

@@ -32,6 +32,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "exercise.1.mask.of": "words", "exercise.1.mask.spare": "none", "exercise.1.mask.rounding": "stochastic",
         "exercise.2.corrupt.per": "word",
     },
+    "deberta-base": {"exercise.1.split_words.pieces": ["unicode"]},  # microsoft/DeBERTa spm_tokenizer.py, part_of_whole_word
     "electra-base": {  # google-research/electra build_pretraining_dataset.py, run_pretraining.py
         "exercise.0.pair.cut": "half", "exercise.0.pair.trim": "end", "sources.main.passages.short_by": "passage",
         "exercise.2.mask.rounding": "replacement",  # pretrain/pretrain_helpers.py, mask

@@ -104,11 +104,21 @@ def test_heads_begin_with_weights_that_are_not_cut_where_the_authors_are_not(nam
         assert float(weight.abs().max()) > 0.04
 
 
+def test_the_heads_of_univilm_that_predict_words_begin_with_weights_that_are_not_cut() -> None:
+    """microsoft/UniVL modules/until_module.py:70, `init_weights`."""
+    step = build_step(load_recipe("univilm", size="small"), vocab_size=300, seed=0)
+    for head in ("token_prediction.head", "decoder.head"):
+        assert float(step.objectives.get_parameter(f"{head}.dense.weight").detach().abs().max()) > 0.04
+
+
 #: What the authors clip and divide is this many times the gradient of the mean; then their norm and their epsilon.
 MULTIPLES = {
     # pretraining/fairseq/criterions/spanbert_loss.py:65 and trainer.py:239 both divide by the targets, 15 % of the 4,096 tokens
     "spanbert": (1 / (0.15 * 4096), 1.0, 1e-8), "spanbert-base": (1 / (0.15 * 4096), 1.0, 1e-8),
     "flaubert": (16.0, 5.0, 1e-6),  # xlm/trainer.py:247 adds, with --accumulate_gradients 16
+    "uniter": (2.0, 5.0, 1e-6),  # pretrain.py:298 adds, with gradient_accumulation_steps 2
+    # train_vqa.py:189 and train_vcr.py:240 add, too, with gradient_accumulation_steps 5
+    "uniter_visual_question_answering": (5.0, 2.0, 1e-6), "uniter_multiple_choice": (5.0, 2.0, 1e-6),
 }
 
 
