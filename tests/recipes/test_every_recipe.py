@@ -137,7 +137,7 @@ def test_it_learns_one_batch_by_heart(name: str, tmp_path: Path) -> None:
 
 def _adam(step: StepModule) -> torch.optim.Optimizer:
     fast = all(isinstance(network, FAST) for network in step.networks.values())
-    return torch.optim.Adam([p for p in step.parameters() if p.requires_grad], lr=1e-2 if fast else 2e-3, fused=True)
+    return torch.optim.Adam([p for p in step.parameters() if p.requires_grad], lr=1e-2 if fast else 1e-3, fused=True)
 
 
 def _update(step: torch.nn.Module, entry: str, batch: object, optimizer: torch.optim.Optimizer) -> float:
