@@ -13,7 +13,7 @@ from torch import Tensor
 from cloze.errors import RecipeError
 from cloze.networks import Clock
 from cloze.networks.blocks.inputs.characters import CharacterTable, CharCNN, Highway, LetterTrigrams
-from cloze.networks.spelling import spell, spell_vocabulary, trigrams, unknown_id
+from cloze.networks.spelling import NOTHING, PADDING, spell, spell_vocabulary, trigrams, unknown_id
 from tests.making import network_of
 
 WORDS = ("[PAD]", "[UNK]", "[BOS]", "[EOS]", "cat", "act", "dog", "über", "extraordinarily")
@@ -75,6 +75,21 @@ def test_the_convolutions_are_those_of_a_slow_loop(activation: str) -> None:
     found = part(torch.arange(len(WORDS))[None])[0]
     for number, row in enumerate(part.spelled.tolist()):
         torch.testing.assert_close(found[number], slow(part, row), rtol=1e-10, atol=1e-12)
+
+
+def test_the_vector_of_padding_is_zero_and_learns_nothing_where_the_recipe_says_so() -> None:
+    """As `char_vecs.weight[1]:zero()` around every step of yoonkim/lstm-char-cnn, `main.lua`."""
+    part = small(activation="tanh", padding="zero")
+    with torch.no_grad():
+        part.table.weight[NOTHING] = 0.0  # as it is drawn
+    found = part(torch.arange(len(WORDS))[None])[0]
+    found[4:].square().sum().backward()
+    assert part.table.weight.grad is not None and not part.table.weight.grad[PADDING].any()
+    with torch.no_grad():
+        part.table.weight[PADDING] = 0.0
+    for number, row in enumerate(part.spelled.tolist()):
+        torch.testing.assert_close(found[number], slow(part, row), rtol=1e-10, atol=1e-12)
+    assert not torch.allclose(found[4], small(activation="tanh")(torch.tensor([[4]]))[0, 0])
 
 
 def test_a_word_is_the_same_in_any_batch_and_however_often_it_stands_there() -> None:

@@ -85,6 +85,7 @@ def test_a_character_aware_lstm_begins_between_its_bounds_in_every_parameter_and
         middle = -2.0 if name in gates else 0.0
         spread = float((parameter.detach() - middle).abs().max())
         assert 0.035 < spread <= 0.05 + 1e-6, (name, spread)
+    assert made.embeddings.characters.padding == "zero"
     assert made.input_dropout.rate == 0 and [one.rate for one in made.hidden_dropouts] == [0.5]
     assert made.final_dropout.rate == 0.5
 

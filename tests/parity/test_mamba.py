@@ -93,6 +93,13 @@ def test_a_run_folder_opens_in_transformers_with_the_same_scores(
     foreign.assert_equal(model.eval(), tmp_path)
 
 
+def test_the_bidirectional_network_masks_every_token_by_a_draw_of_its_own() -> None:
+    """kuleshov-group/caduceus, `src/dataloaders/utils/mlm.py`: `torch.bernoulli`."""
+    edits = load_recipe("mamba-bidirectional").entries["main"].exercise
+    (mask,) = [edit.part.arguments for edit in edits if edit.part.name == "mask"]
+    assert (mask["rate"], mask["rounding"]) == (0.15, "independent")
+
+
 def test_the_bidirectional_network_is_written_for_cloze_alone(systems: ModuleType, tmp_path: Path) -> None:
     pieces = systems.tokenizer("wordpiece")
     recipe = load_recipe("mamba-bidirectional", size="tiny")

@@ -147,6 +147,13 @@ def test_unilm_reads_one_segment_in_one_direction_and_pairs_otherwise_all_in_one
     assert (recipe.training.batch, recipe.training.steps) == (330, 770_000)
 
 
+@pytest.mark.parametrize("name", ["two-tower", "two-tower-links"])
+def test_the_pairs_of_a_step_of_two_towers_are_of_all_tasks_with_equal_odds(name: str) -> None:
+    """Chang et al. (2020), §4.1: one combined set of pairs, so that the passages of other tasks are negatives, too."""
+    recipe = load_recipe(name)
+    assert recipe.mixing == "row" and {entry.odds for entry in recipe.entries.values()} == {1}
+
+
 def test_unilms_maps_into_the_residual_begin_smaller_from_layer_to_layer() -> None:
     (network,) = build_step(load_recipe("unilm", size="small"), vocab_size=50).networks.values()
     usual = float(network.layers[0].inner.weight.detach().std())

@@ -116,9 +116,10 @@ class CharCNN(Characters):
     """Convolutions over a word's characters, max-pooling, and highway layers (Kim et al., 2016, §2; ELMo).
 
     `filters` are pairs (characters that a filter spans, number of filters); convolutions are valid ones over `per_word`
-    characters, padding included, whose vector is trained: `per_word` is part of the model, and a word is at least as long as the
-    widest filter. The numbers of characters are those of ELMo's released models, `mask` adds a row for [MASK] (CharacterBERT).
-    The output is as wide as there are filters; a network that reads it maps it to its own width if the two differ.
+    characters, padding included: `per_word` is part of the model, and a word is at least as long as the widest filter. The vector
+    of `padding` is `trained`, as in ELMo's code, or always `zero`, as in Kim's (yoonkim/lstm-char-cnn, `main.lua`). The numbers
+    of characters are those of ELMo's released models, `mask` adds a row for [MASK] (CharacterBERT). The output is as wide as
+    there are filters; a network that reads it maps it to its own width if the two differ.
 
     Kim et al.: `embedding_width: 15`, `activation: tanh`, one or two highways. Parameters: `table.weight`, `filters.n.*`
     (H, E, span), `highways.n.*`. Tables begin between ±1, filters between ±0.05 (relu) or with deviation 1/√(span · E) (tanh).
@@ -144,6 +145,7 @@ class CharCNN(Characters):
         activation: Literal["relu", "tanh"] = "relu",
         per_word: Count = 50,
         mask: bool = False,
+        padding: Literal["trained", "zero"] = "trained",
         vocab_size: Given[int], spellings: Given[Sequence[str] | None] = None,
     ) -> None:
         widest = max((span for span, _ in filters), default=0)
@@ -154,7 +156,7 @@ class CharCNN(Characters):
             )
         super().__init__(per_word=per_word, vocab_size=vocab_size, spellings=spellings)
         self.width = sum(number for _, number in filters)
-        self.activation = activation
+        self.activation, self.padding = activation, padding
         self.table = nn.Embedding(MASKED + int(mask), embedding_width, padding_idx=NOTHING)
         self.filters: Sequence[nn.Conv1d] = nn.ModuleList(  # type: ignore[assignment]
             nn.Conv1d(embedding_width, number, span) for span, number in filters
@@ -204,8 +206,10 @@ class CharCNN(Characters):
 
     def vectors(self, spelled: Tensor) -> Tensor:
         """Characters (N, C) of words to their vectors (N, width)."""
-        x = F.embedding(spelled.long(), self.table.weight, padding_idx=NOTHING).transpose(1, 2)  # (N, E, C)
         longest = self._longest(spelled)
+        if self.padding == "zero":
+            spelled = spelled.masked_fill(spelled == PADDING, NOTHING)
+        x = F.embedding(spelled.long(), self.table.weight, padding_idx=NOTHING).transpose(1, 2)  # (N, E, C)
         vectors = torch.cat([conv(x[:, :, : self._shown(spelled, longest, conv)]).amax(2) for conv in self.filters], dim=1)
         vectors = F.relu(vectors) if self.activation == "relu" else torch.tanh(vectors)
         for highway in self.highways:
