@@ -173,13 +173,22 @@ def sensebert(chosen: Choice, cell: Cell, out: Path) -> Measures:
 
     `first` is WordNet's first sense, `usual` the word's most frequent one in the training part. `shown` and `masked` are
     SenseBERT's own, without any label. `probe` is a linear map of the word's top state, fitted on the training part. `… and
-    usual` adds their log-probabilities to those of the word's frequencies, with a weight fitted on the other of dev and test."""
+    usual` adds their log-probabilities to those of the word's frequencies, with a weight fitted on the other of dev and test.
+    As when this was measured, there is one text per row, short words have senses, and whole words are masked, those with one
+    sense 1.5 times as often."""
     senses = chosen.file("senses.tsv")
     if cell.arm == "shuffled":
         senses = shuffled_column(senses, 1, cell.seed, out.with_suffix(".tsv"))
-    recipe = adapted("roberta" if cell.arm == "twin" else "sensebert", segments=2)
+    recipe = adapted("sensebert", segments=2)
+    edits = {name: dict(edit) if isinstance(edit, dict) else edit for one in recipe["exercise"] for name, edit in one.items()}
+    del edits["pair"]
+    edits["frame"] = "[CLS] {A} [SEP]"
+    edits["favour"]["times"] = 1.5
+    edits["mask"] |= {"unit": "whole_word", "rate": 0.13}
+    recipe["exercise"] = [{name: edit} for name, edit in edits.items()]
+    recipe["objectives"] = recipe["objectives"][:2]
+    recipe["tables"]["senses"]["senses"]["shortest"] = 1
     if cell.arm == "twin":
-        recipe = adapted("sensebert", segments=2)
         del recipe["tables"]
         recipe["network"]["transformer"].pop("embedding")
         recipe["exercise"] = [edit for edit in recipe["exercise"] if not {"favour", "predict_senses"} & set(edit)]

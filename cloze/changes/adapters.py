@@ -163,7 +163,7 @@ class PfeifferAdapters(Adapters):
 
     With z, the sum of the feed-forward's input and output, the layer gives norm(z + up(activate(down(norm z)))), with the layer's
     own norm twice, as `SeqBnConfig` of the package `adapters` does. Where norms stand before (GPT-2), it gives
-    z + up(activate(down z)). All else is as in `adapters`.
+    z + up(activate(down z)). All else is as in `adapters`: `up` starts at zero; in the package, both maps as with `std: 0.02`.
     """
 
     width: Width = 48

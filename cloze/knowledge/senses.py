@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from cloze.bounds import Count
 from cloze.corpus.readers.wordnet import ENDINGS
 from cloze.corpus.stores.store import Store
 from cloze.corpus.tables.look_up import LookUp
@@ -29,6 +30,7 @@ class SupersenseTable(LookUp):
       *walking* the verb senses of *walk*. That reads the part of speech from the names (`noun.animal`); senses with other names
       have no endings. `none`: only words that are listed.
     combine: what a network adds at its input for a word of several senses, the `sum` of their vectors or the `mean`.
+    shortest: words of fewer characters have no senses (SenseBERT: 4, because shorter ones are often abbreviations).
 
     An id of the vocabulary has senses if it spells a whole word; pieces, special tokens and words that are not listed have none.
 
@@ -39,9 +41,9 @@ class SupersenseTable(LookUp):
 
     def __init__(
         self, *, file: str | None = None, inflected: Literal["english", "none"] = "english",
-        combine: Literal["sum", "mean"] = "sum",
+        combine: Literal["sum", "mean"] = "sum", shortest: Count = 1,
     ) -> None:
-        self.file, self.inflected, self.combine = file, inflected, combine
+        self.file, self.inflected, self.combine, self.shortest = file, inflected, combine, shortest
 
     def bind(self, store: Store) -> BoundSenses:
         """The senses of a store's vocabulary. Raises `CorpusError` if no word of it has one."""
@@ -55,6 +57,8 @@ class SupersenseTable(LookUp):
         allowed = np.zeros((tokenizer.size, len(names)), np.bool_)
         first = np.full(tokenizer.size, -1, np.int32)
         for number, word in words_of(tokenizer):
+            if len(word) < self.shortest:
+                continue
             word_senses = senses_of(word, by_lemma, ENDINGS if self.inflected == "english" else {})
             if word_senses:
                 allowed[number, [ids[name] for name in word_senses]] = True

@@ -34,10 +34,10 @@ class Static:
 
 
 def static_vectors(
-    loaded: Checkpoint, texts: Sequence[str], words: Sequence[str], *, occurrences: int = 50, length: int | None = None,
+    loaded: Checkpoint, texts: Sequence[str], words: Sequence[str], *, occurrences: int | None = 50, length: int | None = None,
     size: int = 32,
 ) -> Static:
-    """The vectors of the `words` that occur in the texts, in lower case, from up to so many occurrences of each.
+    """The vectors of the `words` that occur in the texts, in lower case, from the first so many occurrences of each (None: all).
 
     Raises:
         UserError: None of them occurs.
@@ -48,7 +48,7 @@ def static_vectors(
     for number, (text, word_spans) in enumerate(zip(texts, spans, strict=True)):
         for index, (begin, end) in enumerate(word_spans.tolist()):
             word = text[begin:end].lower()
-            if word in vocabulary and len(by_word[word]) < occurrences:
+            if word in vocabulary and (occurrences is None or len(by_word[word]) < occurrences):
                 by_word[word].append((number, index))
     needed = sorted({text for pairs in by_word.values() for text, _ in pairs})
     rows = word_rows(reader, [texts[n] for n in needed], [spans[n] for n in needed], length=length)

@@ -76,7 +76,7 @@ def test_as_much_is_masked_as_the_recipe_says(name: str, system: Callable[..., A
         feed = opened.feed(entry, step)
         shares = (0.0, 1.0) if feed.is_scheduled else (0.0,)
         for mask, chosen in [one for share in shares for one in chosen_by(feed.when(share))]:
-            rows, units, of = np.array(chosen).sum(axis=0)
+            rows, units, of, odds = np.array(chosen).sum(axis=0)
             if mask.count is not None:
                 print(f"{entry.name}: masks {mask.count} {mask.unit} a row and has no rate")
                 assert rows >= 2000 and units == mask.count * rows
@@ -85,6 +85,7 @@ def test_as_much_is_masked_as_the_recipe_says(name: str, system: Callable[..., A
             chance = 4 * (mask.rate / of) ** 0.5
             assert rows >= 2000
             share = 1 - math.exp(-mask.rate) if mask.rounding == "replacement" else mask.rate  # draws may hit a unit again
+            share *= odds / of  # of units that are favoured, as many more
             assert low * rows / of - chance <= units / of - share <= high * rows / of + chance, (entry.name, mask.rate)
 
 
@@ -108,9 +109,9 @@ def off(mask: Mask) -> tuple[float, float]:
     return (-1.0 if mask.unit == "infill" else low), high
 
 
-def chosen_by(feed: Feed) -> list[tuple[Mask, list[tuple[int, int, int]]]]:
-    """For each mask of a feed the rows it saw, the units it chose and those it could choose from, block by block."""
-    found: dict[int, tuple[Mask, list[tuple[int, int, int]]]] = {}
+def chosen_by(feed: Feed) -> list[tuple[Mask, list[tuple[int, int, int, float]]]]:
+    """For each mask of a feed the rows it saw, the units it chose, those it could choose from and their `favour`, by block."""
+    found: dict[int, tuple[Mask, list[tuple[int, int, int, float]]]] = {}
     for epoch, rows in feed.advance(Cursor(), 2000)[0]:
         plan, source, want = feed._plans(epoch), feed.source, feed.exercise.wants
         if feed._packed is None:
@@ -125,16 +126,17 @@ def chosen_by(feed: Feed) -> list[tuple[Mask, list[tuple[int, int, int]]]]:
     return list(found.values())
 
 
-def units(mask: Mask, rows: Rows) -> tuple[int, int]:
-    """How many units are masked, and of how many: spans, words or tokens, as the recipe counts them."""
+def units(mask: Mask, rows: Rows) -> tuple[int, int, float]:
+    """How many units are masked, of how many, and the sum of their `favour`: spans, words or tokens, as a recipe counts them."""
     free = np.arange(rows["tokens"].shape[1]) < rows["length"][:, None]
     if mask.count is not None:
-        return int(rows["layers/span"].max(axis=1).sum()), int(rows["length"].sum())
+        return int(rows["layers/span"].max(axis=1).sum()), int(rows["length"].sum()), float(rows["length"].sum())
     if mask.of == "ordinary" or mask.spare == "first":
         free = free & ~(rows["special"] if mask.spare == "special" and "special" in rows else np.zeros_like(free))
         free[:, 0] &= mask.spare != "first"
     masked = rows["masked"] & free
     if mask.unit == "infill":  # counted in words
         masked, free = masked & rows["word_start"], free & rows["word_start"]
-    return int(masked.sum()), int(free.sum())
+    favour = rows["favour"] if "favour" in rows else np.ones(free.shape)
+    return int(masked.sum()), int(free.sum()), float(favour[free].sum())
 

@@ -183,7 +183,7 @@ FEW_TARGETS = {
 
 #: Random facts are as far as wrong triples on the average only.
 LOOSE = {"margin": 0.1, "contrast_items": 0.5, "contrast_pairs": 0.3,
-         "regress": 0.2, "entity_prediction": 0.5, "triple_contrast": 0.5,
+         "regress": 0.2, "entity_prediction": 0.5, "triple_contrast": 0.5, "sense_prediction": 0.1,  # few words have senses
          "label_prediction": 0.3}  # a hidden token shows `none`, whose vector is an output row as well
 
 

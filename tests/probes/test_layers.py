@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,11 +32,11 @@ from cloze.probes.distance import (
     tree_distances,
 )
 from cloze.probes.finding import Subject, as_text
-from cloze.probes.kinds.static_vectors import StaticProbe
+from cloze.probes.kinds.static_vectors import SimilarityData, StaticProbe
 from cloze.probes.kinds.word_labels import LayerProbe
 from cloze.probes.layers import LayerScores, marked_spans, nearest_senses, sense_words, split_of, tagged_words
 from cloze.probes.linear import HiddenLayers, ProbeSplit, control_labels, fit_layers, most_frequent, probe_linear
-from cloze.probes.static import compare, static_vectors
+from cloze.probes.static import Static, compare, static_vectors
 from cloze.probes.training import Convergence, converge
 from cloze.tasks.intrinsic.similarity import WordPair
 
@@ -303,6 +303,22 @@ def test_static_vectors_are_compared_over_the_pairs_that_all_have(checkpoint: Ca
     assert "input, first component" in as_text(StaticProbe().finding([Subject("a", Path())], {"a": compared}))
     with pytest.raises(UserError, match="none of the words of these sets occurs"):
         static_vectors(checkpoint("bert"), texts, ["absent"])
+
+
+def test_a_static_vector_is_that_of_the_first_occurrences_or_of_all(checkpoint: Callable[..., Any]) -> None:
+    texts = ["The cat saw the dog.", "Rain on the cat", "a dog and the cat"]
+
+    def mean(given: Sequence[str], occurrences: int) -> np.ndarray:
+        probe = StaticProbe(occurrences=occurrences)
+        pairs = {"set": [WordPair("cat", "dog", 9.0, 1)]}
+        seen: list[Static] = []
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("cloze.probes.static.compare", lambda static, *_: seen.append(static))
+            probe.measure(checkpoint("bert"), SimilarityData(list(given), pairs, {}))
+        return seen[0].mean[:, list(seen[0].words).index("cat")]
+
+    np.testing.assert_allclose(mean(texts, 2), mean(texts[:2], 0), atol=1e-5)
+    assert not np.allclose(mean(texts, 0), mean(texts[:2], 0), atol=1e-3)
 
 
 def test_a_finding_prints_the_control_beside_the_accuracy() -> None:

@@ -44,10 +44,25 @@ def test_uniform_scores_and_three_allowed_senses_give_the_logarithms_of_15_and_4
     assert float(sense_losses(torch.zeros(1, 45), allowed)) == pytest.approx(math.log(15) + math.log(45), rel=1e-6)
 
 
-def test_beyond_bert_it_has_the_vectors_of_45_senses_and_nothing_else() -> None:
+def test_beyond_bert_it_has_the_vectors_of_45_senses_and_twice_the_pieces_of_the_paper() -> None:
     sense, bert = (check_recipe(load_recipe(name)) for name in ("sensebert", "bert"))
-    assert sense.networks["main"] - bert.networks["main"] == 45 * 768
-    assert sense.heads == {"token_prediction": bert.heads["token_prediction"], "sense_prediction": 0}
+    more = 60_000 - 30_522  # §3.4: 30,000 more words, some 23 million more parameters
+    assert sense.networks["main"] - bert.networks["main"] == (45 + more) * 768
+    assert sense.heads == {
+        "token_prediction": bert.heads["token_prediction"] + more, "sense_prediction": 0,
+        "relation_prediction": bert.heads["relation_prediction"],  # figure 1: trained jointly
+    }
+
+
+def test_short_words_have_no_senses(tmp_path: Path, system: Callable[..., Any]) -> None:  # noqa: F811
+    own = system("sensebert")
+    (store,) = own.stores.values()
+    (tmp_path / "senses.tsv").write_text("old\tadj.all\nsea\tnoun.object\nstone\tnoun.object\n")
+    ids = [own.tokenizer.encode(word).ids.tolist()[0] for word in ("old", "sea", "stone")]
+    for shortest, expected in ((1, [True, True, True]), (4, [False, False, True])):
+        table = SupersenseTable(file=str(tmp_path / "senses.tsv"), shortest=shortest).bind(store)
+        assert (table.first[ids] >= 0).tolist() == expected
+    assert load_recipe("sensebert").tables["senses"].arguments["shortest"] == 4  # §3.2
 
 
 def test_regular_word_forms_have_the_senses_of_their_lemma_and_part_of_speech() -> None:

@@ -13,6 +13,7 @@ import pytest
 from cloze.checkpoint.build import load_checkpoint
 from cloze.cli.main import main
 from cloze.decoding.reader import Reader
+from cloze.recipe.load import load_recipe
 from cloze.runs.finetuning.finetune import finetune
 from cloze.runs.finetuning.task_recipe import recipe_onto
 
@@ -37,6 +38,13 @@ def tuned(start: Path, town: Path, out: Path, recipe: str, *values: str, binds: 
         start, train=[str(town / "train.tsv")], dev=[str(town / "dev.tsv")], out=out, recipe=recipe, binds=binds,
         overrides=[*fitted, "network.dropout=0.0", *values], report=lambda line: None,
     )
+
+
+@pytest.mark.parametrize("name", ["k-bert_classification", "k-bert_token_labelling"])
+def test_the_gradient_of_each_tensor_is_clipped_as_in_the_authors_code(name: str) -> None:
+    """`clip_grad_norm_(p, group['max_grad_norm'])` of uer/utils/optimizers.py, with its default of 1."""
+    training = load_recipe(name).training
+    assert training.clip is None and training.optimizer.arguments["tensor_clip"] == 1.0
 
 
 def test_a_label_that_only_the_graph_tells_is_learned_for_unseen_names(
