@@ -544,3 +544,16 @@ def test_the_command_counts_cells_prints_the_finding_and_says_where_the_page_is(
     assert json.loads(capsys.readouterr().out)["level"] == 0.05
     assert main([*typed, "--out", str(out), "--csv"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 1 + 6
+
+
+@pytest.mark.parametrize("words", [["compare"], ["sweep", "--vary", "training.batch=4,8", "--search", "grid", "--rungs", "1"]])
+def test_the_text_is_read_in_the_encoding_that_the_command_names(
+    words: list[str], files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(files)
+    monkeypatch.setattr("cloze.jobs.workers_on", lambda place, count: Here(stub))
+    given = ["--corpus", "text.txt", "--encoding", "koi8-r", "--budget", "4steps", "--task", "mood=train.tsv,dev.tsv,test.tsv"]
+    assert main([words[0], "a.yaml", *words[1:], *given, "--out", str(tmp_path / "out")]) == 0
+    (cell,) = (tmp_path / "out").glob("cells/corpus-*/cell.json")
+    described = json.loads(cell.read_text(encoding="utf-8"))
+    assert described["request"]["format"] == described["identity"]["format"] == "auto@koi8-r"
