@@ -320,7 +320,9 @@ def checked(design: Design) -> Design:
     if unused and not trained:
         raise BudgetError(f"{', '.join(unused)}: for recipes that are pre-trained; these candidates are checkpoints. Omit it.")
     if design.tokenizer is not None:
-        Tokenizer.load(design.tokenizer)
+        tokenizer = Tokenizer.load(design.tokenizer)
+        if len(design.corpus) == 1 and Store.is_store(design.corpus[0]):
+            Store.open(design.corpus[0]).require_tokenizer(tokenizer.hash, whose=f"--tokenizer {design.tokenizer}")
     recipes = {}
     for candidate in trained:
         with spelled_by(as_varied(candidate.varied)):

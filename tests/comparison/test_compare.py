@@ -23,10 +23,14 @@ from cloze.comparison.design import Design, budgets_of, candidates_of, checked, 
 from cloze.comparison.grid import Grid
 from cloze.comparison.progress import StatusLine
 from cloze.comparison.sentence import as_csv, table
+from cloze.corpus.stores.build import build_store
+from cloze.corpus.stores.writer import saving
 from cloze.errors import BudgetError, CheckpointError, CorpusError, RecipeError, TaskError, UserError
+from cloze.text.normalise import Normalise
+from cloze.text.words import Words
 from cloze.training.trackers import TRACKERS, TrackedRun
 
-from .conftest import Here, stub
+from .conftest import WORDS, Here, stub
 
 Make = Callable[..., Design]
 
@@ -353,6 +357,18 @@ def test_what_cannot_be_compared_is_refused_before_anything_is_written(
     with pytest.raises(error, match=said):
         run(design(**change), tmp_path / "out", workers)
     assert workers.started == [] and not (tmp_path / "out").exists()
+
+
+def test_a_store_of_another_tokenizer_is_refused_before_anything_is_written(design: Make, tmp_path: Path) -> None:
+    tokenizers = [Words(min_count=1).of_words(words, Normalise()) for words in (WORDS, WORDS[1:])]
+    build_store(["text.txt"], tokenizers[0], tmp_path / "store")
+    for number, tokenizer in enumerate(tokenizers):
+        saving(tokenizer)(tmp_path / str(number))
+    given = {"corpus": [str(tmp_path / "store")], "tokenizer": tmp_path / "0"}
+    assert checked(design(**given)).recipes.keys() == {"a", "b"}
+    with pytest.raises(CorpusError, match=r"was built with another tokenizer \(hash .*\) than --tokenizer .*/1 \(hash"):
+        run(design(**{**given, "tokenizer": tmp_path / "1"}), tmp_path / "out", Here(stub))
+    assert not (tmp_path / "out").exists()
 
 
 def test_splits_that_share_rows_are_compared_if_that_is_allowed(design: Make) -> None:
