@@ -34,6 +34,8 @@ from cloze.training.schedule.budget import Budget
 
 Result = dict[str, Any]
 
+#: Besides its weights, what decides how a checkpoint is opened, reads text and is fine-tuned: settings, tokenizer, recipe.
+_DESCRIPTION = ("*.json", "*.txt", "*.model", "*/config.json", "cloze/network.json", "cloze/recipe.yaml", "cloze/networks/*/**/*")
 
 @dataclass
 class Grid:
@@ -302,9 +304,12 @@ class Grid:
         return Cell("ngrams", task.name, identity, files)
 
     def weights(self, checkpoint: Path) -> str:
-        """A digest of a checkpoint's weights, and of the user's files if its network has parts of theirs."""
+        """A digest of a checkpoint: of its weights and of how it reads text, and of the user's files if its network has parts of
+        theirs."""
         if checkpoint not in self._digests:
             files = sorted(file["sha256"] for file in weights_input(checkpoint)["files"])
+            described = {file for pattern in _DESCRIPTION for file in checkpoint.glob(pattern) if file.is_file()}
+            files += [f"{file.relative_to(checkpoint).as_posix()} {file_hash(file)}" for file in sorted(described)]
             files += [self._digest(Path(file)) for file in self._with] if copies_in(checkpoint) else []
             self._digests[checkpoint] = sha256("".join(files).encode()).hexdigest()
         return self._digests[checkpoint]

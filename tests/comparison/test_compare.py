@@ -447,6 +447,22 @@ def test_a_checkpoint_under_another_name_is_the_same_cell_and_runs_nothing_again
     assert [cell.folder(tmp_path / "elsewhere").name.split("-")[2] for cell in grids[1].cells()] == ["minilm"] * 2
 
 
+@pytest.mark.parametrize("file", ["tokenizer.json", "config.json", "cloze/network.json", "cloze/recipe.yaml"])
+def test_checkpoints_with_the_same_weights_that_read_text_otherwise_are_cells_of_their_own(
+    file: str, real: tuple[Design, Path, list[str]], design: Make, tmp_path: Path
+) -> None:
+    (trained,) = real[1].glob("cells/pretrain-a-*/run")
+    for name in ("one", "two"):
+        shutil.copytree(trained, tmp_path / name, ignore=shutil.ignore_patterns("checkpoints"))
+    candidates = candidates_of([str(tmp_path / "one"), str(tmp_path / "two")])
+    asked = checked(design(candidates=candidates, budgets=(), corpus=[], seeds=1))
+    assert len({cell.key for cell in Grid(asked, tmp_path / "out").cells()}) == 1
+    with (tmp_path / "two" / file).open("a", encoding="utf-8") as changed:
+        changed.write("\n")
+    (tmp_path / "two" / "README.md").write_text("A card says nothing about it.", encoding="utf-8")
+    assert len({cell.key for cell in Grid(asked, tmp_path / "out").cells()}) == 2
+
+
 def test_a_candidate_that_is_named_twice_is_refused() -> None:
     with pytest.raises(RecipeError, match="bert: named twice"):
         candidates_of(["bert", "bert"])
