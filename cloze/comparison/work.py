@@ -13,7 +13,7 @@ import shutil
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ from cloze.jobs import end_with_parent
 from cloze.recipe.recipe import Recipe
 from cloze.recipe.user_files import import_files
 from cloze.reports.run import LOG as RUN_LOG
-from cloze.reports.run import in_order, number, read_log
+from cloze.reports.run import Record, in_order, loss_together, number, read_log
 from cloze.runs.corpora import open_corpus
 from cloze.runs.finetuning.finetune import row_counts_of, run_finetuning
 from cloze.runs.finetuning.task_recipe import recipe_maker
@@ -102,17 +102,24 @@ def spent(run: Path, until: float = 1.0) -> dict[str, Any]:
     for folder in [*sorted((run / "cloze" / "stages").glob("*")), run]:
         end = next((event for event in reversed(read_log(folder / RUN_LOG)[0]) if event.get("event") == "stop"), {})
         total = {name: value + (number(end, name) or 0.0) for name, value in total.items()}
-    by_step: dict[float, list[list[float]]] = {}  # a mixture has several losses at a step
+    by_step: dict[float, list[Record]] = {}  # a mixture has several losses at a step
     measured = in_order(event for event in read_log(run / RUN_LOG)[0] if event.get("event") == "held_out")
     paused = next((number(event, "step") or 0.0 for event in measured if (number(event, "share") or 0.0) >= until), math.inf)
     for event in (event for event in measured if (number(event, "step") or 0.0) <= paused):
-        row = [value for name in ("tokens", "flops", "seconds", "loss") if (value := number(event, name)) is not None]
-        if len(row) == 4:
-            by_step.setdefault(number(event, "step") or 0.0, []).append(row)
-    curve = [np.mean(rows, axis=0).tolist() for rows in by_step.values()]
+        by_step.setdefault(number(event, "step") or 0.0, []).append(event)
+    curve = [row for events in by_step.values() if (row := _row(events)) is not None]
     if until < 1 and curve:
         total = dict(zip(total, curve[-1], strict=False))
     return {**total, "held_out": curve[-1][3] if curve else None, "curve": curve}
+
+
+def _row(events: Sequence[Record]) -> list[float] | None:
+    """What a run had spent at an evaluation, the mean over its events, and its held-out loss; None if a number is missing."""
+    amounts = [number(event, name) for name in ("tokens", "flops", "seconds") for event in events]
+    loss, present = loss_together(events), [amount for amount in amounts if amount is not None]
+    if loss is None or len(present) < len(amounts):
+        return None
+    return [*np.mean(np.reshape(present, (3, len(events))), axis=1).tolist(), loss]
 
 
 def fine_tune(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
