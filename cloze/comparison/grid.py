@@ -162,8 +162,9 @@ class Grid:
     def _digest(self, path: Path) -> str:
         """A digest of a file, or of all files of a folder; a source of text that is neither (python-docs) goes by its name."""
         if path not in self._digests:
-            inside = sorted(entry for entry in path.rglob("*") if entry.is_file()) if path.is_dir() else [path]
-            digests = [file_hash(file) for file in inside] if path.exists() else [str(path)]
+            inside = sorted(entry for entry in path.rglob("*") if entry.is_file()) if path.is_dir() else []
+            digests = [f"{file.relative_to(path).as_posix()} {file_hash(file)}" for file in inside]  # folders may name classes
+            digests = digests if path.is_dir() else [file_hash(path) if path.exists() else str(path)]
             self._digests[path] = sha256("".join(digests).encode()).hexdigest()
         return self._digests[path]
 

@@ -138,7 +138,8 @@ def fine_tune(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
         "metrics": evaluation.metrics, "examples": evaluation.examples,
         "baseline": None if evaluation.baseline is None else evaluation.baseline.get(metric),
         "constant": gives_one_answer(learner, evaluation), "scores": example_scores(learner, evaluation, metric),
-        "trained": sum(p.numel() for p in learner.parameters() if p.requires_grad), "seconds": spent(folder / "run")["seconds"],
+        "trained": trained_parameters(learner, frozen=_frozen_recipe(request) is not None),
+        "seconds": spent(folder / "run")["seconds"],
     }
 
 
@@ -146,11 +147,16 @@ def _tuning(folder: Path, request: Mapping[str, Any]) -> FinetuneOptions:
     """What a cell of fine-tuning asks for, at the fitted rate."""
     return FinetuneOptions(
         request["checkpoint"], folder / "run", request["train"], request["dev"], task=request["type"],
-        recipe=FROZEN_RECIPES.get(request["type"]) if request["transfer"] == FROZEN else None, overrides=request["values"],
+        recipe=_frozen_recipe(request), overrides=request["values"],
         changes=request["changes"], seeds=[request["seed"]], device=request["device"],
         with_files=[Path(file) for file in request["with"]], baselines=False, report=print,
         track=_tracked(folder, request),
     )
+
+
+def _frozen_recipe(request: Mapping[str, Any]) -> str | None:
+    """The recipe that reads a frozen network, if a cell asks for one and its type of task has it."""
+    return FROZEN_RECIPES.get(request["type"]) if request["transfer"] == FROZEN else None
 
 
 def _tracked(folder: Path, request: Mapping[str, Any]) -> list[str]:
@@ -183,6 +189,12 @@ def _onto(options: FinetuneOptions) -> Recipe:
     loaded = load_checkpoint(options.checkpoint)
     make_recipe = recipe_maker(options, loaded)
     return make_recipe(row_counts=row_counts_of(make_recipe(), options, loaded.tokenizer))
+
+
+def trained_parameters(learner: Learner, *, frozen: bool) -> int:
+    """How many parameters fine-tuning has moved: those that learn, without the network of a recipe that reads it `frozen`."""
+    still = {id(p) for p in learner.network.parameters()} if frozen else set()
+    return sum(p.numel() for p in learner.parameters() if p.requires_grad and id(p) not in still)
 
 
 def gives_one_answer(learner: Learner, evaluation: Evaluation) -> bool:

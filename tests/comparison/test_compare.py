@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from cloze.checkpoint.build import load_checkpoint
 from cloze.cli.main import main
 from cloze.comparison.answer import answer_of
 from cloze.comparison.cell import planned, read_json
@@ -26,6 +27,7 @@ from cloze.comparison.sentence import as_csv, table
 from cloze.corpus.stores.build import build_store
 from cloze.corpus.stores.writer import saving
 from cloze.errors import BudgetError, CheckpointError, CorpusError, RecipeError, TaskError, UserError
+from cloze.tasks.result import load_tuned
 from cloze.text.normalise import Normalise
 from cloze.text.words import Words
 from cloze.training.trackers import TRACKERS, TrackedRun
@@ -461,6 +463,35 @@ def test_checkpoints_with_the_same_weights_that_read_text_otherwise_are_cells_of
         changed.write("\n")
     (tmp_path / "two" / "README.md").write_text("A card says nothing about it.", encoding="utf-8")
     assert len({cell.key for cell in Grid(asked, tmp_path / "out").cells()}) == 2
+
+
+def test_a_frozen_network_is_not_counted_among_the_trained_parameters(
+    real: tuple[Design, Path, list[str]], design: Make, tmp_path: Path
+) -> None:
+    (trained,) = real[1].glob("cells/pretrain-a-*/run")
+    ways = transfers_of("frozen,full")
+    asked = design(candidates=candidates_of([str(trained)]), transfers=ways, budgets=(), corpus=[], seeds=1)
+    grid = run(asked, tmp_path / "out", Here())
+    frozen, full = (grid.final(*grid.starts()[0], way, grid.design.tasks[0])[0] for way in ways)
+    network, head = (
+        {name: sum(p.numel() for p in part.parameters()) for name, part in learner.named_children()}
+        for cell in (full, frozen) for learner in [load_tuned(load_checkpoint(cell.folder(grid.out) / "run"))[0]]
+    )
+    assert [grid.result(cell)["trained"] for cell in (full, frozen)] == [sum(network.values()), head["head"]]  # type: ignore[index]
+
+
+def test_a_folder_of_rows_is_another_one_if_a_row_changes_its_class(design: Make, tmp_path: Path) -> None:
+    for text, label in (("cold rain", "no"), ("warm cat", "yes"), ("old roof", "yes")):
+        (tmp_path / "rows" / label).mkdir(parents=True, exist_ok=True)
+        (tmp_path / "rows" / label / f"{text}.txt").write_text(f"{text}\n", encoding="utf-8")
+    task = (f"mood={tmp_path / 'rows'},dev.tsv,test.tsv",)
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("{}")
+    asked = checked(design(tasks=task, candidates=candidates_of([str(tmp_path / "model")]), budgets=(), corpus=[], seeds=1))
+    (before,) = [cell.key for cell in Grid(asked, tmp_path).cells()]
+    (tmp_path / "rows" / "no" / "cold rain.txt").rename(tmp_path / "rows" / "yes" / "cold rain.txt")
+    (after,) = [cell.key for cell in Grid(asked, tmp_path).cells()]
+    assert before != after
 
 
 def test_a_candidate_that_is_named_twice_is_refused() -> None:
