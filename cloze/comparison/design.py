@@ -199,6 +199,11 @@ def candidates_of(arguments: Sequence[str], *, vary: Sequence[str] = (), values:
     return candidates
 
 
+def is_recipe(name: str) -> bool:
+    """Whether a candidate of this name is a recipe of cloze where no folder has the name."""
+    return not {name, f"{name}-base", f"{name}-small"}.isdisjoint(recipe_names())
+
+
 def known_recipe(name: str) -> str:
     """The name of a recipe, or the absolute path of its file.
 

@@ -577,6 +577,22 @@ def test_recipes_of_which_only_some_are_fitted_are_remarked_upon(design: Make, t
     assert [name.split("-")[:2] for name in fitted.started if name.startswith("pretrain")] == [["pretrain", "a"]]
 
 
+def test_a_checkpoint_next_to_recipes_and_one_with_the_name_of_a_recipe_are_remarked_upon(
+    linked: Path, design: Make, files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = design(seeds=1, corpus=[str(files / "text.txt")], baselines=False)
+    monkeypatch.chdir(linked)  # where a folder is called bert
+    said: list[str] = []
+    mixed = replace(asked, candidates=candidates_of(["bert", str(files / "a.yaml")]))
+    answer, _ = finish(mixed, tmp_path / "out", Here(stub), say=said.append)
+    assert said == [
+        "note: bert is the checkpoint in the folder of that name, not the recipe",
+        "note: bert is only fine-tuned; the budget is that of the others' pre-training",
+    ]
+    shown = table(answer)
+    assert all(note in shown.splitlines() for note in said) and "(accuracy on mood, 1 seed, 4 steps for each recipe)" in shown
+
+
 def test_a_budget_in_time_that_cells_share_is_remarked_upon(design: Make, tmp_path: Path) -> None:
     workers, said = Here(stub), list[str]()
     workers.count = 2
