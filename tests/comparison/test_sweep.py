@@ -90,9 +90,9 @@ def test_the_best_third_of_the_trials_goes_on_at_every_rung(sweep: Make, tmp_pat
 def test_the_sentence_says_what_the_best_trial_cost_against_all_of_them(sweep: Make, tmp_path: Path) -> None:
     finding, page = finish(sweep("training.rate.peak=log:1e-4..4e-3", seeds=2), tmp_path, Here(stub), command="cloze sweep …")
     assert sentence(finding) == (
-        "training.rate.peak=0.001003 is best of 9 trials on 3 rungs: held-out loss 2.0015 after 10 steps, for 36% of the FLOPs "
+        "training.rate.peak=0.001003 is best of 9 trials on 3 rungs: held-out loss 2.0015 after 10 steps, for 18% of the FLOPs "
         "of training them all to the end."
-    )
+    )  # (6 * 0.1 + 2 * 0.3 + 2) of 9 trials with two seeds
     assert "2.0015 ± 0.0007" in table(finding) and table(finding).splitlines()[-1].startswith("its run: ")
     assert as_csv(finding).splitlines()[0] == "trial,training.rate.peak,rung,held_out,tokens,flops,seconds"
     outline = Outline(page.read_text(encoding="utf-8"))
