@@ -631,8 +631,9 @@ def test_the_text_is_read_in_the_encoding_that_the_command_names(
 ) -> None:
     monkeypatch.chdir(files)
     monkeypatch.setattr("cloze.jobs.workers_on", lambda place, count: Here(stub))
-    given = ["--corpus", "text.txt", "--encoding", "koi8-r", "--budget", "4steps", "--task", "mood=train.tsv,dev.tsv,test.tsv"]
+    given = ["--corpus", "text.txt", "--encoding", "koi8-r", "--format", "auto:text", "--budget", "4steps"]
+    given += ["--task", "mood=train.tsv,dev.tsv,test.tsv"]
     assert main([words[0], "a.yaml", *words[1:], *given, "--out", str(tmp_path / "out")]) == 0
     (cell,) = (tmp_path / "out").glob("cells/corpus-*/cell.json")
     described = json.loads(cell.read_text(encoding="utf-8"))
-    assert described["request"]["format"] == described["identity"]["format"] == "auto@koi8-r"
+    assert described["request"]["format"] == described["identity"]["format"] == "auto@koi8-r:text"
