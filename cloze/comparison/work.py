@@ -13,7 +13,7 @@ import shutil
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,12 +27,11 @@ from cloze.checkpoint.build import load_checkpoint
 from cloze.comparison.best import answers
 from cloze.comparison.cell import CELL, FAILED, read_json, result_file, result_of, write_json
 from cloze.comparison.design import FROZEN, FROZEN_RECIPES
+from cloze.comparison.spending import spent
 from cloze.errors import ClozeError
 from cloze.jobs import end_with_parent
 from cloze.recipe.recipe import Recipe
 from cloze.recipe.user_files import import_files
-from cloze.reports.run import LOG as RUN_LOG
-from cloze.reports.run import Record, in_order, loss_together, number, read_log
 from cloze.runs.corpora import open_corpus
 from cloze.runs.finetuning.finetune import row_counts_of, run_finetuning
 from cloze.runs.finetuning.task_recipe import recipe_maker
@@ -91,35 +90,6 @@ def pre_train(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
     if not outcome.finished and outcome.reason != PAUSED:
         raise Stopped(outcome.exit_code)
     return spent(folder / "run", request["until"])
-
-
-def spent(run: Path, until: float = 1.0) -> dict[str, Any]:
-    """What the runs of all stages spent, and the held-out losses of the last one: rows of (tokens, flops, seconds, loss).
-
-    With `until`, what the run had spent when it paused at that share of its budget, however far it has come since.
-    """
-    total = {"tokens": 0.0, "flops": 0.0, "seconds": 0.0}
-    for folder in [*sorted((run / "cloze" / "stages").glob("*")), run]:
-        end = next((event for event in reversed(read_log(folder / RUN_LOG)[0]) if event.get("event") == "stop"), {})
-        total = {name: value + (number(end, name) or 0.0) for name, value in total.items()}
-    by_step: dict[float, list[Record]] = {}  # a mixture has several losses at a step
-    measured = in_order(event for event in read_log(run / RUN_LOG)[0] if event.get("event") == "held_out")
-    paused = next((number(event, "step") or 0.0 for event in measured if (number(event, "share") or 0.0) >= until), math.inf)
-    for event in (event for event in measured if (number(event, "step") or 0.0) <= paused):
-        by_step.setdefault(number(event, "step") or 0.0, []).append(event)
-    curve = [row for events in by_step.values() if (row := _row(events)) is not None]
-    if until < 1 and curve:
-        total = dict(zip(total, curve[-1], strict=False))
-    return {**total, "held_out": curve[-1][3] if curve else None, "curve": curve}
-
-
-def _row(events: Sequence[Record]) -> list[float] | None:
-    """What a run had spent at an evaluation, the mean over its events, and its held-out loss; None if a number is missing."""
-    amounts = [number(event, name) for name in ("tokens", "flops", "seconds") for event in events]
-    loss, present = loss_together(events), [amount for amount in amounts if amount is not None]
-    if loss is None or len(present) < len(amounts):
-        return None
-    return [*np.mean(np.reshape(present, (3, len(events))), axis=1).tolist(), loss]
 
 
 def fine_tune(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:

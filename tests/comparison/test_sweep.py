@@ -20,11 +20,11 @@ from cloze.comparison.compare import Interrupted
 from cloze.comparison.design import Design, budgets_of, tasks_of
 from cloze.comparison.search import search_of
 from cloze.comparison.space import grid_of, space_of
+from cloze.comparison.spending import spent
 from cloze.comparison.standings import as_csv, finding_of, sentence, table
 from cloze.comparison.sweep import Rungs, Sweep, kept, run, rungs_of
 from cloze.comparison.sweep_page import finish
-from cloze.comparison.work import spent
-from cloze.errors import BudgetError, RecipeError
+from cloze.errors import BudgetError, CheckpointError, RecipeError
 from tests.pages import Outline
 
 from .conftest import Here
@@ -225,6 +225,15 @@ def test_a_run_that_pauses_at_rungs_is_the_run_that_never_paused(sweep: Make, tm
         assert results[2] is not None and results[2]["held_out"] == whole.result(whole.cell(other, 0))["held_out"]  # type: ignore[index]
         again = spent(paused / "run", 0.25)  # also when the run has gone on since
         assert {**again, "seconds": 0} == {**results[0], "seconds": 0}  # type: ignore[dict-item]
+
+
+def test_runs_that_passed_a_rung_without_being_measured_there_are_refused(sweep: Make, tmp_path: Path) -> None:
+    run(sweep("training.rate.peak=3e-3", trials=None, rungs=(0.5, 1.0), budget="8steps"), tmp_path, Here())
+    workers = Here()
+    with pytest.raises(CheckpointError, match=r"run: has gone beyond 0.25 of its budget without a pause there(.|\n)*--rungs"):
+        run(sweep("training.rate.peak=3e-3", trials=None, rungs=(0.25, 1.0), budget="8steps"), tmp_path, workers)
+    run(sweep("training.rate.peak=3e-3", trials=None, rungs=(0.5, 1.0), budget="8steps"), tmp_path, workers)
+    assert workers.started == []
 
 
 def test_a_grid_divides_ranges_evenly_and_multiplies_them_with_choices() -> None:

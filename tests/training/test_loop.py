@@ -16,7 +16,7 @@ import torch
 from tiny import Numbers, bert, electra, tiny_run, weights
 
 from cloze.batching import Cursor
-from cloze.comparison.work import spent
+from cloze.comparison.spending import spent
 from cloze.errors import BudgetError, CheckpointError, RunError
 from cloze.networks.blocks.dropout import dropouts, name_dropouts
 from cloze.objectives import Loss
