@@ -43,8 +43,7 @@ def require_pause(run: Path, until: float) -> None:
     if there is None:
         return
     step, share = number(there, "step") or 1.0, number(there, "share") or 0.0
-    reason = f"paused after {until:.4g} of the budget"
-    pauses = [number(event, "step") for event in events if event.get("event") == "stop" and event.get("reason") == reason]
+    pauses = [number(event, "step") for event in events if event.get("event") == "stop" and number(event, "until") == until]
     if step not in pauses and share * (step - 1) / step >= until:  # not its first step with this share
         raise CheckpointError(
             f"{run}: has gone beyond {until:g} of its budget without a pause there, so its loss there is not known.\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +15,7 @@ import pytest
 
 import cloze
 from cloze.cli.main import main
-from cloze.comparison import standings
+from cloze.comparison import standings, work
 from cloze.comparison.cell import read_json, result_file, write_json
 from cloze.comparison.compare import Interrupted
 from cloze.comparison.design import Design, budgets_of, tasks_of
@@ -232,8 +233,10 @@ def test_runs_that_passed_a_rung_without_being_measured_there_are_refused(sweep:
     workers = Here()
     with pytest.raises(CheckpointError, match=r"run: has gone beyond 0.25 of its budget without a pause there(.|\n)*--rungs"):
         run(sweep("training.rate.peak=3e-3", trials=None, rungs=(0.25, 1.0), budget="8steps"), tmp_path, workers)
-    run(sweep("training.rate.peak=3e-3", trials=None, rungs=(0.5, 1.0), budget="8steps"), tmp_path, workers)
+    rungs = run(sweep("training.rate.peak=3e-3", trials=None, rungs=(0.5, 1.0), budget="8steps"), tmp_path, workers)
     assert workers.started == []
+    cell = replace(rungs.cell(rungs.trials[0], 0), until=0.25)  # as a trial that is proposed later
+    assert work.run(cell.folder(tmp_path), 0.25) == 1 and rungs.result(cell) is None
 
 
 def test_a_grid_divides_ranges_evenly_and_multiplies_them_with_choices() -> None:
