@@ -199,6 +199,11 @@ def candidates_of(arguments: Sequence[str], *, vary: Sequence[str] = (), values:
     return candidates
 
 
+def is_recipe(name: str) -> bool:
+    """Whether a candidate of this name is a recipe of cloze where no folder has the name."""
+    return not {name, f"{name}-base", f"{name}-small"}.isdisjoint(recipe_names())
+
+
 def known_recipe(name: str) -> str:
     """The name of a recipe, or the absolute path of its file.
 
@@ -320,7 +325,9 @@ def checked(design: Design) -> Design:
     if unused and not trained:
         raise BudgetError(f"{', '.join(unused)}: for recipes that are pre-trained; these candidates are checkpoints. Omit it.")
     if design.tokenizer is not None:
-        Tokenizer.load(design.tokenizer)
+        tokenizer = Tokenizer.load(design.tokenizer)
+        if len(design.corpus) == 1 and Store.is_store(design.corpus[0]):
+            Store.open(design.corpus[0]).require_tokenizer(tokenizer.hash, whose=f"--tokenizer {design.tokenizer}")
     recipes = {}
     for candidate in trained:
         with spelled_by(as_varied(candidate.varied)):

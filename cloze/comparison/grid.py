@@ -34,6 +34,8 @@ from cloze.training.schedule.budget import Budget
 
 Result = dict[str, Any]
 
+#: Besides its weights, what decides how a checkpoint is opened, reads text and is fine-tuned: settings, tokenizer, recipe.
+_DESCRIPTION = ("*.json", "*.txt", "*.model", "*/config.json", "cloze/network.json", "cloze/recipe.yaml", "cloze/networks/*/**/*")
 
 @dataclass
 class Grid:
@@ -160,8 +162,9 @@ class Grid:
     def _digest(self, path: Path) -> str:
         """A digest of a file, or of all files of a folder; a source of text that is neither (python-docs) goes by its name."""
         if path not in self._digests:
-            inside = sorted(entry for entry in path.rglob("*") if entry.is_file()) if path.is_dir() else [path]
-            digests = [file_hash(file) for file in inside] if path.exists() else [str(path)]
+            inside = sorted(entry for entry in path.rglob("*") if entry.is_file()) if path.is_dir() else []
+            digests = [f"{file.relative_to(path).as_posix()} {file_hash(file)}" for file in inside]  # folders may name classes
+            digests = digests if path.is_dir() else [file_hash(path) if path.exists() else str(path)]
             self._digests[path] = sha256("".join(digests).encode()).hexdigest()
         return self._digests[path]
 
@@ -302,9 +305,12 @@ class Grid:
         return Cell("ngrams", task.name, identity, files)
 
     def weights(self, checkpoint: Path) -> str:
-        """A digest of a checkpoint's weights, and of the user's files if its network has parts of theirs."""
+        """A digest of a checkpoint: of its weights and of how it reads text, and of the user's files if its network has parts of
+        theirs."""
         if checkpoint not in self._digests:
             files = sorted(file["sha256"] for file in weights_input(checkpoint)["files"])
+            described = {file for pattern in _DESCRIPTION for file in checkpoint.glob(pattern) if file.is_file()}
+            files += [f"{file.relative_to(checkpoint).as_posix()} {file_hash(file)}" for file in sorted(described)]
             files += [self._digest(Path(file)) for file in self._with] if copies_in(checkpoint) else []
             self._digests[checkpoint] = sha256("".join(files).encode()).hexdigest()
         return self._digests[checkpoint]

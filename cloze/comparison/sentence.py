@@ -11,7 +11,7 @@ from typing import Any
 
 from cloze.comparison.answer import OVERALL, ComparisonResult, System
 from cloze.comparison.costs import Cost
-from cloze.comparison.design import Design
+from cloze.comparison.design import Design, is_recipe
 from cloze.comparison.statistics import summary
 from cloze.errors import counted
 from cloze.reports.figures import duration, plain
@@ -98,12 +98,20 @@ def caveats(answer: ComparisonResult) -> list[str]:
 
 
 def unequal(design: Design) -> list[str]:
-    """What is not equal for all candidates of a design."""
-    names = design.as_written()
-    if not names:
-        return []
-    is_are = "is" if len(names) == 1 else "are"
-    return [f"{listed(names)} {is_are} trained as written, the others are fitted to the budget; --fit fits all"]
+    """What is not equal for all candidates of a design, and which of them are folders with the name of a recipe."""
+    checkpoints, names = [candidate for candidate in design.candidates if candidate.checkpoint is not None], design.as_written()
+    lines = [
+        f"{candidate.name} is the checkpoint in the folder of that name, not the recipe"
+        for candidate in checkpoints if is_recipe(str(candidate.checkpoint))
+    ]  # fmt: skip
+    if 0 < len(checkpoints) < len(design.candidates):
+        only_tuned = _are([candidate.name for candidate in checkpoints])
+        lines.append(f"{only_tuned} only fine-tuned; the budget is that of the others' pre-training")
+    return lines + ([f"{_are(names)} trained as written, the others are fitted to the budget; --fit fits all"] if names else [])
+
+
+def _are(names: Sequence[str]) -> str:
+    return f"{listed(names)} {'is' if len(names) == 1 else 'are'}"
 
 
 def measure(answer: ComparisonResult) -> str:
@@ -115,7 +123,8 @@ def measure(answer: ComparisonResult) -> str:
     budget = next((system.budget for system in answer.systems if system.budget), None)
     planned = counted(answer.design.seeds, "seed")
     seeds = planned if answer.seeds in (0, answer.design.seeds) else f"{answer.seeds} of {planned}"
-    return f"{what}, {seeds}{'' if budget is None else f', {spoken(budget)} each'})"
+    each = "each" if all(system.budget for system in answer.systems) else "for each recipe"
+    return f"{what}, {seeds}{'' if budget is None else f', {spoken(budget)} {each}'})"
 
 
 def spoken(budget: str) -> str:

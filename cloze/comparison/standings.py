@@ -49,7 +49,7 @@ class Standing:
 @dataclass(frozen=True)
 class SweepFinding:
     """The finding of a sweep: its trials, those that came furthest first, then by their loss. `full` is about what it would have
-    cost to train every trial to the end, in FLOPs."""
+    cost to train every trial to the end with all seeds, in FLOPs."""
 
     sweep: Sweep
     standings: Sequence[Standing]
@@ -145,7 +145,7 @@ def _scores(rungs: Rungs, trial: Trial) -> tuple[dict[str, list[float]], list[fl
 
 
 def _full(rungs: Rungs) -> float | None:
-    """What every trial would cost to the end with the first seed: what it has cost, divided by the share that it has done."""
+    """What every trial would cost to the end with all seeds: what the first has cost, divided by the share that it has done."""
     costs = []
     for trial in rungs.trials if len(rungs.trials) == rungs.sweep.search.count else []:
         done = [
@@ -156,7 +156,7 @@ def _full(rungs: Rungs) -> float | None:
         if not done:
             return None
         costs.append(done[-1])
-    return sum(costs) or None
+    return rungs.sweep.design.seeds * sum(costs) or None
 
 
 def _failures(rungs: Rungs) -> list[Failure]:

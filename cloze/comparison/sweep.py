@@ -29,6 +29,7 @@ from cloze.comparison.design import FULL, CandidateSystem, Design, TaskFiles, Tr
 from cloze.comparison.grid import Grid
 from cloze.comparison.search import Search
 from cloze.comparison.space import Axis, Values
+from cloze.comparison.spending import require_pause
 from cloze.errors import BudgetError, RecipeError, Say, spelled_by
 from cloze.jobs import Workers
 from cloze.recipe.load import load_recipe
@@ -165,6 +166,13 @@ class Rungs:
         cell = self.grid.run(trial.candidate, self.sweep.design.budgets[0], 1)
         return replace(cell, until=self.sweep.rungs[number])
 
+    def require_pauses(self) -> None:
+        """Refuse runs, of another sweep or of a comparison, that have passed a rung without being measured there."""
+        for trial in self.trials if self.out.is_dir() else ():
+            for number, rung in enumerate(self.sweep.rungs[:-1]):
+                if self._has_store(trial) and self.result(cell := self.cell(trial, number)) is None:
+                    require_pause(cell.folder(self.out) / "run", rung)
+
     def seeds(self, trial: Trial) -> list[Cell]:
         """The whole runs of a trial, one per seed; the first is the one that the rungs have seen."""
         budget = self.sweep.design.budgets[0]
@@ -270,6 +278,7 @@ def begun(sweep: Sweep, out: Path, workers: Workers, *, say: Say = lambda line: 
     rungs = Rungs(checked_sweep(sweep), out)
     begin(sweep.design, out, workers, say=say)
     rungs.counts()  # loads the recipes of the first trials, which may be refused
+    rungs.require_pauses()
     return rungs
 
 

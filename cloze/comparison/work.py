@@ -27,12 +27,11 @@ from cloze.checkpoint.build import load_checkpoint
 from cloze.comparison.best import answers
 from cloze.comparison.cell import CELL, FAILED, read_json, result_file, result_of, write_json
 from cloze.comparison.design import FROZEN, FROZEN_RECIPES
+from cloze.comparison.spending import spent
 from cloze.errors import ClozeError
 from cloze.jobs import end_with_parent
 from cloze.recipe.recipe import Recipe
 from cloze.recipe.user_files import import_files
-from cloze.reports.run import LOG as RUN_LOG
-from cloze.reports.run import in_order, number, read_log
 from cloze.runs.corpora import open_corpus
 from cloze.runs.finetuning.finetune import row_counts_of, run_finetuning
 from cloze.runs.finetuning.task_recipe import recipe_maker
@@ -93,28 +92,6 @@ def pre_train(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
     return spent(folder / "run", request["until"])
 
 
-def spent(run: Path, until: float = 1.0) -> dict[str, Any]:
-    """What the runs of all stages spent, and the held-out losses of the last one: rows of (tokens, flops, seconds, loss).
-
-    With `until`, what the run had spent when it paused at that share of its budget, however far it has come since.
-    """
-    total = {"tokens": 0.0, "flops": 0.0, "seconds": 0.0}
-    for folder in [*sorted((run / "cloze" / "stages").glob("*")), run]:
-        end = next((event for event in reversed(read_log(folder / RUN_LOG)[0]) if event.get("event") == "stop"), {})
-        total = {name: value + (number(end, name) or 0.0) for name, value in total.items()}
-    by_step: dict[float, list[list[float]]] = {}  # a mixture has several losses at a step
-    measured = in_order(event for event in read_log(run / RUN_LOG)[0] if event.get("event") == "held_out")
-    paused = next((number(event, "step") or 0.0 for event in measured if (number(event, "share") or 0.0) >= until), math.inf)
-    for event in (event for event in measured if (number(event, "step") or 0.0) <= paused):
-        row = [value for name in ("tokens", "flops", "seconds", "loss") if (value := number(event, name)) is not None]
-        if len(row) == 4:
-            by_step.setdefault(number(event, "step") or 0.0, []).append(row)
-    curve = [np.mean(rows, axis=0).tolist() for rows in by_step.values()]
-    if until < 1 and curve:
-        total = dict(zip(total, curve[-1], strict=False))
-    return {**total, "held_out": curve[-1][3] if curve else None, "curve": curve}
-
-
 def fine_tune(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
     """A run of fine-tuning: its metrics on the dev and the test set, and a score for each example of the test set."""
     options = _tuning(folder, request)
@@ -131,7 +108,8 @@ def fine_tune(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
         "metrics": evaluation.metrics, "examples": evaluation.examples,
         "baseline": None if evaluation.baseline is None else evaluation.baseline.get(metric),
         "constant": gives_one_answer(learner, evaluation), "scores": example_scores(learner, evaluation, metric),
-        "trained": sum(p.numel() for p in learner.parameters() if p.requires_grad), "seconds": spent(folder / "run")["seconds"],
+        "trained": trained_parameters(learner, frozen=_frozen_recipe(request) is not None),
+        "seconds": spent(folder / "run")["seconds"],
     }
 
 
@@ -139,11 +117,16 @@ def _tuning(folder: Path, request: Mapping[str, Any]) -> FinetuneOptions:
     """What a cell of fine-tuning asks for, at the fitted rate."""
     return FinetuneOptions(
         request["checkpoint"], folder / "run", request["train"], request["dev"], task=request["type"],
-        recipe=FROZEN_RECIPES.get(request["type"]) if request["transfer"] == FROZEN else None, overrides=request["values"],
+        recipe=_frozen_recipe(request), overrides=request["values"],
         changes=request["changes"], seeds=[request["seed"]], device=request["device"],
         with_files=[Path(file) for file in request["with"]], baselines=False, report=print,
         track=_tracked(folder, request),
     )
+
+
+def _frozen_recipe(request: Mapping[str, Any]) -> str | None:
+    """The recipe that reads a frozen network, if a cell asks for one and its type of task has it."""
+    return FROZEN_RECIPES.get(request["type"]) if request["transfer"] == FROZEN else None
 
 
 def _tracked(folder: Path, request: Mapping[str, Any]) -> list[str]:
@@ -176,6 +159,12 @@ def _onto(options: FinetuneOptions) -> Recipe:
     loaded = load_checkpoint(options.checkpoint)
     make_recipe = recipe_maker(options, loaded)
     return make_recipe(row_counts=row_counts_of(make_recipe(), options, loaded.tokenizer))
+
+
+def trained_parameters(learner: Learner, *, frozen: bool) -> int:
+    """How many parameters fine-tuning has moved: those that learn, without the network of a recipe that reads it `frozen`."""
+    still = {id(p) for p in learner.network.parameters()} if frozen else set()
+    return sum(p.numel() for p in learner.parameters() if p.requires_grad and id(p) not in still)
 
 
 def gives_one_answer(learner: Learner, evaluation: Evaluation) -> bool:

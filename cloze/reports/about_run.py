@@ -21,7 +21,7 @@ from cloze.reports.about_checkpoint import (
     uses,
 )
 from cloze.reports.fact import About, Fact, command
-from cloze.reports.run import LOG, in_order, number, read_log, read_recipe, worth_of
+from cloze.reports.run import LOG, in_order, loss_together, number, read_log, read_recipe, worth_of
 from cloze.tasks.result import LEARNED_DEV
 from cloze.training.baselines import baselines_from
 from cloze.training.checkpoints.lock import is_held
@@ -137,7 +137,8 @@ def _of_words(part: object) -> bool:
 def _brief(path: Path) -> About:
     record = _Run(path)
     held = record.held_out()
-    loss = f", held-out loss {held[-1]['loss']:.4f}" if held and number(held[-1], "loss") is not None else ""
+    together = loss_together([event for event in held if event.get("step") == held[-1].get("step")])  # of a mixture's entries
+    loss = "" if together is None else f", held-out loss {together:.4f}"
     return About("run", path, f"{record.name}, {record.state}{loss}", [Fact("state", record.state, record.state)])
 
 

@@ -115,6 +115,16 @@ def worth_of(held_out: Sequence[Record], baselines: Mapping[str, Baseline]) -> d
     return losses
 
 
+def loss_together(records: Sequence[Record]) -> float | None:
+    """The loss of the held-out events of one evaluation together: of the entries of a mixture, each with the `weight` that the
+    run has given it. None if one has no loss."""
+    losses = [loss for record in records if (loss := number(record, "loss")) is not None]
+    if not records or len(losses) < len(records):
+        return None
+    weights = [number(record, "weight") for record in records]
+    return sum(loss * (1 / len(losses) if weight is None else weight) for loss, weight in zip(losses, weights, strict=True))
+
+
 def points_of(records: Iterable[Record], x: str, y: str) -> list[Point]:
     """Points of two logged numbers; records without both are left out."""
     pairs = ((number(record, x), number(record, y)) for record in records)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from cloze.reports.figures import Drawing, PlotLine, chart, duration, plain, smooth
-from cloze.reports.run import Point, Record, RecordedRun, number, points_of
+from cloze.reports.run import Point, Record, RecordedRun, loss_together, number, points_of
 from cloze.training.schedule.budget import in_words
 
 SHARE = re.compile(r"(.*\S) (\d+)%")  # "paris 31%"
@@ -71,8 +71,11 @@ def loss_text(value: float) -> str:
 
 
 def held_out_points(run: RecordedRun) -> list[Point]:
-    """The held-out losses of the first mixture entry."""
-    return next(iter(run.held_out_series("step").values()), [])
+    """The held-out losses by step; of a mixture, those of its entries together."""
+    by_step: dict[float, list[Record]] = {}
+    for record in run.held_out:
+        by_step.setdefault(number(record, "step") or 0.0, []).append(record)
+    return [(step, loss) for step, records in by_step.items() if (loss := loss_together(records)) is not None]
 
 
 def steady_speed(run: RecordedRun) -> float | None:

@@ -57,7 +57,9 @@ def _why(session: Session) -> str:
 def _stop(session: Session, reason: str) -> None:
     """Write the last event, without which a run counts as interrupted; say how it ended, unless it had ended before."""
     run_progress, step = session.run_progress, session.run_progress.step
-    session.events.write("stop", step, reason=reason, finished=not session.stopping, **run_progress.spent_now())
+    pauses = run_progress.worked and run_progress.reached and run_progress.share < 1
+    paused = {"until": session.run.until} if pauses else {}
+    session.events.write("stop", step, reason=reason, finished=not session.stopping, **paused, **run_progress.spent_now())
     loss, comparison = ("", "") if session.stopping else session.evaluations.describe()
     if run_progress.worked or session.stopping:
         session.events.say(f"{session.run.folder}: {reason} at step {step:,}{loss}; checkpoint written.{comparison}")

@@ -384,3 +384,12 @@ def test_python_takes_rows_in_memory(tmp_path: Path) -> None:
     assert _row_files([path], "train", tmp_path, "sentence_classification") == [path]
     with pytest.raises(CheckpointError, match=r"was started with other texts \(train\) than these"):
         _row_files(rows[:1], "train", tmp_path, "sentence_classification")
+
+
+def test_the_command_reads_the_corpus_in_the_encoding_that_it_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = written(tmp_path)
+    monkeypatch.setattr("cloze.jobs.workers_on", lambda place, count: Counted(0))
+    typed = ["best", "--corpus", str(folder / "text.txt"), "--train", str(folder / "labelled.tsv"), "--encoding", "koi8-r"]
+    assert main([*typed, "--device", "cpu", "--out", str(folder / "out")]) == 130
+    (cell,) = (folder / "out").glob("cells/corpus-*/cell.json")
+    assert json.loads(cell.read_text(encoding="utf-8"))["request"]["format"] == "auto@koi8-r"

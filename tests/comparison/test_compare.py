@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from cloze.checkpoint.build import load_checkpoint
 from cloze.cli.main import main
 from cloze.comparison.answer import answer_of
 from cloze.comparison.cell import planned, read_json
@@ -23,10 +24,15 @@ from cloze.comparison.design import Design, budgets_of, candidates_of, checked, 
 from cloze.comparison.grid import Grid
 from cloze.comparison.progress import StatusLine
 from cloze.comparison.sentence import as_csv, table
+from cloze.corpus.stores.build import build_store
+from cloze.corpus.stores.writer import saving
 from cloze.errors import BudgetError, CheckpointError, CorpusError, RecipeError, TaskError, UserError
+from cloze.tasks.result import load_tuned
+from cloze.text.normalise import Normalise
+from cloze.text.words import Words
 from cloze.training.trackers import TRACKERS, TrackedRun
 
-from .conftest import Here, stub
+from .conftest import WORDS, Here, stub
 
 Make = Callable[..., Design]
 
@@ -355,6 +361,18 @@ def test_what_cannot_be_compared_is_refused_before_anything_is_written(
     assert workers.started == [] and not (tmp_path / "out").exists()
 
 
+def test_a_store_of_another_tokenizer_is_refused_before_anything_is_written(design: Make, tmp_path: Path) -> None:
+    tokenizers = [Words(min_count=1).of_words(words, Normalise()) for words in (WORDS, WORDS[1:])]
+    build_store(["text.txt"], tokenizers[0], tmp_path / "store")
+    for number, tokenizer in enumerate(tokenizers):
+        saving(tokenizer)(tmp_path / str(number))
+    given = {"corpus": [str(tmp_path / "store")], "tokenizer": tmp_path / "0"}
+    assert checked(design(**given)).recipes.keys() == {"a", "b"}
+    with pytest.raises(CorpusError, match=r"was built with another tokenizer \(hash .*\) than --tokenizer .*/1 \(hash"):
+        run(design(**{**given, "tokenizer": tmp_path / "1"}), tmp_path / "out", Here(stub))
+    assert not (tmp_path / "out").exists()
+
+
 def test_splits_that_share_rows_are_compared_if_that_is_allowed(design: Make) -> None:
     assert checked(design(tasks=("mood=train.tsv,dev.tsv,train.tsv",), shared=True)).metrics["mood"] == ("accuracy", True)
 
@@ -429,6 +447,51 @@ def test_a_checkpoint_under_another_name_is_the_same_cell_and_runs_nothing_again
     old, new = ([cell.key for cell in grid.cells()] for grid in grids)
     assert old == new and [one.name for one in answer_of(grids[1]).systems] == ["minilm"]
     assert [cell.folder(tmp_path / "elsewhere").name.split("-")[2] for cell in grids[1].cells()] == ["minilm"] * 2
+
+
+@pytest.mark.parametrize("file", ["tokenizer.json", "config.json", "cloze/network.json", "cloze/recipe.yaml"])
+def test_checkpoints_with_the_same_weights_that_read_text_otherwise_are_cells_of_their_own(
+    file: str, real: tuple[Design, Path, list[str]], design: Make, tmp_path: Path
+) -> None:
+    (trained,) = real[1].glob("cells/pretrain-a-*/run")
+    for name in ("one", "two"):
+        shutil.copytree(trained, tmp_path / name, ignore=shutil.ignore_patterns("checkpoints"))
+    candidates = candidates_of([str(tmp_path / "one"), str(tmp_path / "two")])
+    asked = checked(design(candidates=candidates, budgets=(), corpus=[], seeds=1))
+    assert len({cell.key for cell in Grid(asked, tmp_path / "out").cells()}) == 1
+    with (tmp_path / "two" / file).open("a", encoding="utf-8") as changed:
+        changed.write("\n")
+    (tmp_path / "two" / "README.md").write_text("A card says nothing about it.", encoding="utf-8")
+    assert len({cell.key for cell in Grid(asked, tmp_path / "out").cells()}) == 2
+
+
+def test_a_frozen_network_is_not_counted_among_the_trained_parameters(
+    real: tuple[Design, Path, list[str]], design: Make, tmp_path: Path
+) -> None:
+    (trained,) = real[1].glob("cells/pretrain-a-*/run")
+    ways = transfers_of("frozen,full")
+    asked = design(candidates=candidates_of([str(trained)]), transfers=ways, budgets=(), corpus=[], seeds=1)
+    grid = run(asked, tmp_path / "out", Here())
+    frozen, full = (grid.final(*grid.starts()[0], way, grid.design.tasks[0])[0] for way in ways)
+    network, head = (
+        {name: sum(p.numel() for p in part.parameters()) for name, part in learner.named_children()}
+        for cell in (full, frozen) for learner in [load_tuned(load_checkpoint(cell.folder(grid.out) / "run"))[0]]
+    )
+    assert [grid.result(cell)["trained"] for cell in (full, frozen)] == [sum(network.values()), head["head"]]  # type: ignore[index]
+
+
+def test_a_folder_of_rows_is_another_one_if_a_row_changes_its_class(design: Make, tmp_path: Path) -> None:
+    for text, label in (("cold rain", "no"), ("warm cat", "yes"), ("old roof", "yes")):
+        (tmp_path / "rows" / label).mkdir(parents=True, exist_ok=True)
+        (tmp_path / "rows" / label / f"{text}.txt").write_text(f"{text}\n", encoding="utf-8")
+    task = (f"mood={tmp_path / 'rows'},dev.tsv,test.tsv",)
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("{}")
+    asked = checked(design(tasks=task, candidates=candidates_of([str(tmp_path / "model")]), budgets=(), corpus=[], seeds=1))
+    (before,) = [cell.key for cell in Grid(asked, tmp_path).cells()]
+    (tmp_path / "rows" / "no" / "cold rain.txt").rename(tmp_path / "rows" / "yes" / "cold rain.txt")
+    (after,) = [cell.key for cell in Grid(asked, tmp_path).cells()]
+    assert before != after
 
 
 def test_a_candidate_that_is_named_twice_is_refused() -> None:
@@ -514,6 +577,22 @@ def test_recipes_of_which_only_some_are_fitted_are_remarked_upon(design: Make, t
     assert [name.split("-")[:2] for name in fitted.started if name.startswith("pretrain")] == [["pretrain", "a"]]
 
 
+def test_a_checkpoint_next_to_recipes_and_one_with_the_name_of_a_recipe_are_remarked_upon(
+    linked: Path, design: Make, files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = design(seeds=1, corpus=[str(files / "text.txt")], baselines=False)
+    monkeypatch.chdir(linked)  # where a folder is called bert
+    said: list[str] = []
+    mixed = replace(asked, candidates=candidates_of(["bert", str(files / "a.yaml")]))
+    answer, _ = finish(mixed, tmp_path / "out", Here(stub), say=said.append)
+    assert said == [
+        "note: bert is the checkpoint in the folder of that name, not the recipe",
+        "note: bert is only fine-tuned; the budget is that of the others' pre-training",
+    ]
+    shown = table(answer)
+    assert all(note in shown.splitlines() for note in said) and "(accuracy on mood, 1 seed, 4 steps for each recipe)" in shown
+
+
 def test_a_budget_in_time_that_cells_share_is_remarked_upon(design: Make, tmp_path: Path) -> None:
     workers, said = Here(stub), list[str]()
     workers.count = 2
@@ -544,3 +623,17 @@ def test_the_command_counts_cells_prints_the_finding_and_says_where_the_page_is(
     assert json.loads(capsys.readouterr().out)["level"] == 0.05
     assert main([*typed, "--out", str(out), "--csv"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 1 + 6
+
+
+@pytest.mark.parametrize("words", [["compare"], ["sweep", "--vary", "training.batch=4,8", "--search", "grid", "--rungs", "1"]])
+def test_the_text_is_read_in_the_encoding_that_the_command_names(
+    words: list[str], files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(files)
+    monkeypatch.setattr("cloze.jobs.workers_on", lambda place, count: Here(stub))
+    given = ["--corpus", "text.txt", "--encoding", "koi8-r", "--format", "auto:text", "--budget", "4steps"]
+    given += ["--task", "mood=train.tsv,dev.tsv,test.tsv"]
+    assert main([words[0], "a.yaml", *words[1:], *given, "--out", str(tmp_path / "out")]) == 0
+    (cell,) = (tmp_path / "out").glob("cells/corpus-*/cell.json")
+    described = json.loads(cell.read_text(encoding="utf-8"))
+    assert described["request"]["format"] == described["identity"]["format"] == "auto@koi8-r:text"

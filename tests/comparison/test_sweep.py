@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,17 +15,17 @@ import pytest
 
 import cloze
 from cloze.cli.main import main
-from cloze.comparison import standings
+from cloze.comparison import standings, work
 from cloze.comparison.cell import read_json, result_file, write_json
 from cloze.comparison.compare import Interrupted
 from cloze.comparison.design import Design, budgets_of, tasks_of
 from cloze.comparison.search import search_of
 from cloze.comparison.space import grid_of, space_of
+from cloze.comparison.spending import spent
 from cloze.comparison.standings import as_csv, finding_of, sentence, table
 from cloze.comparison.sweep import Rungs, Sweep, kept, run, rungs_of
 from cloze.comparison.sweep_page import finish
-from cloze.comparison.work import spent
-from cloze.errors import BudgetError, RecipeError
+from cloze.errors import BudgetError, CheckpointError, RecipeError
 from tests.pages import Outline
 
 from .conftest import Here
@@ -90,9 +91,9 @@ def test_the_best_third_of_the_trials_goes_on_at_every_rung(sweep: Make, tmp_pat
 def test_the_sentence_says_what_the_best_trial_cost_against_all_of_them(sweep: Make, tmp_path: Path) -> None:
     finding, page = finish(sweep("training.rate.peak=log:1e-4..4e-3", seeds=2), tmp_path, Here(stub), command="cloze sweep …")
     assert sentence(finding) == (
-        "training.rate.peak=0.001003 is best of 9 trials on 3 rungs: held-out loss 2.0015 after 10 steps, for 36% of the FLOPs "
+        "training.rate.peak=0.001003 is best of 9 trials on 3 rungs: held-out loss 2.0015 after 10 steps, for 18% of the FLOPs "
         "of training them all to the end."
-    )
+    )  # (6 * 0.1 + 2 * 0.3 + 2) of 9 trials with two seeds
     assert "2.0015 ± 0.0007" in table(finding) and table(finding).splitlines()[-1].startswith("its run: ")
     assert as_csv(finding).splitlines()[0] == "trial,training.rate.peak,rung,held_out,tokens,flops,seconds"
     outline = Outline(page.read_text(encoding="utf-8"))
@@ -225,6 +226,17 @@ def test_a_run_that_pauses_at_rungs_is_the_run_that_never_paused(sweep: Make, tm
         assert results[2] is not None and results[2]["held_out"] == whole.result(whole.cell(other, 0))["held_out"]  # type: ignore[index]
         again = spent(paused / "run", 0.25)  # also when the run has gone on since
         assert {**again, "seconds": 0} == {**results[0], "seconds": 0}  # type: ignore[dict-item]
+
+
+def test_runs_that_passed_a_rung_without_being_measured_there_are_refused(sweep: Make, tmp_path: Path) -> None:
+    run(sweep("training.rate.peak=3e-3", trials=None, rungs=(0.5, 1.0), budget="8steps"), tmp_path, Here())
+    workers = Here()
+    with pytest.raises(CheckpointError, match=r"run: has gone beyond 0.25 of its budget without a pause there(.|\n)*--rungs"):
+        run(sweep("training.rate.peak=3e-3", trials=None, rungs=(0.25, 1.0), budget="8steps"), tmp_path, workers)
+    rungs = run(sweep("training.rate.peak=3e-3", trials=None, rungs=(0.5, 1.0), budget="8steps"), tmp_path, workers)
+    assert workers.started == []
+    cell = replace(rungs.cell(rungs.trials[0], 0), until=0.25)  # as a trial that is proposed later
+    assert work.run(cell.folder(tmp_path), 0.25) == 1 and rungs.result(cell) is None
 
 
 def test_a_grid_divides_ranges_evenly_and_multiplies_them_with_choices() -> None:

@@ -117,6 +117,22 @@ def test_the_training_loss_of_a_report_is_that_of_the_end_and_the_held_out_loss_
     assert row[columns.index("training loss")] == "4.150" and row[columns.index("held-out loss")] == "5.000"
 
 
+def test_the_held_out_loss_of_a_mixture_is_that_of_its_entries_as_the_run_weighs_them(tmp_path: Path) -> None:
+    log = write_run(tmp_path / "run") / "cloze" / "log.jsonl"
+    lines = [line for line in log.read_text(encoding="utf-8").splitlines() if json.loads(line)["event"] != "held_out"]
+    lines += [
+        json.dumps({"event": "held_out", "step": step, "tokens": 64 * step, "entry": entry, "weight": weight, "loss": loss})
+        for step, first, second in ((10, 8.0, 4.0), (20, 4.0, 2.0))
+        for entry, weight, loss in (("masked", 0.75, first), ("causal", 0.25, second))
+    ]  # fmt: skip
+    log.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    run = read_run(tmp_path / "run")
+    figures = {name: values for name, *values in sections.key_figures(run)}
+    assert figures["held-out loss"] == ["3.500", "best 3.500"]
+    columns, (row,) = sections.comparison([run])
+    assert row[columns.index("held-out loss")] == "3.500"
+
+
 def test_a_report_says_what_a_loss_is_worth(tmp_path: Path) -> None:
     run = read_run(straight(tmp_path / "run"))
     figures = {name: (value, remark) for name, value, remark in sections.key_figures(run)}

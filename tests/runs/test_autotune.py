@@ -68,5 +68,10 @@ def test_what_cannot_be_tried_is_refused(tmp_path: Path) -> None:
             search_within(FinetuneOptions(name, tmp_path / "out", tune=given, seeds=seeds))
     with pytest.raises(TaskError, match="--tune 5m: searches for the values, so --as-published does not apply"):
         search_within(FinetuneOptions("fasttext-supervised", tmp_path / "out", tune="5m", fit=False))
+    for further in ("extend", "keep_checkpoints", "mix_ngrams"):
+        option = "--" + further.replace("_", "-")
+        with pytest.raises(TaskError, match=f"keeps the best of many short runs, so {option} does not apply. Omit one of them"):
+            search_within(FinetuneOptions("fasttext-supervised", tmp_path / "out", tune="5m", **{further: True}))
+    assert not (tmp_path / "out").exists()
     with pytest.raises(BudgetError):
         search_within(FinetuneOptions("fasttext-supervised", tmp_path / "out", tune="soon"))

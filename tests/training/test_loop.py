@@ -16,9 +16,11 @@ import torch
 from tiny import Numbers, bert, electra, tiny_run, weights
 
 from cloze.batching import Cursor
+from cloze.comparison.spending import spent
 from cloze.errors import BudgetError, CheckpointError, RunError
 from cloze.networks.blocks.dropout import dropouts, name_dropouts
 from cloze.objectives import Loss
+from cloze.reports.about_run import about_runs
 from cloze.training.checkpoints.checkpoint import Checkpoints
 from cloze.training.distribution import Ranks
 from cloze.training.engine import ProgressUnit
@@ -388,10 +390,14 @@ def test_a_mixture_deals_entries_by_their_odds(tmp_path: Path) -> None:
 def test_the_held_out_loss_of_a_mixture_is_what_a_step_is_expected_to_have(
     tmp_path: Path, mixing: str, weights: dict[str, float]
 ) -> None:
-    outcome = train(tiny_run(tmp_path, step=mixture(), odds={"both": 1, "alone": 2}, mixing=mixing, budget="2steps"))
-    last = {record["entry"]: record["loss"] for record in events(tmp_path, "held_out")}
-    assert last["both"] > last["alone"]
+    run = tmp_path / "run"
+    outcome = train(tiny_run(run, step=mixture(), odds={"both": 1, "alone": 2}, mixing=mixing, budget="2steps"))
+    last = {record["entry"]: record["loss"] for record in events(run, "held_out")}
+    assert last["both"] > last["alone"] and outcome.held_out is not None
     assert outcome.held_out == pytest.approx(sum(weights[entry] * loss for entry, loss in last.items()))
+    assert spent(run)["held_out"] == pytest.approx(outcome.held_out)  # in comparisons and sweeps
+    runs: Any = about_runs(tmp_path, pytest.fail)
+    assert runs.parts[0].summary.endswith(f", held-out loss {outcome.held_out:.4f}")
 
 
 def test_mixing_all_adds_the_losses_of_every_entry_in_one_update(tmp_path: Path) -> None:

@@ -52,6 +52,7 @@ def command(
     from cloze.comparison.best.question import BestQuestion
     from cloze.comparison.best.verdict import as_data, as_text
     from cloze.comparison.compare import Interrupted
+    from cloze.corpus.readers.formats import with_column
     from cloze.errors import UserError
     from cloze.jobs import workers_on
 
@@ -60,8 +61,8 @@ def command(
             raise UserError(f"{option} is missing. Example: cloze best --corpus TEXT --train labelled.tsv --out DIR")
     assert train is not None and out is not None
     question = BestQuestion(
-        task, train, test, corpus or [], unlabelled or [], models or [], budget, size, values or [], text_format, device,
-        encoding, with_files or [],
+        task, train, test, corpus or [], unlabelled or [], models or [], budget, size, values or [],
+        with_column(text_format, None, encoding), device, encoding, with_files or [],
     )  # fmt: skip
     workers = workers_on(on, jobs)
     if plan:

@@ -65,13 +65,15 @@ def command(
     from cloze.comparison.design import Design, budgets_of, candidates_of, checked, tasks_of, transfers_of
     from cloze.comparison.grid import Grid
     from cloze.comparison.sentence import as_csv, as_data, table
+    from cloze.corpus.readers.formats import with_column
     from cloze.errors import UserError
     from cloze.jobs import workers_on
 
     design = Design(
         candidates_of(candidates or [], vary=vary or [], values=values or []), tasks_of(tasks or []), corpus or [],
-        budgets_of(budgets or []), seeds, size, transfers_of(transfer), rates, tuning or [], tokenizer, text_format, device,
-        with_files or [], shared, fit, encoding, not no_baselines, track or [],
+        budgets_of(budgets or []), seeds, size, transfers_of(transfer), rates, tuning or [], tokenizer,
+        with_column(text_format, None, encoding), device, with_files or [], shared, fit, encoding, not no_baselines,
+        track or [],
     )
     if plan:
         if out is not None:

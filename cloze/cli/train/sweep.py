@@ -66,14 +66,15 @@ def command(
     from cloze.comparison.standings import SweepFinding, as_csv, table
     from cloze.comparison.sweep import Rungs, Sweep, checked_sweep, keep_of, rungs_of
     from cloze.comparison.sweep_page import finish
+    from cloze.corpus.readers.formats import with_column
     from cloze.errors import UserError
     from cloze.jobs import workers_on
 
     space = space_of(vary or [])
     design = Design(
         [], tasks_of(tasks) if tasks else [], corpus or [], budgets_of([] if budget is None else [budget]), seeds, size,
-        tokenizer=tokenizer, text_format=text_format, device=device, with_files=with_files or [], fit=fit,
-        encoding=encoding, track=track or [],
+        tokenizer=tokenizer, text_format=with_column(text_format, None, encoding), device=device,
+        with_files=with_files or [], fit=fit, encoding=encoding, track=track or [],
     )
     sweep = Sweep(
         recipe, design, space, search_of(search, space, trials, search_seed), rungs_of(rungs), keep_of(keep), values or []

@@ -39,12 +39,17 @@ def wanted(option: str) -> RequestedFormat:
 
 
 def with_column(format: str, column: str | None, encoding: str | None = None) -> str:
-    """A format, a column and an encoding in one word, as `wanted` reads it."""
+    """A format, a column and an encoding in one word, as `wanted` reads it; the format may name its column already.
+
+    >>> with_column("jsonl:body", None, "latin-1"), with_column("auto", "body")
+    ('jsonl@iso8859-1:body', 'auto:body')
+    """
+    format, _, named = format.partition(":")
     format = "pairs" if format == "gettext" else format  # catalogues are parallel text
     if encoding and format == "pairs":
         raise CorpusError("--encoding: parallel text is read as UTF-8. Convert it first: iconv -f NAME -t UTF-8 IN > OUT")
     read_as = f"{format}@{known_encoding(encoding)}" if encoding else format
-    return f"{read_as}:{column}" if column else read_as
+    return f"{read_as}:{column or named}" if column or named else read_as
 
 
 def require_columns(requested: RequestedFormat, name: str) -> None:

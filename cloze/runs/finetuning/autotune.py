@@ -79,6 +79,11 @@ def search_within(options: FinetuneOptions) -> FinetuningResult:
     if options.fit is not None:
         option = "--fit" if options.fit else "--as-published"
         raise TaskError(f"--tune {options.tune}: searches for the values, so {option} does not apply. Omit one of them.")
+    further = {"--extend": options.extend, "--keep-checkpoints": options.keep_checkpoints, "--mix-ngrams": options.mix_ngrams}
+    if unfit := [option for option, asked in further.items() if asked]:
+        raise TaskError(
+            f"--tune {options.tune}: keeps the best of many short runs, so {unfit[0]} does not apply. Omit one of them."
+        )
     assert options.out is not None
     with claimed(options.out, overwrite=options.overwrite, resume=False, say=options.report or quiet):
         return _best_of_trials(options, options.out, budget)
@@ -104,7 +109,6 @@ def _best_of_trials(options: FinetuneOptions, out: Path, budget: Budget) -> Fine
             overrides = [*options.overrides, *(f"{path}={value}" for path, value in settings.items())]
             result = run_finetuning(replace(
                 options, overrides=[*overrides, "training.evaluate_every=0"], baselines=False, overwrite=None,
-                extend=False, keep_checkpoints=False,
                 out=trials / str(len(records) + 1), report=quiet, within=max(budget.amount - elapsed, 1.0),
             ))
             if not all(outcome.finished for outcome in result.outcomes.values()):  # a signal came

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
@@ -106,23 +106,22 @@ class Evaluations:
         return {"held_out": self.held_out, "held_out_losses": list(self.history)}
 
     def _measure_entries(self) -> None:
-        """Measure each entry and write its event; `held_out` is the loss of all of them together."""
-        losses: dict[str, float] = {}
+        """Measure each entry and write its event; `held_out` is the loss of all of them together. The events of several entries
+        say how much the loss of each weighs in it."""
         self._measured_step = self.run_progress.step
-        for entry in self.trainee.model.entries:
-            means = self._means(entry)
-            if means is None:
-                continue
-            losses[entry] = means["loss"]
+        measured = {entry: means for entry in self.trainee.model.entries if (means := self._means(entry)) is not None}
+        weights = weights_of(measured, None if self.run.mixing == "all" else self.run_progress.odds)
+        for entry, means in measured.items():
             name = self.trainee.log_name
             self.by_objective |= {name(entry, objective): loss for objective, loss in means["objectives"].items()}
             self.learning_check.add_metrics({name(entry, metric): value for metric, value in means["metrics"].items()})
             step, spent = self.run_progress.step, self.run_progress.spent_now()
-            record = self.events.write("held_out", step, entry=entry, **spent, **means)
+            weight = {"weight": weights[entry]} if len(measured) > 1 else {}
+            record = self.events.write("held_out", step, entry=entry, **spent, **weight, **means)
             if record is not None and self.run.verbose:
                 self.events.say(f"step {step:,}  held-out loss of {entry}: {means['loss']:.3f}")
-        if losses:
-            self.held_out = combined(losses, None if self.run.mixing == "all" else self.run_progress.odds)
+        if measured:
+            self.held_out = sum(means["loss"] * weights[entry] for entry, means in measured.items())
 
     @torch.no_grad()
     def _means(self, entry: str) -> dict[str, Any] | None:
@@ -170,9 +169,10 @@ class Evaluations:
         return selection.loss(metrics)
 
 
-def combined(losses: Mapping[str, float], odds: Mapping[str, float] | None) -> float:
-    """One loss for all entries of a mixture: the sum where every step has them all, else (with `odds`) the mean by their odds."""
+def weights_of(entries: Collection[str], odds: Mapping[str, float] | None) -> dict[str, float]:
+    """How much the loss of each entry of a mixture weighs in the loss of all: 1 where every step has them all, else (with `odds`)
+    its share of the steps."""
     if odds is None:
-        return sum(losses.values())
-    total = sum(odds[entry] for entry in losses)  # 0 in a phase that trains only entries without held-out examples
-    return sum(loss * (odds[entry] / total if total else 1 / len(losses)) for entry, loss in losses.items())
+        return dict.fromkeys(entries, 1.0)
+    total = sum(odds[entry] for entry in entries)  # 0 in a phase that trains only entries without held-out examples
+    return {entry: odds[entry] / total if total else 1 / len(entries) for entry in entries}
