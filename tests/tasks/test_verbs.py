@@ -47,6 +47,15 @@ def test_embed_reads_standard_input_and_writes_npy(
     assert np.linalg.norm(record["vector"]) == pytest.approx(1)
 
 
+@pytest.mark.parametrize("options", [["--normalise"], ["--pooling", "max"], ["--layer", 0], ["--of", "pair"], ["--json"]])
+def test_options_of_one_vector_are_refused_where_every_token_has_its_own(
+    cloze: Any, folder: Folder, tmp_path: Path, options: list[Any]
+) -> None:
+    refused = cloze("embed", folder("bert"), "the cat", "--layers", "all", "--out", tmp_path / "f.npz", *options)
+    assert refused.code == 2 and f"{options[0]} is for one vector per text" in refused.err
+    assert not (tmp_path / "f.npz").exists()
+
+
 @pytest.mark.parametrize("name", ["t.csv", "t.tsv", "t.jsonl"])
 def test_the_verbs_read_a_column_of_a_table_one_text_for_each_row(
     cloze: Any, folder: Folder, tmp_path: Path, name: str

@@ -69,6 +69,15 @@ def command(
         require_output(out, overwrite=overwrite)
     if layers is not None and out is None:
         raise UserError("--layers gives many vectors per text: name the file to write, such as --out F.npz.")
+    of_texts = {
+        "--layer": layer != -1, "--pooling": pooling is not None, "--normalise": normalise, "--of": of != "text",
+        "--json": as_json,
+    }  # fmt: skip
+    if layers is not None and any(of_texts.values()):
+        raise UserError(
+            f"--layers writes the vector of every token as the layers give it; {next(filter(of_texts.get, of_texts))} is for one "
+            "vector per text. Leave one of them out."
+        )
 
     from dataclasses import replace
 

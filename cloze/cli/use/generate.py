@@ -72,7 +72,7 @@ def command(
     inputs = [prompt for prompt in inputs for _ in range(1 if beams else count)]
 
     from cloze.checkpoint.build import load_checkpoint
-    from cloze.decoding.generating.generation import generate
+    from cloze.decoding.generating.generation import generate, remark_on_cut
     from cloze.decoding.generating.options import WritingOptions, parts_of
     from cloze.decoding.generating.sequence import answers
     from cloze.decoding.generating.streaming import Streamed
@@ -97,19 +97,26 @@ def command(
         how = parts_of(reader, options)
         if stream:
             printer = Streamed(reader, inputs[0], stop=stop or [])
-            generate(reader, head, inputs, tokens=tokens, seed=seed, on_tokens=printer, draft=helper, **how)
+            texts = generate(reader, head, inputs, tokens=tokens, seed=seed, on_tokens=printer, draft=helper, **how)
             printer.close()
+            _note_cut(remark_on_cut(texts))
             return
         texts = generate(reader, head, inputs, tokens=tokens, seed=seed, report=progress, draft=helper, **how)
     if helper is not None and helper.proposed:
         share = helper.accepted / helper.proposed
         typer.echo(f"draft: {share:.0%} of {helper.proposed:,} proposed tokens were accepted", err=True)
     _print(texts, answers=answers(reader), as_json=as_json)
+    _note_cut(remark_on_cut(texts))
     ends = sum(continuation.stopped == "max_length" for continuation in texts)
     if ends:
         typer.echo(
             f"note: {ends} of {len(texts)} texts end before --tokens {tokens}: the network reads no more tokens.", err=True
         )
+
+
+def _note_cut(remark: str | None) -> None:
+    if remark is not None:
+        typer.echo(f"note: {remark}", err=True)
 
 
 def _draft(checkpoint: Path | None, tokens: int | None, device: str, language: str | None, to: str | None) -> Draft | None:

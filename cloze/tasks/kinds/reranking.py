@@ -28,7 +28,7 @@ from cloze.tasks.linear.features import Bags
 from cloze.tasks.linear.linear_task import LinearTask, of_pair
 from cloze.tasks.measures.bm25 import bm25
 from cloze.tasks.measures.ranking import mean_metrics, metrics_by_query
-from cloze.tasks.task import LabelledRow, Prediction, Report, silent
+from cloze.tasks.task import CutCounts, LabelledRow, Prediction, Report, silent
 from cloze.tasks.texts import LABEL, TEXT_B, LabelledTexts, SummaryLearner, TextTask, head_of_task
 
 #: By name whether more is better; the first selects the checkpoint.
@@ -238,7 +238,12 @@ class ScoredPassage(Prediction):
 
 
 class Reranker(SummaryLearner):
-    """A network with a head that scores a query with a passage: by one output, the log-odds, or as in monoBERT by two classes."""
+    """A network with a head that scores a query with a passage: by one output, the log-odds, or as in monoBERT by two classes.
+    `cuts` counts the pairs that `scores_of` read."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.cuts = CutCounts()
 
     def row_outputs(self, rows: Sequence[Framed], size: int = 64, report: Report = silent) -> NDArray[np.float64]:
         """The log-odds that the passage of every row is relevant, (N,)."""
@@ -249,7 +254,9 @@ class Reranker(SummaryLearner):
         self, queries: Sequence[str], passages: Sequence[str], *, size: int = 64, report: Report = silent
     ) -> NDArray[np.float64]:
         """The same of pairs of texts."""
-        return self.row_outputs(self.reader.encode(queries, passages, max_length=self.length), size, report)
+        rows = self.reader.encode(queries, passages, max_length=self.length)
+        self.cuts.add([row.cut for row in rows])
+        return self.row_outputs(rows, size, report)
 
     def remarks(self, examples: JudgedPassages, rows: Sequence[LabelledRow], outputs: Any, per_example: Any) -> list[str]:
         """How the run or BM25 ranks the same candidates, how many relevant passages are none, and how many texts were cut."""
