@@ -132,6 +132,20 @@ def test_t5_says_when_there_are_too_few_sentinels():
         Corrupt(infill="sentinels", tokenizer=few)(rows, draw(1))
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"mask": 0.8, "random": 0.2, "keep": 0.0}, "mask: 0.8, random: 0.2, keep: 0.0 change nothing"),
+        ({"replacements": "frequency"}, "draws no tokens"), ({"frequent": 10}, "draws no tokens"),
+        ({"per": "word"}, "per: word changes nothing"),
+    ],
+)
+def test_arguments_that_sentinels_do_not_use_are_refused(arguments, message):
+    with pytest.raises(RecipeError, match=message):
+        Corrupt(infill="sentinels", **arguments)
+    Corrupt(infill="sentinels", mask=1.0, random=0.0, keep=0.0)
+
+
 def test_an_answer_after_the_infilling_is_refused():
     rows = Corrupt(infill="sentinels", tokenizer=FACTS)(Mask(unit="alternating")(text(1, 40), draw(1)), draw(1))
     with pytest.raises(RecipeError, match="put answer before corrupt"):

@@ -127,6 +127,16 @@ def test_running_text_is_measured_in_bits_per_byte_and_the_pseudo_likelihood_is_
     assert shown.startswith("pseudo-perplexity ") and shown.count(" pseudo-bits per ") == 2
 
 
+def test_running_text_is_read_in_the_encoding_that_is_named(cloze: Any, folder: Folder, tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_bytes("the cat \N{LATIN SMALL LETTER R WITH ACUTE}".encode("cp1250"))  # in cp1252 another letter of two bytes
+    figures = {}
+    for encoding in ("cp1250", "utf-16-le"):
+        shown = cloze("score", folder("gpt2"), "--corpus", text, "--json", "--encoding", encoding)
+        figures[encoding] = json.loads(shown.out)[str(text)]["bytes"] if shown.code == 0 else shown.err
+    assert figures["cp1250"] == 10 and figures["utf-16-le"] != 10
+
+
 @pytest.mark.parametrize(
     ("system", "options", "message"),
     [

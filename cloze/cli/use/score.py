@@ -125,6 +125,7 @@ def _score_corpora(options: ScoreOptions, paths: Sequence[str]) -> None:
 
     from cloze.checkpoint.build import load_checkpoint
     from cloze.corpus.readers import read_documents
+    from cloze.corpus.readers.formats import with_column
     from cloze.decoding.progress import DecodingProgress
     from cloze.decoding.scores.text_figures import BITS, PSEUDO, figures_of, first_bytes
     from cloze.decoding.scores.windows import Windows
@@ -133,8 +134,9 @@ def _score_corpora(options: ScoreOptions, paths: Sequence[str]) -> None:
     wrong = _names_of_set(options, *(field.name for field in fields(options) if field.name not in _OF_CORPORA))
     if wrong:
         raise UserError(f"--corpus measures running text as a whole; {wrong[0]} does not go with it. Leave one of them out.")
+    text_format = with_column(options.text_format, None, options.encoding)
     texts = {
-        path: first_bytes((doc.sentences for doc in read_documents([path], format=options.text_format)), options.most)
+        path: first_bytes((doc.sentences for doc in read_documents([path], format=text_format)), options.most)
         for path in paths
     }
     loaded = load_checkpoint(options.checkpoint, options.device, precision=options.precision)

@@ -54,10 +54,10 @@ def _copy_of_pipe(path: str, number: int) -> _Copy:
 
 
 class _CopyReader(io.RawIOBase):
-    """A copy from its beginning. Readers of one copy have a place each."""
+    """A copy from its beginning. Each reader of a copy has an offset of its own."""
 
     def __init__(self, copy: _Copy) -> None:
-        self._copy, self._place = copy, 0
+        self._copy, self._offset = copy, 0
 
     def readable(self) -> bool:
         return True
@@ -65,12 +65,12 @@ class _CopyReader(io.RawIOBase):
     def seekable(self) -> bool:
         return True
 
-    def seek(self, place: int, whence: int = os.SEEK_SET) -> int:
-        self._place = {os.SEEK_SET: 0, os.SEEK_CUR: self._place, os.SEEK_END: self._copy.size}[whence] + place
-        return self._place
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._offset = {os.SEEK_SET: 0, os.SEEK_CUR: self._offset, os.SEEK_END: self._copy.size}[whence] + offset
+        return self._offset
 
     def readinto(self, buffer: Any) -> int:
-        data = os.pread(self._copy.descriptor, len(buffer), self._place)
+        data = os.pread(self._copy.descriptor, len(buffer), self._offset)
         buffer[: len(data)] = data
-        self._place += len(data)
+        self._offset += len(data)
         return len(data)

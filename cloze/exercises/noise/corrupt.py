@@ -55,6 +55,20 @@ class Corrupt(Edit):
             )
         if self.infill == "one_mask" and self.keep > 0:
             raise RecipeError("corrupt: infill: one_mask keeps no token; write mask: 0.9, random: 0.1, keep: 0.")
+        if self.infill and self.per != "token":
+            raise RecipeError(f"corrupt: infill makes one token of each span, so per: {self.per} changes nothing. Leave it out.")
+        if self.infill == "sentinels":
+            self._require_unused()
+
+    def _require_unused(self) -> None:
+        """Refuse arguments that sentinels, of which every span has its own, do not use."""
+        if (self.mask, self.random, self.keep) not in ((1.0, 0.0, 0.0), (0.8, 0.1, 0.1)):  # as recipes write it, and the defaults
+            raise RecipeError(
+                f"corrupt: infill: sentinels puts a sentinel at every span; mask: {self.mask}, random: {self.random}, keep: "
+                f"{self.keep} change nothing. Write mask: 1, random: 0, keep: 0."
+            )
+        if self.replacements != "uniform" or self.frequent is not None:
+            raise RecipeError("corrupt: infill: sentinels draws no tokens; leave replacements and frequent out.")
 
     @property
     def takes(self) -> frozenset[str]:
