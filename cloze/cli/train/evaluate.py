@@ -109,7 +109,8 @@ class LabelledMode(Mode):
 
         how: dict[str, Any] = {
             "task": getattr(self, "task", None), "names": self.columns.split(",") if self.columns else None, "text": self.text,
-            "text_b": self.text_b, "label": self.label,
+            "text_b": self.text_b, "label": self.label, "format": self.file_format,
+            "quoting": None if self.quoting == "auto" else self.quoting,
         }  # fmt: skip
         for line in (shared_row_note(folder, file, **how) for folder in folders for file in files):
             if line:

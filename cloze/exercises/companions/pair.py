@@ -43,8 +43,8 @@ class Pair(Edit):
     With `rate: 0` every pair is true and there is no target; a fraction `single` of the passages, and those of one sentence, stay
     one segment; `single` is refused with `random_document`. `cut: half` (ELECTRA, Clark et al., 2020,
     `build_pretraining_dataset.py`): A takes sentences up to half of the length that the passage was cut for, and with
-    probability 1/2 the sentence that crosses it; `trim: end` cuts both segments at their ends. `unit: sentence` (RoBERTa, Liu et al., 2019, §4.2): A and B are single sentences, the
-    rest of the passage is dropped.
+    probability 1/2 the sentence that crosses it; `trim: end` cuts both segments at their ends. `unit: sentence` (RoBERTa, Liu
+    et al., 2019, §4.2): A and B are single sentences, the rest of the passage is dropped.
 
     Gives `parts` (B, 2, 2), start and stop of both segments, and, if `rate` > 0,
     `targets/<set>` (B,), one target per row; if rows may lack a target also `positions/<set>` (B,), -1 for such rows.
