@@ -85,6 +85,9 @@ def test_score_ranks_pairs_and_sentences(cloze: Any, folder: Folder, tmp_path: P
     for system in ("bert", "gpt2", "electra"):
         found = json.loads(cloze("score", folder(system), "--pairs", pairs, "--json").out)
         assert found["overall"]["pairs"] == 2 and found["overall"]["ties"] == 1 and found["files"][0]["file"] == "one"
+    for options in (["--ends"], ["--segment", 3], ["--truncate"], ["--columns", "a,b"], ["--field", "a"], ["--target", "a"]):
+        refused = cloze("score", folder("gpt2"), "--pairs", pairs, *options)
+        assert refused.code == 2 and f"each alone; {options[0]} does not go with it" in refused.err
     refused = cloze("score", folder("gpt2"), "--pairs", pairs, "--perplexity")
     assert refused.code != 0 and "--perplexity is one figure for all texts" in refused.err
     refused = cloze("score", folder("gpt2"), "the cat", "--columns", "text,target")

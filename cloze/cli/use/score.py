@@ -272,6 +272,8 @@ def _check(options: ScoreOptions) -> None:
         raise UserError("give --pairs or texts, not both.")
     if pairs and (pointer or memory):
         raise UserError("--pairs scores each sentence alone, --pointer and --memory remember the texts before. Omit one of them.")
+    if pairs and (idle := _names_of_set(options, "segment", "ends", "truncate", "columns", "field", "target")):
+        raise UserError(f"--pairs scores whole sentences, each alone; {idle[0]} does not go with it. Leave one of them out.")
     if pairs and options.perplexity:
         raise UserError("--perplexity is one figure for all texts; --pairs counts preferences. Omit one of them.")
     if not pointer and (options.pointer_scale is not None or options.pointer_share is not None):
