@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -72,7 +73,7 @@ def command(
     inputs = [prompt for prompt in inputs for _ in range(1 if beams else count)]
 
     from cloze.checkpoint.build import load_checkpoint
-    from cloze.decoding.generating.generation import generate, remark_on_cut
+    from cloze.decoding.generating.generation import generate
     from cloze.decoding.generating.options import WritingOptions, parts_of
     from cloze.decoding.generating.sequence import answers
     from cloze.decoding.generating.streaming import Streamed
@@ -99,14 +100,13 @@ def command(
             printer = Streamed(reader, inputs[0], stop=stop or [])
             texts = generate(reader, head, inputs, tokens=tokens, seed=seed, on_tokens=printer, draft=helper, **how)
             printer.close()
-            _note_cut(remark_on_cut(texts))
+            _note_cut(texts)
             return
         texts = generate(reader, head, inputs, tokens=tokens, seed=seed, report=progress, draft=helper, **how)
     if helper is not None and helper.proposed:
         share = helper.accepted / helper.proposed
         typer.echo(f"draft: {share:.0%} of {helper.proposed:,} proposed tokens were accepted", err=True)
     _print(texts, answers=answers(reader), as_json=as_json)
-    _note_cut(remark_on_cut(texts))
     ends = sum(continuation.stopped == "max_length" for continuation in texts)
     if ends:
         typer.echo(
@@ -114,7 +114,10 @@ def command(
         )
 
 
-def _note_cut(remark: str | None) -> None:
+def _note_cut(texts: Sequence[Generated]) -> None:
+    from cloze.decoding.generating.generation import remark_on_cut
+
+    remark = remark_on_cut(texts)
     if remark is not None:
         typer.echo(f"note: {remark}", err=True)
 
@@ -134,7 +137,7 @@ def _draft(checkpoint: Path | None, tokens: int | None, device: str, language: s
 
 
 def _print(generated: list[Generated], *, answers: bool, as_json: bool) -> None:
-    """The texts, with a line between them."""
+    """The texts, with a line between them, and a note on prompts that were cut."""
     import json
     from dataclasses import asdict
 
@@ -145,3 +148,4 @@ def _print(generated: list[Generated], *, answers: bool, as_json: bool) -> None:
         if number:
             print("---")
         print(continuation.text if answers else continuation.prompt + continuation.text)
+    _note_cut(generated)

@@ -22,13 +22,14 @@ from cloze.decoding.layout import Framed
 from cloze.decoding.reader import Checkpoint, Reader
 from cloze.errors import TaskError, counted
 from cloze.registry import register
+from cloze.tasks.cut_counts import CutCounts
 from cloze.tasks.linear.cutting import Cutter
 from cloze.tasks.linear.estimators import GroupChoice
 from cloze.tasks.linear.features import Bags
 from cloze.tasks.linear.linear_task import LinearTask, of_pair
 from cloze.tasks.measures.bm25 import bm25
 from cloze.tasks.measures.ranking import mean_metrics, metrics_by_query
-from cloze.tasks.task import CutCounts, LabelledRow, Prediction, Report, silent
+from cloze.tasks.task import LabelledRow, Prediction, Report, silent
 from cloze.tasks.texts import LABEL, TEXT_B, LabelledTexts, SummaryLearner, TextTask, head_of_task
 
 #: By name whether more is better; the first selects the checkpoint.

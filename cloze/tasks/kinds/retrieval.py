@@ -22,8 +22,9 @@ from cloze.interop.prompts import NO_PROMPTS, PROMPTS, Prompts, prompts_of
 from cloze.networks.blocks.dropout import name_dropouts
 from cloze.objectives.distances.embedding import Embedding
 from cloze.registry import register
+from cloze.tasks.cut_counts import CutCounts
 from cloze.tasks.measures.ranking import METRICS, Nearest, Vectors, mean_metrics, metrics_by_query, nearest, ranks
-from cloze.tasks.task import CutCounts, LabelledRow, Learner, Prediction, Report, cut_remark, silent
+from cloze.tasks.task import LabelledRow, Learner, Prediction, Report, cut_remark, silent
 from cloze.tasks.texts import LabelledTexts, TextTask, head_of_task
 
 _TOGETHER = 1024  # passages that are made into vectors before they are compared
