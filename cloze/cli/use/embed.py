@@ -67,8 +67,7 @@ def command(
         out = with_ending(out, ending)
         require_output(out, overwrite=overwrite)
     _check_layers(layers, out, {
-        "--layer": layer != -1, "--pooling": pooling is not None, "--normalise": normalise, "--of": of != "text",
-        "--json": as_json,
+        "--layer": layer != -1, "--pooling": bool(pooling), "--normalise": normalise, "--of": of != "text", "--json": as_json
     })  # fmt: skip
 
     from dataclasses import replace
