@@ -27,7 +27,7 @@ from cloze.checkpoint.build import Loaded, load_checkpoint
 from cloze.corpus.readers.hub_tables import local_table
 from cloze.decoding.filling import Filled, fill
 from cloze.decoding.generating.drafting import Draft
-from cloze.decoding.generating.generation import Generated, generate
+from cloze.decoding.generating.generation import Generated, generate, remark_on_cut
 from cloze.decoding.generating.options import WritingOptions, parts_of
 from cloze.decoding.links import given_links
 from cloze.decoding.pictures import pictures_for, shown_picture
@@ -199,7 +199,8 @@ class Model:
         language: str | None = None, to: str | None = None, items: ItemFiles = None, picture: str | None = None,
         batch: int = 32, **options: Unpack[WritingOptions],
     ) -> Any:
-        """Continue every text by up to `tokens` tokens. An encoder-decoder generates its output for the text.
+        """Continue every text by up to `tokens` tokens. An encoder-decoder generates its output for the text; of one that is too
+        long it reads the beginning, with a warning.
 
         Args:
             texts: What the model reads.
@@ -229,7 +230,10 @@ class Model:
             how["draft"] = Draft(*to_generate(draft.checkpoint, language=language, to=to)[:2])
 
         def write(strings: list[str]) -> list[Generated]:
-            return generate(reader, ready.head, strings, tokens=tokens, seed=seed, rows=batch, **how)
+            generated = generate(reader, ready.head, strings, tokens=tokens, seed=seed, rows=batch, **how)
+            if (remark := remark_on_cut(generated)) is not None:
+                warnings.warn(f"{remark}.", stacklevel=4)
+            return generated
 
         if isinstance(texts, str) and how["beams"] is not None and how["beams"].best > 1:
             return write([texts])

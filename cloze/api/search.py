@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from typing import overload
 
 from cloze.api.model import Model
 from cloze.tasks.in_memory import each_text
-from cloze.tasks.search import Hit, depth_of, rerank, reranker_of, retriever_of, search
+from cloze.tasks.search import Hit, depth_of, remarks_on, rerank, reranker_of, retriever_of, search
 
 
 @overload  # a string is an iterable of strings, too, and comes first
@@ -47,6 +48,9 @@ def retrieve(
     if not query_texts:
         return []
     rankings = search(retriever, query_texts, lambda: enumerate(passage_texts), top=depth, size=batch)
-    if reranker is not None:
-        rankings = rerank(reranker_of(reranker.checkpoint), query_texts, rankings, top=shown, size=batch)
+    second = None if reranker is None else reranker_of(reranker.checkpoint)
+    if second is not None:
+        rankings = rerank(second, query_texts, rankings, top=shown, size=batch)
+    for remark in remarks_on(retriever, second):
+        warnings.warn(remark, stacklevel=2)
     return rankings[0] if isinstance(queries, str) else rankings

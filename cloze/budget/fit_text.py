@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from cloze.budget.facts import ChangedValue
 from cloze.corpus import Store
 from cloze.corpus.readers import read_documents
-from cloze.corpus.readers.files import PYTHON_DOCS, STDIN
+from cloze.corpus.readers.files import PYTHON_DOCS
+from cloze.corpus.readers.pipes import STDIN
 from cloze.corpus.stores.build import PAIRS, corpus_files
 from cloze.errors import ClozeError, CorpusError, Say
 from cloze.recipe.load import load_recipe

@@ -23,15 +23,18 @@ FIELD = Parameter("field", "NAME", "option")
 def named_file(arguments: Sequence[str], *, tables: bool = False) -> str | None:
     """The file that the arguments name, None where they are texts; with `tables` it may be a folder or a table, too.
 
-    An argument that looks like the name of a file is a `TaskError` if there is no such file, or if it stands among other texts:
-    otherwise the name itself would be read as a text.
+    A path that exists is a file; a single word without an ending is one only with `tables`. An argument that looks like the name
+    of a file is a `TaskError` if there is no such file, or if it stands among other texts: otherwise the name itself would be
+    read as a text.
     """
     for text in arguments:
         exists = bool(text) and os.path.exists(text)
         suffix = kind_of_file(text)
         is_table = table_format(text) is not None
         looks_like_file = is_table or suffix in _TEXT_FILES or suffix in _LABELLED_WORDS
-        if not (looks_like_file or (tables and exists)) or (not exists and any(c.isspace() for c in text)):
+        path = Path(text)  # a word may also be the name of a file
+        is_path = exists and bool(path.suffix or (path.name and ("/" in text or os.sep in text)))
+        if not (looks_like_file or is_path or (tables and exists)) or (not exists and any(c.isspace() for c in text)):
             continue
         if not exists:
             raise TaskError(
@@ -40,6 +43,8 @@ def named_file(arguments: Sequence[str], *, tables: bool = False) -> str | None:
             )
         if len(arguments) > 1:
             raise TaskError(f"{text}: is a file, among other texts. Give it alone; cloze then reads one text per line.")
+        if not tables and os.path.isdir(text):
+            raise TaskError(f"{text}: is a folder, expected a file with texts.\n  If this is a text and no folder, pipe it in.")
         if not tables and is_table:
             raise TaskError(f"{text}: is a table, not a text.\n  To read the texts of a column: --file {text} --field NAME")
         if not tables and suffix in _LABELLED_WORDS:

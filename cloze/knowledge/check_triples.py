@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -72,7 +72,7 @@ def check_triples(
     paths: Sequence[str | Path], *, against: Sequence[str | Path] = (), columns: Sequence[str] | None = None,
     entities: str | Path | None = None, relations: str | Path | None = None,
 ) -> TripleFindings:
-    """Read triples, or a graph's folder, and report anomalies; `against` is the training set.
+    """Read triples, or a graph's folder, and report anomalies; `against` is the training set, files or graphs.
 
     Raises `CorpusError` with file and line for whatever cannot be read, as a build would.
     """
@@ -82,10 +82,8 @@ def check_triples(
     findings.against = len(trained)
     seen: dict[Fact, str] = {}
     for path in paths:
-        if Graph.is_graph(path):
-            continue
-        for line, fact in read_triples(path, columns):
-            _look(findings, fact, f"{path}:{line}", seen, trained, ids)
+        for location, fact in _facts(path, columns):
+            _look(findings, fact, location, seen, trained, ids)
     findings.advice = _advice(findings)
     return findings
 
@@ -94,10 +92,20 @@ def _of_training(against: Sequence[str | Path], columns: Sequence[str] | None) -
     trained: dict[Fact, str] = {}
     ids: set[str] = set()
     for path in against:
-        for line, fact in read_triples(path, columns):
-            trained.setdefault(fact, f"{path}:{line}")
+        for location, fact in _facts(path, columns):
+            trained.setdefault(fact, location)
             ids.update((fact[0], fact[2]))
     return trained, ids
+
+
+def _facts(path: str | Path, columns: Sequence[str] | None) -> Iterator[tuple[str, Fact]]:
+    """The facts of a file, each with its line, or of a graph, each with its number."""
+    if not Graph.is_graph(path):
+        yield from ((f"{path}:{line}", fact) for line, fact in read_triples(path, columns))
+        return
+    graph = Graph.open(path)
+    for number, (head, relation, tail) in enumerate(graph.triples.tolist(), start=1):
+        yield f"{path}, triple {number}", (graph.entities[head], graph.relations[relation], graph.entities[tail])
 
 
 def _look(

@@ -57,6 +57,12 @@ def reranker_of(loaded: Checkpoint) -> Reranker:
     )
 
 
+def remarks_on(retriever: Retriever, reranker: Reranker | None = None) -> list[str]:
+    """Sentences on texts that a search has read in part."""
+    of_pairs = [] if reranker is None else reranker.cuts.remark("pairs of a query and a passage")
+    return [*retriever.cuts.remark(), *of_pairs]
+
+
 def depth_of(top: int | None, rerank_top: int | None, *, again: bool) -> tuple[int, int]:
     """How many passages are given for each query, and how many the first stage finds; the same unless they are read `again`. A
     `TaskError` if no passage is wanted, if fewer are found than given, or if the second stage has a depth and is missing."""

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cloze.corpus.readers.labelled import OPTION, UNTRAINED, Format, Quoting, TextTable, Trained, read_table
+from cloze.corpus.readers.labelled import OPTION, UNTRAINED, Format, ListCell, Quoting, TextTable, Trained, read_table
 from cloze.decoding.layout import Framed
 from cloze.decoding.reader import Checkpoint, evaluating
 from cloze.errors import Parameter, TaskError, propose
@@ -218,6 +218,12 @@ class SummaryLearner(Learner):
     def texts_of(self, examples: LabelledTexts[Any]) -> Sequence[str]:
         """The texts; of a pair, both."""
         return [" ".join(row) for row in examples.rows()]
+
+    def remarks_on_texts(self, examples: LabelledTexts[Any]) -> list[str]:
+        """Also on texts that are lists in the file."""
+        lists = sum(any(isinstance(text, ListCell) for text in row) for row in examples.rows())
+        read = f"{lists} of {len(examples)} texts are lists, which are read with their brackets and quotes"
+        return [*super().remarks_on_texts(examples), *([read] if lists else [])]
 
     def with_pictures(self, rows: list[Framed], examples: LabelledTexts[Any]) -> list[Any]:
         """Framed rows next to the pictures of their examples."""

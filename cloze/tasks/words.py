@@ -23,6 +23,7 @@ from cloze.text.matching import Span
 from cloze.text.running import as_text, remark_on_units, word_spans
 
 Positions = NDArray[np.int64]
+_LONGEST_WORD = 30  # characters
 
 
 class WordWindow(NamedTuple):
@@ -150,6 +151,15 @@ class WordsLearner(Learner):
         return [" ".join(words) for words in examples.words]
 
     def remarks_on_texts(self, examples: Any) -> list[str]:
-        """Also on texts that are not given as words, if these are others than those of training."""
-        units = remark_on_units(examples.running, self.ideographs)
-        return [*super().remarks_on_texts(examples), *([] if units is None else [units])]
+        """Also on texts that are not given as words, if these are others than those of training, or look like single words."""
+        remarks = [remark_on_units(examples.running, self.ideographs), _remark_on_single_words(examples)]
+        return [*super().remarks_on_texts(examples), *(remark for remark in remarks if remark is not None)]
+
+
+def _remark_on_single_words(examples: Any) -> str | None:
+    """A sentence on lines that are texts here and look like the words of texts: single words, with empty lines between some."""
+    texts = [text for text in examples.running if text is not None]
+    single = all(len(text) <= _LONGEST_WORD and not any(map(str.isspace, text.strip())) for text in texts)
+    if len(texts) < 2 or len(texts) < len(examples) or not single or max(np.diff(examples.lines)) < 2:
+        return None
+    return "each line is read as a text; if the lines are words, with an empty line after each text: --format tsv"

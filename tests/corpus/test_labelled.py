@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import csv
 import gzip
+import io
 import json
 import lzma
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -40,6 +43,14 @@ def test_tsv_csv_and_json_lines_give_the_same_examples(tmp_path: Path) -> None:
     for path in files:
         examples = task("sentence_classification").read(path)
         assert (examples.texts, examples.labels) == (["fine, good", "bad"], ["1", "0"]), path.name
+
+
+@pytest.mark.parametrize(("name", "separator"), [("csv", ","), ("tsv", "\t")])
+def test_a_table_from_standard_input_has_all_its_rows(name: Any, separator: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [("a" * 100, str(number)) for number in range(2000)]  # more than a reader takes at once
+    text = "".join(f"{separator.join(row)}\n" for row in rows)
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BufferedReader(io.BytesIO(text.encode()))))
+    assert read_table("-", format=name, columns=("text", "label")).rows == tuple(rows)
 
 
 @pytest.mark.parametrize("separator", [";", ",", "|", "\t"])

@@ -184,6 +184,14 @@ def test_a_column_of_conllu_labels_every_word(tokenizer: Tokenizer, tmp_path: Pa
     assert units(made, "pos") == [("nobody", "PRON"), ("is", "AUX"), ("named", "VERB"), ("here", "ADV")]
 
 
+def test_names_of_labels_may_hold_the_line_breaks_of_other_alphabets(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    (tmp_path / "w.tsv").write_text("nobody\tA\u2028B\x85\x0bC\nnamed\tlast\n", encoding="utf-8")
+    layers = {"pos": LexiconAnnotator(file=str(tmp_path / "w.tsv"))}
+    made = build_store_from_texts(["Nobody is named here."], tokenizer, tmp_path / "s", annotations=Annotations(None, layers))
+    assert made.label_names("pos") == ("A\u2028B\x85\x0bC", "last")
+    assert units(made, "pos") == [("nobody", "A\u2028B\x85\x0bC"), ("named", "last")]
+
+
 def test_an_ideograph_is_a_word_that_may_occur_elsewhere() -> None:
     first, other = Repeats().annotate_documents(["北京人口2026年。", "北人2026"], [2])
     assert first == [(0, 1, 1), (1, 2, 0), (2, 3, 1), (3, 4, 0), (4, 8, 1), (8, 9, 0)]

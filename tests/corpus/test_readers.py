@@ -5,6 +5,7 @@ import gzip
 import io
 import json
 import lzma
+import os
 import sys
 import tracemalloc
 from collections.abc import Callable
@@ -15,10 +16,11 @@ import pytest
 from cloze.corpus.readers import Document, python_docs, python_docs_records, read_documents
 from cloze.corpus.readers.blocks import read_blocks
 from cloze.corpus.readers.detect import find_layout
-from cloze.corpus.readers.files import _standard_input, absolute
+from cloze.corpus.readers.files import absolute
 from cloze.corpus.readers.formats import wanted
 from cloze.corpus.readers.parse import parse_block
 from cloze.corpus.readers.report import CorpusReport
+from cloze.corpus.readers.text_files import lines
 from cloze.errors import CorpusError, MissingExtra
 
 BLANK = "The cat sleeps. It dreams of fish.\nDr. Smith wakes it.\n\n\nA second text. It has two lines.\nHere.\n"
@@ -151,11 +153,19 @@ def test_standard_input_can_be_read_twice(monkeypatch: pytest.MonkeyPatch) -> No
     class Input:
         buffer = io.BytesIO(BLANK.encode())
 
-    _standard_input.cache_clear()
     monkeypatch.setattr(sys, "stdin", Input)
     assert sentences("-") == sentences("-") == TWO_BLANK
-    _standard_input().close()
-    _standard_input.cache_clear()
+
+
+def test_a_pipe_of_the_shell_can_be_read_several_times_at_once() -> None:
+    end, other_end = os.pipe()
+    with os.fdopen(other_end, "wb") as stream:
+        stream.write(BLANK.encode())
+    path = f"/dev/fd/{end}"
+    assert sentences(path) == sentences(path) == TWO_BLANK
+    for first, second in zip(lines(path), lines(path), strict=True):
+        assert first == second
+    os.close(end)
 
 
 def test_folders_leave_out_what_is_no_training_text_and_say_so(tmp_path: Path) -> None:

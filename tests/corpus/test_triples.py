@@ -166,6 +166,13 @@ def test_a_check_finds_shared_facts_and_unknown_ids(facts: Path, tmp_path: Path)
     assert found.shared_places == [f"{test}:1 is {facts}:3"] and found.unknown_places[0] == f"{test}:2: eve"
     assert "2 triples, 3 entities, 1 relation (1 repeats left out)" in found.lines()
     assert not check_triples([facts]).unusable
+    graphs = []
+    for path in (test, facts):
+        graphs.append(tmp_path / f"{path.stem}-graph")
+        read_graph([path]).save(graphs[-1])
+    for checked, training, unknown in ((graphs[0], facts, 1), (graphs[0], graphs[1], 1), (test, graphs[1], 2)):
+        of_graph = check_triples([checked], against=[training])  # a graph has no repeats
+        assert (of_graph.shared, of_graph.unknown, of_graph.unusable) == (1, unknown, True)
 
 
 def test_a_relation_with_the_id_of_an_entity_gets_a_spelling_of_its_own(tmp_path: Path) -> None:

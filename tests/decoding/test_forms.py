@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from cloze.decoding.generating.forms import ByContinuing, ByDecoder, ByGaps, form_of
-from cloze.decoding.generating.generation import generate
+from cloze.decoding.generating.generation import generate, remark_on_cut
 from cloze.decoding.generating.sampling import Sampling
 from cloze.decoding.reader import Reader
 from cloze.decoding.scores.answer_scoring import score_answers, split_pairs
@@ -200,6 +200,18 @@ def test_what_does_not_fit_is_refused_or_on_demand_cut_and_counted(request: pyte
     with pytest.raises(UserError, match=r"text 2, 'cat cat .*do not fit.*\n  Shorten them, or give --truncate"):
         score_answers(reader, head, ["rain", "cat " * 80], ["cat", "dog"])
     assert one.cut > 60 and np.isfinite(one.score) and one.tokens <= reader.max_length
+
+
+def test_a_text_that_is_too_long_to_be_answered_says_how_much_of_it_was_not_read(
+    deciding: Any, filling: Any, continuing: Any
+) -> None:
+    for reader, head in (deciding, filling, continuing):
+        short, long = generate(reader, head, ["the cat", "cat " * 80], tokens=2, sampling=Sampling(temperature=0.0))
+        read = form_of(reader).source(np.asarray(reader.tokenizer.encode("cat " * 80).ids, np.int32), max_new=2)
+        assert short.cut == 0 and long.cut == read.cut > 20
+        assert remark_on_cut([short]) is None and remark_on_cut([short, long, long]) == (
+            f"1 of 2 texts are longer than the network reads and lost their end, {long.cut} tokens in all"
+        )
 
 
 @pytest.mark.parity

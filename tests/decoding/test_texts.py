@@ -87,6 +87,23 @@ def test_a_table_or_labelled_words_among_the_arguments_are_refused_with_the_opti
         gather([str(tmp_path / "t.conll")], None)
 
 
+def test_a_path_that_exists_is_read_whatever_its_ending_and_a_word_is_a_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "notes").mkdir()
+    for name in ("notes.md", "war", "notes/war"):
+        (tmp_path / name).write_text("a film\na war\n")
+    for name in ("notes.md", "./war", "notes/war", str(tmp_path / "war")):
+        assert gather([name], None) == ["a film", "a war"]
+    for text in ("war", "notes", "/", ".", "other.md", "and/or"):
+        assert gather([text], None) == [text]
+    with pytest.raises(TaskError, match=r"notes\.md: is a file, among other texts\."):
+        gather(["a film", "notes.md"], None)
+    with pytest.raises(TaskError, match=r"\./notes: is a folder, expected a file with texts\."):
+        gather(["./notes"], None)
+
+
 def test_standard_input_is_read_when_nothing_else_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
     def pipe(raw: bytes) -> SimpleNamespace:
         return SimpleNamespace(buffer=io.BytesIO(raw), isatty=lambda: False)

@@ -134,6 +134,12 @@ def test_the_right_pair_may_have_another_answer_than_0(passages, draw):
     assert three.labels == {"swapped": 0, "random_document": 2}
 
 
+def test_passages_that_stay_one_segment_are_refused_where_they_would_get_a_random_b():
+    with pytest.raises(RecipeError, match=r"pair: single is 0\.1: passages that stay one segment would get"):
+        Pair(rate=0.5, single=0.1)
+    Pair(rate=0.5, single=0.1, wrong="swapped")
+
+
 @pytest.mark.parametrize("arguments", [{"right": 2}, {"right": -1}, {"right": 1, "rate": 0.0}])
 def test_an_answer_that_no_way_leaves_free_is_refused(arguments):
     with pytest.raises(RecipeError, match="pair: right is"):

@@ -147,6 +147,11 @@ def test_ways_to_draw_random_tokens_are_refused_beside_sentinels(drawn):
         Corrupt(**SENTINELS, **drawn)
 
 
+def test_the_unit_of_corruption_is_refused_where_spans_are_infilled() -> None:
+    with pytest.raises(RecipeError, match="per: word changes nothing"):
+        Corrupt(infill="sentinels", per="word", mask=1.0, random=0.0, keep=0.0)
+
+
 def test_an_answer_after_the_infilling_is_refused():
     rows = Corrupt(**SENTINELS, tokenizer=FACTS)(Mask(unit="alternating")(text(1, 40), draw(1)), draw(1))
     with pytest.raises(RecipeError, match="put answer before corrupt"):

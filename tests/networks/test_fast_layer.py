@@ -50,8 +50,9 @@ def test_fast_and_plain_layers_agree(norm: str, dropout: float, activation: str,
 
 
 @pytest.mark.parametrize("changed", [
-    {"positions": "rotary"}, {"positions": "disentangled"}, {"positions": "functional"}, {"norm": "pre", "attention.key_value_heads": 1},
-    {"attention.band.width": 2, "attention.band.dense_every": 2}, {"attention.gate": True}, {"norm": "pre", "norm.depth_means": True}, {"share.weights": "all"},
+    {"positions": "rotary"}, {"positions": "disentangled"}, {"positions": "functional"},
+    {"norm": "pre", "attention.key_value_heads": 1}, {"attention.band.width": 2, "attention.band.dense_every": 2},
+    {"attention.gate": True}, {"norm": "pre", "norm.depth_means": True}, {"share.weights": "all"},
 ])  # fmt: skip
 @pytest.mark.parametrize("read", ["hidden", "summary"])
 def test_padding_that_is_left_out_changes_no_state_of_a_token_and_no_gradient(

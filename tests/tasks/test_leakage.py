@@ -63,6 +63,9 @@ def test_shared_rows_are_counted_and_a_resumed_run_measures_the_test_file(
 
     assert main(["evaluate", "out", "test.tsv", "--device", "cpu"]) == 0
     assert notes[1] in capsys.readouterr().err
+    Path("test.data").write_bytes(Path("test.tsv").read_bytes())  # a name that does not tell the format
+    assert main(["evaluate", "out", "test.data", "--format", "tsv", "--device", "cpu"]) == 0
+    assert notes[1].replace("test.tsv", "test.data") in capsys.readouterr().err
     assert main(["evaluate", "out", "clean.tsv", "--device", "cpu"]) == 0
     assert "note: " not in capsys.readouterr().err
     model = cloze.load("out", device="cpu")

@@ -88,6 +88,7 @@ def test_texts_that_are_no_table_have_their_text_in_the_first_columns(cloze: Any
     (["--as", "conll"], "--as conll: sentence_classification has no predictions of this format."),
     (["--as", "parquet"], "--as parquet: needs a file. Name it: --out predictions.parquet"),
     (["--scores", "--out", "p.csv"], "--scores writes soft labels as JSON lines, not as csv."),
+    (["--scores", "--threshold", "0.9"], "--threshold decides on labels, and --scores writes probabilities."),
 ])  # fmt: skip
 def test_a_format_that_does_not_fit_is_refused_before_the_network_is_opened(
     cloze: Any, tuned: Tuned, rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], message: str

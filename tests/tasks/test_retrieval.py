@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 from collections.abc import Callable
@@ -9,12 +10,14 @@ from dataclasses import replace
 from importlib import resources
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+import cloze
 from cloze.batch import Batch
 from cloze.checkpoint.build import load_checkpoint
 from cloze.checkpoint.share import share
@@ -384,6 +387,31 @@ def test_the_verb_finds_the_best_passages_of_a_file(
     assert [(one["line"], one["query"]) for one in by_line] == [(2, "the cat"), (4, "the dog")], "empty lines are no queries"
     assert main([*command[:3], "--passages", str(tmp_path / "none.txt")]) == 2
     assert "none.txt: no such file" in capsys.readouterr().err
+
+
+def test_passages_from_standard_input_are_searched_as_those_of_a_file_are(
+    tuned: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text, command = "the cat saw the dog\nrain on the river\n", ["retrieve", str(tuned.folder), "the cat", "--passages"]
+    (tmp_path / "passages.txt").write_text(text)
+    assert main([*command, str(tmp_path / "passages.txt")]) == 0
+    of_file = json.loads(capsys.readouterr().out)
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(text.encode()), isatty=lambda: False))
+    assert main([*command, "-"]) == 0
+    assert json.loads(capsys.readouterr().out) == of_file and len(of_file["passages"]) == 2
+
+
+def test_a_search_says_how_many_passages_it_has_read_in_part(
+    tuned: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts = ["the cat", "rain " * 60]
+    (tmp_path / "passages.txt").write_text("".join(f"{text}\n" for text in texts))
+    assert main(["retrieve", str(tuned.folder), "the dog", "--passages", str(tmp_path / "passages.txt")]) == 0
+    remark = "1 of 3 texts are longer than the network reads and lost their end, 158 tokens in all"
+    assert f"note: {remark}\n" in capsys.readouterr().err
+    with pytest.warns(UserWarning, match=remark):
+        hits = cloze.retrieve(cloze.load(tuned.folder), "the dog", texts)
+    assert [hit.passage for hit in hits] and len(hits) == 2
 
 
 @pytest.mark.parametrize(

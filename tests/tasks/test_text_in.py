@@ -180,3 +180,10 @@ def test_a_network_that_answers_scores_no_pairs(folder: Tuned, writer: Tuned) ->
         _score_pairs(answering, to_score(answering), [], Windows(), False)
     with pytest.raises(UserError, match="--order source_to_target scores answers to texts"):
         _score_pairs(loaded, Ready(to_score(loaded).reader, None), [], Windows(), False)
+
+
+def test_texts_that_are_lists_are_told(cloze: Any, tuned: Tuned, tmp_path: Path) -> None:
+    (tmp_path / "words.jsonl").write_text('{"text": ["the", "cat"]}\n{"text": "the cat"}\n')
+    shown = cloze("predict", tuned(), tmp_path / "words.jsonl")
+    assert shown.code == 0 and [row["text"] for row in shown.rows] == ['["the", "cat"]', "the cat"]
+    assert "note: 1 of 2 texts are lists, which are read with their brackets and quotes\n" in shown.err

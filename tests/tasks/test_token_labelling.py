@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import re
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -154,6 +156,23 @@ def test_the_verbs_finetune_evaluate_and_predict(
     note = f"note: {out}: this run is interrupted after 100% of the budget; the folder holds a checkpoint from the middle of it. "
     for command in (["predict", str(out), str(tmp_path / "new.conll")], ["evaluate", str(out), str(tagged)]):
         assert main(command) == 0 and f"{note}To resume: cloze finetune " in capsys.readouterr().err
+
+
+def test_lines_that_look_like_the_words_of_texts_are_told(
+    tuned: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def predicted(text: str, *options: str) -> tuple[int, str]:
+        monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(text.encode()), isatty=lambda: False))
+        assert main(["predict", str(tuned.saved_in[0]), "-", *options]) == 0
+        shown = capsys.readouterr()
+        return len(shown.out.splitlines()), shown.err
+
+    note = "note: each line is read as a text; if the lines are words, with an empty line after each text: --format tsv\n"
+    texts, said = predicted("the\ncat\n\nrain\n")
+    assert texts == 3 and note in said
+    texts, said = predicted("the\ncat\n\nrain\n", "--format", "tsv")
+    assert texts == 2 and note not in said
+    assert note not in predicted("the\ncat\nrain\n")[1] and note not in predicted("the cat\n\nrain\n")[1]
 
 
 def test_names_are_predicted_with_their_text_and_where_it_stands(tuned: Any, tmp_path: Path) -> None:

@@ -47,6 +47,15 @@ def test_embed_reads_standard_input_and_writes_npy(
     assert np.linalg.norm(record["vector"]) == pytest.approx(1)
 
 
+@pytest.mark.parametrize("options", [["--normalise"], ["--pooling", "max"], ["--layer", 0], ["--of", "pair"], ["--json"]])
+def test_options_of_one_vector_are_refused_where_every_token_has_its_own(
+    cloze: Any, folder: Folder, tmp_path: Path, options: list[Any]
+) -> None:
+    refused = cloze("embed", folder("bert"), "the cat", "--layers", "all", "--out", tmp_path / "f.npz", *options)
+    assert refused.code == 2 and f"{options[0]} is for one vector per text" in refused.err
+    assert not (tmp_path / "f.npz").exists()
+
+
 @pytest.mark.parametrize("name", ["t.csv", "t.tsv", "t.jsonl"])
 def test_the_verbs_read_a_column_of_a_table_one_text_for_each_row(
     cloze: Any, folder: Folder, tmp_path: Path, name: str
@@ -76,6 +85,9 @@ def test_score_ranks_pairs_and_sentences(cloze: Any, folder: Folder, tmp_path: P
     for system in ("bert", "gpt2", "electra"):
         found = json.loads(cloze("score", folder(system), "--pairs", pairs, "--json").out)
         assert found["overall"]["pairs"] == 2 and found["overall"]["ties"] == 1 and found["files"][0]["file"] == "one"
+    for options in (["--ends"], ["--segment", 3], ["--truncate"], ["--columns", "a,b"], ["--field", "a"], ["--target", "a"]):
+        refused = cloze("score", folder("gpt2"), "--pairs", pairs, *options)
+        assert refused.code == 2 and f"each alone; {options[0]} does not go with it" in refused.err
     refused = cloze("score", folder("gpt2"), "--pairs", pairs, "--perplexity")
     assert refused.code != 0 and "--perplexity is one figure for all texts" in refused.err
     refused = cloze("score", folder("gpt2"), "the cat", "--columns", "text,target")
@@ -116,6 +128,16 @@ def test_running_text_is_measured_in_bits_per_byte_and_the_pseudo_likelihood_is_
     assert lines[1].split()[:2] == [str(text), "28"]
     shown = cloze("score", folder("bert"), "the cat", "--perplexity").out
     assert shown.startswith("pseudo-perplexity ") and shown.count(" pseudo-bits per ") == 2
+
+
+def test_running_text_is_read_in_the_encoding_that_is_named(cloze: Any, folder: Folder, tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_bytes("the cat \N{LATIN SMALL LETTER R WITH ACUTE}".encode("cp1250"))  # in cp1252 another letter of two bytes
+    figures = {}
+    for encoding in ("cp1250", "utf-16-le"):
+        shown = cloze("score", folder("gpt2"), "--corpus", text, "--json", "--encoding", encoding)
+        figures[encoding] = json.loads(shown.out)[str(text)]["bytes"] if shown.code == 0 else shown.err
+    assert figures["cp1250"] == 10 and figures["utf-16-le"] != 10
 
 
 @pytest.mark.parametrize(

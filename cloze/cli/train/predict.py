@@ -75,7 +75,7 @@ def command(
     column_names = columns.split(",") if columns else None
     chosen_task = chosen_task.for_files(columns=column_names, format=input_format, quoting=as_quoting(quoting))
     chosen_task = chosen_task.with_beam_search(beams=beams, length_penalty=length_penalty)
-    output_format = _output_format(out, written_as, chosen_task, scores=scores)
+    output_format = _output_format(out, written_as, chosen_task, scores=scores, threshold=threshold)
     if out is not None:
         check_predictions(out, format=output_format, inputs=inputs, overwrite=overwrite)
     from cloze.decoding.progress import DecodingProgress
@@ -110,11 +110,15 @@ def command(
         typer.echo(f"{out}: {len(predictions)} rows")
 
 
-def _output_format(out: Path | None, written_as: str | None, task: Task, *, scores: bool) -> str | None:
+def _output_format(
+    out: Path | None, written_as: str | None, task: Task, *, scores: bool, threshold: float | None
+) -> str | None:
     """The format of the predictions; None: that of the task, which is JSON lines for most."""
     from cloze.errors import TaskError
     from cloze.tasks.prediction_files import format_of
 
+    if scores and threshold is not None:
+        raise TaskError("--threshold decides on labels, and --scores writes probabilities. Leave out one of them.")
     format = format_of(out, written_as, task)
     if scores and format not in (None, "jsonl"):
         raise TaskError(f"--scores writes soft labels as JSON lines, not as {format}. Write them to a name that ends in .jsonl.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -59,7 +59,6 @@ def command(
     """
     from cloze.atomic import require_output
     from cloze.decoding.texts import gather
-    from cloze.errors import UserError
 
     inputs = gather(texts or [], file, field=field, json_input=json_input or None)
     keys = picture if picture_field is None else keys_of(texts or [], file, picture_field, picture)
@@ -67,8 +66,9 @@ def command(
     if out is not None:
         out = with_ending(out, ending)
         require_output(out, overwrite=overwrite)
-    if layers is not None and out is None:
-        raise UserError("--layers gives many vectors per text: name the file to write, such as --out F.npz.")
+    _check_layers(layers, out, {
+        "--layer": layer != -1, "--pooling": bool(pooling), "--normalise": normalise, "--of": of != "text", "--json": as_json
+    })  # fmt: skip
 
     from dataclasses import replace
 
@@ -107,6 +107,21 @@ def command(
         typer.echo(f"{path}: {vectors.shape[0]} vectors of width {vectors.shape[1]}")
         return
     print_vectors(inputs, vectors, as_json=as_json)
+
+
+def _check_layers(layers: str | None, out: Path | None, of_text: Mapping[str, bool]) -> None:
+    """A `UserError` if layers are asked for without a file, or with options for one vector per text."""
+    from cloze.errors import UserError
+
+    if layers is None:
+        return
+    if out is None:
+        raise UserError("--layers gives many vectors per text: name the file to write, such as --out F.npz.")
+    if any(of_text.values()):
+        raise UserError(
+            f"--layers writes the vector of every token as the layers give it; {next(filter(of_text.get, of_text))} is for one "
+            "vector per text. Leave one of them out."
+        )
 
 
 def print_vectors(texts: Sequence[str], vectors: NDArray[np.float32], *, as_json: bool) -> None:

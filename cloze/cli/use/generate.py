@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -97,8 +98,9 @@ def command(
         how = parts_of(reader, options)
         if stream:
             printer = Streamed(reader, inputs[0], stop=stop or [])
-            generate(reader, head, inputs, tokens=tokens, seed=seed, on_tokens=printer, draft=helper, **how)
+            texts = generate(reader, head, inputs, tokens=tokens, seed=seed, on_tokens=printer, draft=helper, **how)
             printer.close()
+            _note_cut(texts)
             return
         texts = generate(reader, head, inputs, tokens=tokens, seed=seed, report=progress, draft=helper, **how)
     if helper is not None and helper.proposed:
@@ -110,6 +112,14 @@ def command(
         typer.echo(
             f"note: {ends} of {len(texts)} texts end before --tokens {tokens}: the network reads no more tokens.", err=True
         )
+
+
+def _note_cut(texts: Sequence[Generated]) -> None:
+    from cloze.decoding.generating.generation import remark_on_cut
+
+    remark = remark_on_cut(texts)
+    if remark is not None:
+        typer.echo(f"note: {remark}", err=True)
 
 
 def _draft(checkpoint: Path | None, tokens: int | None, device: str, language: str | None, to: str | None) -> Draft | None:
@@ -127,7 +137,7 @@ def _draft(checkpoint: Path | None, tokens: int | None, device: str, language: s
 
 
 def _print(generated: list[Generated], *, answers: bool, as_json: bool) -> None:
-    """The texts, with a line between them."""
+    """The texts, with a line between them, and a note on prompts that were cut."""
     import json
     from dataclasses import asdict
 
@@ -138,3 +148,4 @@ def _print(generated: list[Generated], *, answers: bool, as_json: bool) -> None:
         if number:
             print("---")
         print(continuation.text if answers else continuation.prompt + continuation.text)
+    _note_cut(generated)

@@ -62,7 +62,7 @@ def command(
 
     from cloze.checkpoint.build import load_checkpoint
     from cloze.decoding.progress import DecodingProgress
-    from cloze.tasks.search import depth_of, reranker_of, retriever_of, search
+    from cloze.tasks.search import depth_of, remarks_on, reranker_of, retriever_of, search
     from cloze.tasks.search import rerank as ranked_again
 
     shown, depth = depth_of(top, rerank_top, again=rerank is not None)
@@ -74,6 +74,8 @@ def command(
     if second is not None:
         with DecodingProgress(sum(map(len, rankings)), "pairs") as progress:
             rankings = ranked_again(second, query_texts, rankings, top=shown, size=batch, report=progress)
+    for remark in remarks_on(learner, second):
+        typer.echo(f"note: {remark}", err=True)
     lines = (
         json.dumps({"line": number, "query": query, "passages": [
             {"line": hit.passage, "score": round(hit.score, 6), "text": hit.text} for hit in ranking

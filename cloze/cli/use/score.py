@@ -125,6 +125,7 @@ def _score_corpora(options: ScoreOptions, paths: Sequence[str]) -> None:
 
     from cloze.checkpoint.build import load_checkpoint
     from cloze.corpus.readers import read_documents
+    from cloze.corpus.readers.formats import with_column
     from cloze.decoding.progress import DecodingProgress
     from cloze.decoding.scores.text_figures import BITS, PSEUDO, figures_of, first_bytes
     from cloze.decoding.scores.windows import Windows
@@ -133,8 +134,9 @@ def _score_corpora(options: ScoreOptions, paths: Sequence[str]) -> None:
     wrong = _names_of_set(options, *(field.name for field in fields(options) if field.name not in _OF_CORPORA))
     if wrong:
         raise UserError(f"--corpus measures running text as a whole; {wrong[0]} does not go with it. Leave one of them out.")
+    text_format = with_column(options.text_format, None, options.encoding)
     texts = {
-        path: first_bytes((doc.sentences for doc in read_documents([path], format=options.text_format)), options.most)
+        path: first_bytes((doc.sentences for doc in read_documents([path], format=text_format)), options.most)
         for path in paths
     }
     loaded = load_checkpoint(options.checkpoint, options.device, precision=options.precision)
@@ -282,6 +284,8 @@ def _check(options: ScoreOptions) -> None:
         raise UserError("give --pairs or texts, not both.")
     if pairs and (pointer or memory):
         raise UserError("--pairs scores each sentence alone, --pointer and --memory remember the texts before. Omit one of them.")
+    if pairs and (idle := _names_of_set(options, "segment", "ends", "truncate", "columns", "field", "target")):
+        raise UserError(f"--pairs scores whole sentences, each alone; {idle[0]} does not go with it. Leave one of them out.")
     if pairs and options.perplexity:
         raise UserError("--perplexity is one figure for all texts; --pairs counts preferences. Omit one of them.")
     if not pointer and (options.pointer_scale is not None or options.pointer_share is not None):

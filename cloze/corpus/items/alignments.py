@@ -73,7 +73,7 @@ def _letters(word: str) -> str:
 
 def read_ctm(path: Path) -> Iterator[tuple[str, AlignedWord]]:
     """Each line of a CTM file (NIST): the recording and the word; lines that begin with `;;` are comments."""
-    for number, line in enumerate(_text(path).splitlines(), 1):
+    for number, line in enumerate(_text(path).split("\n"), 1):
         if not line.strip() or line.startswith(";;"):
             continue
         try:

@@ -135,7 +135,7 @@ class StoredItems:
     @cached_property
     def keys(self) -> tuple[str, ...]:
         """What the captions call each picture."""
-        return tuple((self.folder / KEYS).read_text(encoding="utf-8").splitlines())
+        return tuple((self.folder / KEYS).read_text(encoding="utf-8").split("\n")[:-1])
 
     @cached_property
     def groups(self) -> Int64:
@@ -195,5 +195,5 @@ def _opened(folder: Path, name: str, about: Mapping[str, Any]) -> ItemSet:
     wide_kinds = {array: kind for array, kind in kinds.items() if np.dtype(kind.dtype).itemsize * kind.width >= WIDE}
     pieces = {array: RowFile(directory / f"{array}.bin", np.dtype(kind.dtype), kind.width) for array, kind in wide_kinds.items()}
     name_files = {array: (directory / f"{array}.names") for array, entry in about.items() if entry.get("names")}
-    names = {array: tuple(path.read_text(encoding="utf-8").splitlines()) for array, path in name_files.items()}
+    names = {array: tuple(path.read_text(encoding="utf-8").split("\n")[:-1]) for array, path in name_files.items()}
     return ItemSet(name, mapped(directory / "spans.bin", np.dtype(np.int64)).reshape(-1, 2), arrays, kinds, names, pieces)

@@ -83,7 +83,7 @@ class RecordingReader:
         return source.read_bytes().count(b'"qas"' if source.suffix == ".json" else b"\n") if source.is_file() else 0
 
     def _read_json_lines(self, path: Path) -> Iterator[RecordedText]:
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):
             if not line.strip():
                 continue
             where = f"{path}:{number}"
@@ -108,7 +108,7 @@ class RecordingReader:
                 f"{folder}: no *.trans.txt below it; expected LibriSpeech's: SPEAKER/CHAPTER/SPEAKER-CHAPTER.trans.txt"
             )
         for transcript in transcripts:
-            for number, line in enumerate(transcript.read_text(encoding="utf-8").splitlines(), 1):
+            for number, line in enumerate(transcript.read_text(encoding="utf-8").split("\n"), 1):
                 name, _, text = line.strip().partition(" ")
                 if name:
                     files = [transcript.parent / f"{name}{suffix}" for suffix in _AUDIO]

@@ -14,9 +14,10 @@ from typing import IO
 
 from cloze.corpus.readers.columnar import is_columnar, text_cells
 from cloze.corpus.readers.detect import SAMPLE, find_layout
-from cloze.corpus.readers.files import PYTHON_DOCS, STDIN, TextFile, find_files
+from cloze.corpus.readers.files import PYTHON_DOCS, TextFile, find_files
 from cloze.corpus.readers.formats import COLUMN, RequestedFormat, require_columns, wanted
 from cloze.corpus.readers.gettext import CATALOGUES, read_catalogue
+from cloze.corpus.readers.pipes import STDIN
 from cloze.corpus.readers.report import DATASET, CorpusReport
 from cloze.corpus.readers.tables import column_of
 from cloze.errors import CorpusError

@@ -8,14 +8,10 @@ import gzip
 import io
 import lzma
 import os
-import shutil
-import sys
-import tempfile
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -23,11 +19,11 @@ from cloze.corpus.readers.columnar import files_of_dataset, is_saved_dataset
 from cloze.corpus.readers.gettext import CATALOGUES, without_compiled
 from cloze.corpus.readers.hub_datasets import DatasetSplit, is_dataset, split_of
 from cloze.corpus.readers.not_text import refuse_made
+from cloze.corpus.readers.pipes import STDIN, open_pipe
 from cloze.corpus.readers.report import Oddities
 from cloze.errors import CorpusError, MissingExtra, nearest_path
 from cloze.text.encodings import PACKED
 
-STDIN = "-"
 PYTHON_DOCS = "python-docs"
 
 _ENDINGS = frozenset({"", ".txt", ".text", ".jsonl", ".ndjson", ".json", ".parquet"})
@@ -207,10 +203,9 @@ def _is_text(path: Path) -> bool:
 
 @contextmanager
 def _open(path: str, packing: str) -> Iterator[IO[bytes]]:
-    if path == STDIN:
-        copy = _standard_input()
-        copy.seek(0)
-        yield copy
+    if (pipe := open_pipe(path)) is not None:
+        with pipe:
+            yield pipe
         return
     if packing == ".zst":
         with _open_zstd(path) as stream:
@@ -241,14 +236,6 @@ class _Limited(io.RawIOBase):
         buffer[: len(data)] = data
         self.left -= len(data)
         return len(data)
-
-
-@lru_cache(maxsize=1)
-def _standard_input() -> IO[bytes]:
-    """A copy of standard input on disk, which is read twice if a tokenizer is trained on it first."""
-    copy = cast(IO[bytes], tempfile.TemporaryFile())  # noqa: SIM115
-    shutil.copyfileobj(sys.stdin.buffer, copy, 1 << 20)
-    return copy
 
 
 @contextmanager

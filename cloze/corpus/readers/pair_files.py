@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import IO
 
 from cloze.corpus.readers.blocks import BLOCK, PAIRS, Block
-from cloze.corpus.readers.files import PYTHON_DOCS, STDIN, TextFile
+from cloze.corpus.readers.files import PYTHON_DOCS, TextFile
 from cloze.corpus.readers.gettext import CATALOGUES, SOURCE, read_catalogue, without_compiled
 from cloze.corpus.readers.hub_datasets import is_dataset
+from cloze.corpus.readers.pipes import STDIN
 from cloze.corpus.readers.report import CorpusReport
 from cloze.errors import CorpusError, nearest_path
 from cloze.text.encodings import not_utf8

@@ -7,7 +7,6 @@ import io
 import json
 import lzma
 import re
-import sys
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, Any, cast
 
+from cloze.corpus.readers.pipes import open_pipe
 from cloze.corpus.readers.unusable import Fault, unusable
 from cloze.errors import TaskError, nearest_path, propose
 from cloze.text.encodings import SAMPLE, not_utf8, utf8_stream
@@ -43,14 +43,13 @@ def open_bytes(path: Path | str) -> Iterator[IO[bytes]]:
     The encoding is the one that the user names, or that the first bytes show. A path that cannot be read, a damaged archive,
     binary data, and an encoding that is not certain are a `TaskError`.
     """
-    stream = sys.stdin.buffer if str(path) == "-" else _unpacked(path)
+    stream = open_pipe(path) or _unpacked(path)
     try:
         yield utf8_stream(stream, str(path), error=TaskError)
     except (EOFError, OSError, lzma.LZMAError) as error:
         raise TaskError(f"{path}: damaged, or not the format that its name says ({error}).") from error
     finally:
-        if str(path) != "-":
-            stream.close()
+        stream.close()
 
 
 def _unpacked(path: Path | str) -> IO[bytes]:

@@ -18,9 +18,10 @@ from typing import IO, Any
 from cloze.atomic import whole_file
 from cloze.corpus.readers.blocks import Block, read_blocks, read_files
 from cloze.corpus.readers.detect import SAMPLE, find_layout
-from cloze.corpus.readers.files import PYTHON_DOCS, STDIN, TextFile, find_files
+from cloze.corpus.readers.files import PYTHON_DOCS, TextFile, find_files
 from cloze.corpus.readers.formats import wanted
 from cloze.corpus.readers.gettext import CATALOGUES
+from cloze.corpus.readers.pipes import STDIN
 from cloze.corpus.readers.report import CorpusReport, Oddities
 from cloze.corpus.stores.build import finish_store, store_writer, write_blocks
 from cloze.corpus.stores.encode import BlockEncoder, EncodedBlock

@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 from cloze import rng
 from cloze.corpus.readers.blocks import Block, corpus_size, read_blocks
-from cloze.corpus.readers.files import PYTHON_DOCS, STDIN, NoText, find_files
+from cloze.corpus.readers.files import PYTHON_DOCS, NoText, find_files
 from cloze.corpus.readers.hub_datasets import is_dataset, split_of
+from cloze.corpus.readers.pipes import STDIN
 from cloze.corpus.readers.report import CorpusReport, Oddities
 from cloze.errors import CorpusError, RecipeError
 

@@ -177,7 +177,7 @@ class Store:
                 f"{self.path}: this store has no annotation layer {layer!r} with labels. {propose(layer, self.labels)}\n"
                 f"  Build it with one: cloze corpus build TEXT --annotate {layer}=mentions:FILE --out STORE"
             )
-        return tuple((self.path / names_file(layer)).read_text(encoding="utf-8").splitlines())
+        return tuple((self.path / names_file(layer)).read_text(encoding="utf-8").split("\n")[:-1])
 
     @property
     def pairs(self) -> bool:

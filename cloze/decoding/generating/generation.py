@@ -37,6 +37,7 @@ class Generated:
         ids: The token ids of the text.
         stopped: Why it ends: the end token, the number of tokens, the limit of the network, or a stop string.
         score: The log-probability of a beam search, divided by the length penalty.
+        cut: How many tokens of the prompt did not fit into what the network reads.
     """
 
     prompt: str
@@ -44,6 +45,18 @@ class Generated:
     ids: tuple[int, ...]
     stopped: Stopped
     score: float | None = None
+    cut: int = 0
+
+
+def remark_on_cut(texts: Sequence[Generated]) -> str | None:
+    """A sentence on prompts that lost their ends; None if all were read whole."""
+    cut = {text.prompt: text.cut for text in texts if text.cut}
+    if not cut:
+        return None
+    return (
+        f"{len(cut)} of {len({text.prompt for text in texts})} texts are longer than the network reads and lost their end, "
+        f"{sum(cut.values()):,} tokens in all"
+    )
 
 
 def generate(
@@ -86,13 +99,16 @@ def generate(
     if draft is not None:
         _require_draft(draft, reader, head, beams)
     if asks(reader, head) or answers(reader) or beams or limits is not None or stop or on_tokens is not None or draft is not None:
-        write = _answer if answers(reader) else extend
         stops = (lambda ids: _end_of(reader.tokenizer.decode(list(ids)), stop) is not None) if stop else None
         manner = Manner(tokens, sampling or Sampling(), beams, limits or Limits(), seed, rows, report, stops, on_tokens, draft)
-        sequences = write(reader, head, prompts, manner)
+        cuts = [0] * len(prompts)
+        if answers(reader):
+            sequences, cuts = _answer(reader, head, prompts, manner)
+        else:
+            sequences = extend(reader, head, prompts, manner)
         return [
-            _as_generated(reader, prompt, candidate, tokens, stop)
-            for prompt, best in zip(prompts, sequences, strict=True) for candidate in (best, *best.others)
+            _as_generated(reader, prompt, candidate, tokens, stop, cut)
+            for prompt, best, cut in zip(prompts, sequences, cuts, strict=True) for candidate in (best, *best.others)
         ]  # fmt: skip
     starts = [first_ids(reader, prompt) for prompt in prompts]
     characters = spelled_starts(reader, prompts, starts)
@@ -112,21 +128,25 @@ def generate(
     return results
 
 
-def _answer(reader: Reader, head: Any, texts: Sequence[str], manner: Manner) -> list[Continuation]:
-    """What is written for each text; [MASK] and other literals have their meaning. A text that is too long loses its end."""
+def _answer(reader: Reader, head: Any, texts: Sequence[str], manner: Manner) -> tuple[list[Continuation], list[int]]:
+    """What is written for each text, and how many tokens at the end of each did not fit; [MASK] and other literals have their
+    meaning."""
     form = form_of(reader)
     ids = [np.asarray(reader.tokenizer.encode_template(text).ids, np.int32) for text in texts]
-    return form.write(head, [form.source(text_ids, max_new=manner.tokens) for text_ids in ids], manner)
+    sources = [form.source(text_ids, max_new=manner.tokens) for text_ids in ids]
+    return form.write(head, sources, manner), [source.cut for source in sources]
 
 
-def _as_generated(reader: Reader, prompt: str, continuation: Continuation, tokens: int, stop: Sequence[str]) -> Generated:
+def _as_generated(
+    reader: Reader, prompt: str, continuation: Continuation, tokens: int, stop: Sequence[str], cut: int
+) -> Generated:
     stopped: Stopped = "end" if continuation.ended else "count" if len(continuation.ids) == tokens else "max_length"
     if answers(reader):
         text = answer_text(reader, continuation.ids)
     else:
         text = _continuation(reader, first_ids(reader, prompt), prompt, list(continuation.ids))
     end = _end_of(text, stop)
-    return Generated(prompt, text[:end], continuation.ids, stopped if end is None else "stop", continuation.score)
+    return Generated(prompt, text[:end], continuation.ids, stopped if end is None else "stop", continuation.score, cut)
 
 
 def _require_draft(draft: Draft, reader: Reader, head: Any, beams: Beams | None) -> None:

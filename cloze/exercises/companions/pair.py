@@ -41,10 +41,10 @@ class Pair(Edit):
     swapped).
 
     With `rate: 0` every pair is true and there is no target; a fraction `single` of the passages, and those of one sentence, stay
-    one segment. `cut: half` (ELECTRA, Clark et al., 2020, `build_pretraining_dataset.py`): A takes sentences up to half
-    of the length that the passage was cut for, and with probability 1/2 the sentence that crosses it; `trim: end` cuts
-    both segments at their ends. `unit: sentence` (RoBERTa, Liu et al., 2019, §4.2): A and B are single sentences, the
-    rest of the passage is dropped.
+    one segment; `single` is refused with `random_document`. `cut: half` (ELECTRA, Clark et al., 2020,
+    `build_pretraining_dataset.py`): A takes sentences up to half of the length that the passage was cut for, and with
+    probability 1/2 the sentence that crosses it; `trim: end` cuts both segments at their ends. `unit: sentence` (RoBERTa, Liu
+    et al., 2019, §4.2): A and B are single sentences, the rest of the passage is dropped.
 
     Gives `parts` (B, 2, 2), start and stop of both segments, and, if `rate` > 0,
     `targets/<set>` (B,), one target per row; if rows may lack a target also `positions/<set>` (B,), -1 for such rows.
@@ -75,6 +75,11 @@ class Pair(Edit):
         ways = len(self.ways)
         if not 0 <= self.right <= ways:
             raise RecipeError(f"pair: right is {self.right}; with {ways} ways to be wrong expected a number from 0 to {ways}.")
+        if self.single and self.joins:
+            raise RecipeError(
+                f"pair: single is {self.single}: passages that stay one segment would get a B of another document.\n"
+                "  Write rate: 0 or wrong: swapped, or leave single out."
+            )
 
     @cached_property
     def ways(self) -> list[str]:

@@ -55,6 +55,8 @@ class Corrupt(Edit):
             )
         if self.infill == "one_mask" and self.keep > 0:
             raise RecipeError("corrupt: infill: one_mask keeps no token; write mask: 0.9, random: 0.1, keep: 0.")
+        if self.infill and self.per != "token":
+            raise RecipeError(f"corrupt: infill makes one token of each span, so per: {self.per} changes nothing. Leave it out.")
         if self.infill == "sentinels" and self.mask < 1:
             raise RecipeError(
                 "corrupt: infill: sentinels puts a sentinel in place of every span; write mask: 1.0, random: 0.0, keep: 0.0."

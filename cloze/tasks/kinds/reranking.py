@@ -22,6 +22,7 @@ from cloze.decoding.layout import Framed
 from cloze.decoding.reader import Checkpoint, Reader
 from cloze.errors import TaskError, counted
 from cloze.registry import register
+from cloze.tasks.cut_counts import CutCounts
 from cloze.tasks.linear.cutting import Cutter
 from cloze.tasks.linear.estimators import GroupChoice
 from cloze.tasks.linear.features import Bags
@@ -238,7 +239,12 @@ class ScoredPassage(Prediction):
 
 
 class Reranker(SummaryLearner):
-    """A network with a head that scores a query with a passage: by one output, the log-odds, or as in monoBERT by two classes."""
+    """A network with a head that scores a query with a passage: by one output, the log-odds, or as in monoBERT by two classes.
+    `cuts` counts the pairs that `scores_of` read."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.cuts = CutCounts()
 
     def row_outputs(self, rows: Sequence[Framed], size: int = 64, report: Report = silent) -> NDArray[np.float64]:
         """The log-odds that the passage of every row is relevant, (N,)."""
@@ -249,7 +255,9 @@ class Reranker(SummaryLearner):
         self, queries: Sequence[str], passages: Sequence[str], *, size: int = 64, report: Report = silent
     ) -> NDArray[np.float64]:
         """The same of pairs of texts."""
-        return self.row_outputs(self.reader.encode(queries, passages, max_length=self.length), size, report)
+        rows = self.reader.encode(queries, passages, max_length=self.length)
+        self.cuts.add([row.cut for row in rows])
+        return self.row_outputs(rows, size, report)
 
     def remarks(self, examples: JudgedPassages, rows: Sequence[LabelledRow], outputs: Any, per_example: Any) -> list[str]:
         """How the run or BM25 ranks the same candidates, how many relevant passages are none, and how many texts were cut."""
