@@ -8,7 +8,7 @@ import shutil
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from cloze.api.items import ItemFiles, item_files
 from cloze.api.predictions import Predictions
 from cloze.api.summary import model_html, model_line
-from cloze.api.texts import as_list, for_each_text
+from cloze.api.texts import as_list, for_each_text, reading_files
 from cloze.arguments import checked
 from cloze.checkpoint.build import Loaded, load_checkpoint
 from cloze.corpus.readers.hub_tables import local_table
@@ -53,7 +53,6 @@ from cloze.tasks.in_memory import each_text
 from cloze.tasks.pictures import show_pictures
 from cloze.tasks.result import load_tuned, read_task_json
 from cloze.tasks.task import Evaluation, Learner, Prediction, cut_remark
-from cloze.text.encodings import reading_as
 from cloze.training.run import Outcome
 
 T = TypeVar("T")
@@ -358,7 +357,7 @@ class Model:
         alone = isinstance(texts, str)
         if isinstance(texts, (list, tuple)) and not texts:
             return Predictions([], learner.labels or ())
-        with self._reading(encoding), given_examples(learner.task, [texts] if alone else texts, labelled=False) as examples:
+        with reading_files(encoding), given_examples(learner.task, [texts] if alone else texts, labelled=False) as examples:
             learner = self._shown(learner, items, task, length, examples)
             predictions: Sequence[Prediction] = learner.predict(examples, size=batch)
         cut = [prediction.cut for prediction in predictions]
@@ -386,7 +385,7 @@ class Model:
         learner, task_json = self._learned(task, length)
         source = local_table(str(rows)) if isinstance(rows, (str, Path)) else rows
         constant_answer = (task_json.get("baseline") or {}).get("always")
-        with self._reading(encoding), given_file(learner.task, source, labelled=True) as file:
+        with reading_files(encoding), given_file(learner.task, source, labelled=True) as file:
             examples = file.read(learner.task, labelled=True)
             with file.encoded():
                 note = shared_row_note(self.folder, file.path, task=task, in_memory=file.in_memory)
@@ -448,11 +447,6 @@ class Model:
         """
         with TemporaryDirectory() as parent:
             return publish(self.save(Path(parent) / name.rpartition("/")[2]), name, public=public)
-
-    @staticmethod
-    def _reading(encoding: str | None) -> AbstractContextManager[None]:
-        """How files are read; one that is not UTF-8 is a warning."""
-        return reading_as(encoding, lambda line: warnings.warn(line.removeprefix("note: "), stacklevel=8))
 
     def _learned(self, task: str | None, length: int | None) -> tuple[Learner, Mapping[str, Any]]:
         if (task, length) not in self._learners:

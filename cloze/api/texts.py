@@ -5,14 +5,16 @@ from __future__ import annotations
 import hashlib
 import re
 import shutil
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 from cloze.errors import CheckpointError, CorpusError
 from cloze.tasks.given import json_line
 from cloze.tasks.in_memory import each_item, each_text
+from cloze.text.encodings import reading_as
 
 #: Endings, and the beginning of the name of a data set, by which a string is taken for the path of a text.
 _FILE = re.compile(
@@ -21,6 +23,11 @@ _FILE = re.compile(
 
 Paths = list[str]
 T = TypeVar("T")
+
+
+def reading_files(encoding: str | None) -> AbstractContextManager[None]:
+    """How files are read; one that is not UTF-8 is a warning."""
+    return reading_as(encoding, lambda line: warnings.warn(line.removeprefix("note: "), stacklevel=8))
 
 
 def paths_or_texts(values: Any, what: str) -> Paths | None:
