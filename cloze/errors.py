@@ -113,6 +113,11 @@ def argument(name: str, value: str | None = None) -> Parameter:
     return Parameter(name, value, "argument")
 
 
+def text_in(store: Path) -> Parameter:
+    """The text that is stored in a folder: a run names what the user gave, by itself it is the folder."""
+    return Parameter("store", str(store), "words")
+
+
 class ClozeError(Exception):
     """An error that a user can fix: its message says what is wrong and what to do. The command line exits with `exit_code`."""
 

@@ -16,7 +16,7 @@ from cloze.checkpoint.inputs import TextRecord, difference, file_states, require
 from cloze.corpus import Store
 from cloze.corpus.readers.hub_tables import local_tables
 from cloze.corpus.stores.build import Progress, build_store, corpus_files, train_tokenizer_from
-from cloze.errors import CorpusError, RecipeError, Say
+from cloze.errors import CorpusError, RecipeError, Say, text_in
 from cloze.processes import rank
 from cloze.recipe.builders import build
 from cloze.recipe.parts import builder_of, class_of
@@ -196,14 +196,12 @@ def open_held_out(
 def naming_texts(texts: Mapping[Path, Sequence[str]]) -> Iterator[None]:
     """Inside the block, an error about a store names the text of which a run has built it. `texts` are the user's paths by the
     folder of their store."""
+    names = {text_in(folder): " ".join(paths) for folder, paths in texts.items()}
     try:
         yield
     except CorpusError as error:
-        message = str(error)
-        folder = next((folder for folder in texts if message.startswith(f"{folder}:")), None)
-        if folder is None:
-            raise
-        raise CorpusError(" ".join(texts[folder]) + message.removeprefix(str(folder))) from None
+        error.spell(lambda phrase: phrase.naming(names[phrase.parameter]) if phrase.parameter in names else None)
+        raise
 
 
 @dataclass(frozen=True)

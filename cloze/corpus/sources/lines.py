@@ -15,7 +15,7 @@ from cloze.corpus.sources.gather import Arrays, Gatherer
 from cloze.corpus.sources.plan import Cut, Int64, RowPlan, Split, ranges
 from cloze.corpus.stores.source import Address, Source
 from cloze.corpus.stores.store import Store
-from cloze.errors import CorpusError, RecipeError
+from cloze.errors import CorpusError, RecipeError, text_in
 from cloze.registry import register
 
 _FIELDS = ("tokens", "length", "document", "sentence", "word_start", "language")
@@ -65,7 +65,7 @@ class BoundLines(BoundSource[RowPlan[Cut]]):
         self._start, self._size = self._units(store, documents_of_running_text(store, self.held_out, self.subset))
         if self.subset == "train" and not (self._size >= 2).any():
             raise CorpusError(
-                f"{store.path}: the corpus is smaller than one example: no {source.unit} has two tokens "
+                text_in(store.path), f": the corpus is smaller than one example: no {source.unit} has two tokens "
                 f"({store.documents:,} documents, {len(store.tokens):,} tokens).\n  Build the store from more text."
             )
         self._gather = Gatherer(store, Split.of(store, np.zeros(0, np.int64), joined=False, separated=False), None)

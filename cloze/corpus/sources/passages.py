@@ -23,7 +23,7 @@ from cloze.corpus.sources.plan import Int64, PassageCuts, RowPlan
 from cloze.corpus.stores import languages as mixing
 from cloze.corpus.stores.source import Address, Source
 from cloze.corpus.stores.store import Store
-from cloze.errors import CorpusError, RecipeError
+from cloze.errors import CorpusError, RecipeError, text_in
 from cloze.registry import register
 
 _FIELDS = ("tokens", "length", "document", "sentence", "word_start")
@@ -159,7 +159,7 @@ class BoundPassages(BoundSplit):
         training = self.subset == "train"
         if training and not (self.split.stop - self.split.start >= 2).any():
             raise CorpusError(
-                f"{store.path}: the corpus is smaller than one example: no document has two tokens "
+                text_in(store.path), ": the corpus is smaller than one example: no document has two tokens "
                 f"({store.documents:,} documents, {len(store.tokens):,} tokens).\n  Build the store from more text."
             )
         self._links = None if source.links is None else PageLinks(store, self.split, source.links, required=training)
@@ -263,7 +263,7 @@ class BoundPassages(BoundSplit):
         if np.min(other_count) < 1:
             part = "" if len(split.documents) == self.store.documents else f" ({len(split.documents)} in the {self.subset} part)"
             raise CorpusError(
-                f"{self.store.path}: `pair: {{wrong: random_document}}` needs a random document, but the corpus has "
+                text_in(self.store.path), ": `pair: {wrong: random_document}` needs a random document, but the corpus has "
                 f"only the passage's own document{part}.\n"
                 f"  Give a text of at least two documents{' of every language' if self.store.languages else ''}, "
                 f"or pair with rate: 0."

@@ -16,7 +16,7 @@ from cloze.corpus.sources.gather import Arrays
 from cloze.corpus.sources.plan import Int64
 from cloze.corpus.stores.source import Address, Source
 from cloze.corpus.stores.store import Store
-from cloze.errors import CorpusError, RecipeError
+from cloze.errors import CorpusError, RecipeError, text_in
 from cloze.registry import register
 
 _FEWEST = 5  # minimum number of new tokens in a row of random length
@@ -129,8 +129,8 @@ class BoundStreams(BoundSource[StreamPlan]):
         self.span = int(self._begin[-1]) // self._texts
         if self.subset == "train" and self.span < 2:
             raise CorpusError(
-                f"{store.path}: the corpus is smaller than one example: {int(self._begin[-1])} tokens are fewer than two for "
-                f"each of {self._texts} lanes.\n  Give more text, or a smaller batch."
+                text_in(store.path), f": the corpus is smaller than one example: {int(self._begin[-1])} tokens are fewer than two "
+                f"for each of {self._texts} lanes.\n  Give more text, or a smaller batch."
             )
 
     @property
