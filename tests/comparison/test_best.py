@@ -15,7 +15,7 @@ from cloze.cli.main import main
 from cloze.comparison import work
 from cloze.comparison.best.answers import aligned
 from cloze.comparison.best.best import answer, plan_of
-from cloze.comparison.best.cells import Systems
+from cloze.comparison.best.cells import VECTORS, Systems
 from cloze.comparison.best.question import BestQuestion, read_rows, write_texts
 from cloze.comparison.best.teaching import write_rows
 from cloze.comparison.best.verdict import Verdict, as_data, as_text, sentences
@@ -232,6 +232,18 @@ def of_words(folder: Path) -> BestQuestion:
     labelled, test = [str(folder / "words.jsonl")], str(folder / "words.jsonl")
     values = {"test": test, "tuning": [*TUNING, "task.metric=accuracy"]}
     return BestQuestion(**{**vars(question(folder, **values)), "type": "token_labelling", "labelled": labelled})
+
+
+@pytest.mark.parametrize("spaces", ["", " "])
+def test_vectors_read_characters_where_the_corpus_has_no_spaces_though_labelled_words_are_given(spaces: str, tmp_path: Path) -> None:
+    words = [["今天", "天气", "很", "好"], ["昨天", "他", "去", "北京"]] * 20
+    rows = [{"text": sentence, "label": ["time", *["other"] * 3]} for sentence in words]
+    (tmp_path / "words.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    (tmp_path / "corpus.txt").write_text("".join(spaces.join(sentence) + "\n" for sentence in words), encoding="utf-8")
+    asked = BestQuestion(**{**vars(of_words(written(tmp_path))), "labelled": [str(tmp_path / "words.jsonl")],
+        "corpus": [str(tmp_path / "corpus.txt")], "test": None})  # fmt: skip
+    (candidate,) = Systems(asked, tmp_path / "out")._grids[VECTORS].design.candidates
+    assert candidate.values == (() if spaces else ("text.normalise.cjk_spacing=true",))
 
 
 def of_choices(folder: Path) -> BestQuestion:

@@ -15,6 +15,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from cloze.budget.fit_text import is_unspaced, sample_text
 from cloze.comparison.best.answers import HELD, outputs_in
 from cloze.comparison.best.question import BestQuestion, QuestionRows, read_rows, write_texts
 from cloze.comparison.best.teaching import shares_of
@@ -91,8 +92,10 @@ class Systems:
         less = replace(budget, amount=budget.amount / 4) if budget.kind == "seconds" else budget  # vectors learn fast
         options: dict[str, dict[str, Any]] = {QUICK: {"size": question.size, "budgets": [budget]}, VECTORS: {"budgets": [less]}}
         rows = read_rows(question)
-        spaced = Cutter.of(rows.linear.texts(rows.labelled)).spaced
-        values = {VECTORS: () if spaced else ("text.normalise.cjk_spacing=true",)}  # a word of every character
+        # Rows of words say nothing of the spaces of the text.
+        unspaced = is_unspaced(sample_text(question.corpus, question.text_format))
+        unspaced = unspaced or not Cutter.of(rows.linear.texts(rows.labelled)).spaced
+        values = {VECTORS: ("text.normalise.cjk_spacing=true",) if unspaced else ()}  # a word of every character
         designs = {
             name: Design([CandidateSystem(recipe, recipe, values.get(name, ()))], [], **options[name], **shared)
             for name, recipe in _RECIPES.items()

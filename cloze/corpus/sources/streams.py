@@ -129,8 +129,8 @@ class BoundStreams(BoundSource[StreamPlan]):
         self.span = int(self._begin[-1]) // self._texts
         if self.subset == "train" and self.span < 2:
             raise CorpusError(
-                text_in(store.path), f": the corpus is smaller than one example: {int(self._begin[-1])} tokens are fewer than two "
-                f"for each of {self._texts} lanes.\n  Give more text, or a smaller batch."
+                text_in(store.path), f": the corpus is smaller than one example: {int(self._begin[-1])} tokens are fewer than "
+                f"two for each of {self._texts} lanes.\n  Give more text, or a smaller batch."
             )
 
     @property
