@@ -235,9 +235,9 @@ def of_words(folder: Path) -> BestQuestion:
 
 
 @pytest.mark.parametrize("spaces", ["", " "])
-def test_vectors_read_characters_where_the_corpus_has_no_spaces_though_labelled_words_are_given(spaces: str, tmp_path: Path) -> None:
-    words = [["今天", "天气", "很", "好"], ["昨天", "他", "去", "北京"]] * 20
-    rows = [{"text": sentence, "label": ["time", *["other"] * 3]} for sentence in words]
+def test_vectors_read_characters_where_the_corpus_has_no_spaces_though_rows_are_words(spaces: str, tmp_path: Path) -> None:
+    words = [["今天", "北京", "的", "天气", "很", "好"], ["昨天", "他", "坐", "火车", "去", "北京"]] * 20
+    rows = [{"text": sentence, "label": ["time", *["other"] * 5]} for sentence in words]
     (tmp_path / "words.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
     (tmp_path / "corpus.txt").write_text("".join(spaces.join(sentence) + "\n" for sentence in words), encoding="utf-8")
     asked = BestQuestion(**{**vars(of_words(written(tmp_path))), "labelled": [str(tmp_path / "words.jsonl")],
