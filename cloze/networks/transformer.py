@@ -226,8 +226,8 @@ class Transformer(Network):
         selected = self._read_tokens(tokens, want, positions, summaries) if stack.per_token and record is None else None
         decoder = self.mask_decoder if "decoded" in want else None
         unread = decoder is not None and record is None and not want & {"hidden", "summary", "layers"}
-        whole = bool(hooks) or "layers" in want or any(part is not None for part in (cache, record, decoder))
-        rows = None if whole or any(layer.means for layer in self.layers) else real_tokens(block, x)
+        whole = "layers" in want or any(part is not None for part in (cache, record, decoder))
+        rows = real_tokens(block, x) if stack.skips_padding and not whole else None
         layer_states = stack.run(x, selected=selected, unread=unread, rows=rows)
         states: dict[str, Tensor] = {}
         if not unread:

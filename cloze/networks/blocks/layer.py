@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from cloze.networks.blocks.attention import Attention, AttentionCall, AttentionInputs
+from cloze.networks.blocks.computed import SurroundedLinear
 from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.blocks.feed_forward import FeedForward, FeedForwardCall
 from cloze.networks.blocks.norm import NormPlace, make_norm, norm_place
@@ -114,6 +115,12 @@ class Layer(nn.Module):
     def feed_forward_maps(self) -> list[nn.Linear]:
         """The maps of the feed-forward, the one into the residual connection last."""
         return [self.get_submodule(name) for name in self.feed_forward.names]  # type: ignore[misc]
+
+    @property
+    def surrounded(self) -> bool:
+        """Whether something reads what goes into a map of the layer, such as a range that is learned of it."""
+        linears = (*self.attention.projection_maps, self.attention.out, *self.feed_forward_maps)
+        return any(isinstance(linear, SurroundedLinear) for linear in linears)
 
     def count_operations(self, counted: Operations, size: SequenceSize, source: EncodedSource | None = None) -> None:
         """The products of a sequence. `source` is the sequence that a decoder reads, or attention in a layer that reads another

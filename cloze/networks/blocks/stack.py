@@ -60,8 +60,7 @@ class Stack:
 
         With `selected` the last layer computes only these tokens, and its output is (M, D). With `unread` nobody reads the output
         of the last layer: the hooks are called before that layer, the layer is skipped, and there are N states. With `rows`, the
-        tokens that are not padding, the layers pass on their states alone, (M, D); no hook may stand around the layers then, and
-        none may read a mean of earlier states.
+        tokens that are not padding, the layers pass on their states alone, (M, D), if they can (`skips_padding`).
         """
         self._seed_kernels(x.device)
         for hook in self.layer_hooks:
@@ -92,6 +91,12 @@ class Stack:
     def per_token(self) -> bool:
         """Whether the last layer may compute only some tokens."""
         return len(self.layers) > 0 and all(hook.per_token for hook in self.layer_hooks)
+
+    @property
+    def skips_padding(self) -> bool:
+        """Whether the layers may leave padding out: nothing around them expects rows, none reads a mean of earlier states, and
+        nothing observes the inputs of maps, which would depend on how much padding a micro-batch has."""
+        return not self.layer_hooks and not any(layer.means or layer.surrounded for layer in self.layers)
 
     def _seed_kernels(self, device: torch.device) -> None:
         """Seed the GPU's generator, from which attention kernels draw dropout, by the clock, so that a step can be repeated."""
