@@ -203,7 +203,10 @@ def test_a_network_learns_sets_and_its_folder_says_the_same(
     assert list(shown[0]["probabilities"].values()) == pytest.approx(found, abs=1e-5)
 
 
-def test_the_offsets_begin_at_the_log_odds_of_the_classes(folder: Callable[[str], Path], tmp_path: Path) -> None:
+@pytest.mark.parametrize(("recipe", "shares"), [("multi_label", [2.5 / 4, 1.5 / 4]), ("patentbert", [0.5, 0.5])])
+def test_the_offsets_begin_at_the_log_odds_of_the_classes_and_at_zero_as_in_the_code_of_patentbert(
+    folder: Callable[[str], Path], tmp_path: Path, recipe: str, shares: list[float]
+) -> None:
     from typing import Any
 
     from cloze.checkpoint.build import build_step
@@ -213,10 +216,10 @@ def test_the_offsets_begin_at_the_log_odds_of_the_classes(folder: Callable[[str]
     path = tmp_path / "x.tsv"
     path.write_text("text\tlabel\nthe cat\ta,b\na dog\ta\nrain\t\n")
     loaded = load_checkpoint(folder("bert"))
-    recipe = recipe_onto("multi_label", loaded)
     store = Records(answer="classes").build_store(
         [path], loaded.tokenizer, tmp_path / "s", base=None, report=lambda line: None
     )
-    step = build_step(with_data_facts(recipe, {"main": store}), vocab_size=loaded.tokenizer.size)
+    resolved = recipe_onto(recipe, loaded, overrides=["corpus.length=24"])
+    step = build_step(with_data_facts(resolved, {"main": store}), vocab_size=loaded.tokenizer.size)
     head: Any = next(iter(step.objectives.values()))
-    assert torch.sigmoid(head.head.output.bias).tolist() == pytest.approx([2.5 / 4, 1.5 / 4])
+    assert torch.sigmoid(head.head.output.bias).tolist() == pytest.approx(shares)

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 from cloze.bounds import BelowOne, OptionalWidth
 from cloze.errors import RecipeError
+from cloze.objectives.labels.multi_label import BiasStart
 from cloze.objectives.labels.soft_classification import SoftLoss
 from cloze.objectives.objective import ClassWeights
 from cloze.objectives.transforms import Nonlinearity
@@ -151,19 +152,21 @@ class TextRegression(HeadFromCheckpoint):
 
 @register("objective", "text_several")
 class TextSeveral(HeadFromCheckpoint):
-    """Any number of classes for a text, by the head of `text_classification`; `summed` is as in `several`."""
+    """Any number of classes for a text, by the head of `text_classification`; `summed` and `bias_start` are as in `several`."""
 
     linear = True
 
     def __init__(
-        self, *, set: str = "label", dropout: BelowOne = 0.1, pool: Pool = "auto", summed: bool = False
+        self, *, set: str = "label", dropout: BelowOne = 0.1, pool: Pool = "auto", summed: bool = False,
+        bias_start: BiasStart = "shares",
     ) -> None:
-        self.set, self.dropout, self.pool, self.summed = set, dropout, pool, summed
+        self.set, self.dropout, self.pool, self.summed, self.bias_start = set, dropout, pool, summed, bias_start
 
     def resolve(self, start: HeadFacts) -> tuple[str, dict[str, Any]]:
         """`several` with the head of such a network."""
-        summed = {"summed": True} if self.summed else {}
-        return "several", {"set": self.set, "dropout": self.dropout, **summed, **head_arguments(start, self.pool)}
+        options: dict[str, Any] = {"summed": True} if self.summed else {}
+        options |= {} if self.bias_start == "shares" else {"bias_start": self.bias_start}
+        return "several", {"set": self.set, "dropout": self.dropout, **options, **head_arguments(start, self.pool)}
 
 
 @register("objective", "text_choice")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -13,6 +15,9 @@ from cloze.objectives.objective import Loss, at_least_float32
 from cloze.objectives.summary import Read, SummaryValues, summary_head
 from cloze.objectives.transforms import Transform
 from cloze.registry import Given, register
+
+#: Where the biases of the output start.
+BiasStart = Literal["shares", "zero"]
 
 
 class Several(SummaryValues):
@@ -48,6 +53,7 @@ def several(
     classes: Count = 2,
     summed: bool = False,
     shares: list[float] | None = None,
+    bias_start: BiasStart = "shares",
     reading: Read = "summary",
     pool: bool = False,
     transform: Transform = None,
@@ -59,14 +65,15 @@ def several(
     """The classes of a text, of which it may have any number: a binary cross-entropy for each, from one linear map.
 
     The head and its parameters are those of `regress`, with an output for each of `classes`. The biases of the output start at
-    the log-odds of `shares`, the fraction of labelled texts that have each class. With `summed` the loss of a text is the sum
-    over the classes and not their mean, as for answers in the code of UNITER, LXMERT, ViLBERT and VL-BERT.
+    the log-odds of `shares`, the fraction of labelled texts that have each class, or with `bias_start: zero` at 0, as in
+    transformers. With `summed` the loss of a text is the sum over the classes and not their mean, as for answers in the code of
+    UNITER, LXMERT, ViLBERT and VL-BERT.
     """
     head = summary_head(
         classes=classes, width=width, clock=clock, dropout=dropout, pool=pool, transform=transform,
         output_bias=output_bias, reading=reading,
     )
-    if output_bias and shares is not None:
+    if output_bias and bias_start == "shares" and shares is not None:
         with torch.no_grad():
             head.output.bias.copy_(torch.logit(torch.tensor(shares)))
     return Several(head, set=set, reading=reading, summed=summed)
