@@ -97,6 +97,20 @@ def test_a_hidden_item_reaches_a_network_by_no_way(
     assert places and found
 
 
+@pytest.mark.parametrize("name", ["unicoder-vl"])
+def test_words_and_items_of_a_wrong_pair_are_hidden_but_not_asked(name: str, system: Callable[..., Any]) -> None:
+    """`I[y = 1] (L_MLM + L_MOC) + L_VLM` of the paper (Li et al., 2020): all words and regions are masked, some pairs wrong."""
+    rates = [f"exercise.{edit}.rate=1.0" for edit in ("mask", "mask_items")]
+    opened = system(name, *rates)
+    (batch,) = opened.batches(opened.step()).values()
+    right = batch["targets/match"] == 1
+    rows, length = batch["tokens"].shape
+    assert 0 < int(right.sum()) < rows and (batch["items/regions/masked"] > 0).any(1).all()
+    for field, width in (("positions/main", length), ("positions/object", batch["items/regions/masked"].shape[1])):
+        asked = torch.bincount(batch[field] // width, minlength=rows) > 0
+        assert torch.equal(asked, right), field
+
+
 def test_every_registered_network_is_checked() -> None:
     recipes = [load_recipe(name) for name in (*recipe_names(), *scratch_task_recipe_names())]
     specs = [spec.part for recipe in recipes for spec in recipe.networks.values()]

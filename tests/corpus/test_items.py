@@ -358,8 +358,8 @@ def test_peek_says_which_items_are_hidden_and_what_is_asked_of_them(
     np.savez(tmp_path / "f.npz", **arrays(class_names=np.array(["cat", "<dog>", "bird", "sun"])))
     built(tmp_path, tmp_path / "f.npz", tokenizer)
     asked = ["peek", "unicoder-vl", "--corpus", str(tmp_path / "store"), "--rows", "3", "--length", "32"]
-    for value in ("rate=1.0", "zero=1.0", "keep=0.0"):
-        asked += ["--set", f"exercise.mask_items.{value}"]
+    for value in ("mask_items.rate=1.0", "mask_items.zero=1.0", "mask_items.keep=0.0", "mismatch_items.rate=0.0"):
+        asked += ["--set", f"exercise.{value}"]
     assert main([*asked, "--json"]) == 0
     (first, *_), found = zip(*((one, group) for one in map(json.loads, capsys.readouterr().out.splitlines())
                                for group in one["items"]), strict=True)  # fmt: skip

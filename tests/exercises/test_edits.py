@@ -190,6 +190,19 @@ def test_predict_lists_the_original_of_every_masked_token_in_order(passages, dra
         assert out["targets/main"][row, : len(columns)].tolist() == rows["tokens"][row, columns].tolist()
 
 
+def test_predict_asks_nothing_in_rows_that_are_mismatched(draw):
+    rows = Rows({
+        "tokens": np.array([[7, 8], [9, 10], [11, 12]], np.int32), "masked": np.array([[0, 1], [1, 1], [1, 0]], bool),
+        "mismatched": np.array([False, True, False]),
+    })
+    made = Predict(unless="mismatched")(rows, draw(3))
+    assert made["positions/main"].tolist() == [[1], [-1], [0]]
+    assert made["targets/main"][[0, 2], 0].tolist() == [8, 11]
+    assert Predict()(rows, draw(3))["positions/main"].tolist() == [[1, -1], [0, 1], [0, -1]]
+    with pytest.raises(RecipeError, match="unless: mismatched is not for what: next"):
+        Predict("next", unless="mismatched")
+
+
 def test_predict_all_asks_at_special_tokens_too_and_never_at_padding(draw):
     rows = Rows({"tokens": np.array([[2, 7, 3], [2, 3, 0]], np.int32), "length": np.array([3, 2], np.int32)})
     made = Predict("all", set="all")(rows, draw)

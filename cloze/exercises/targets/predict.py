@@ -25,17 +25,21 @@ class Predict(Edit):
     (ELMo). `every`: every ordinary token at its own position; `all`: special tokens, too (distillation). `shift: 1` predicts a
     token one position earlier, as a causal head does (GPT-BERT, Charpentier & Samuel, 2024); the first token of a row then has no
     target. With `weigh: rows` the targets of a row together weigh 1: gives `weights/<set>` (B, K), so that the loss is a mean
-    over rows of the means over their tokens (openai/finetune-transformer-lm `train.py`, `lm_losses`).
+    over rows of the means over their tokens (openai/finetune-transformer-lm `train.py`, `lm_losses`). `unless: mismatched`: rows
+    that `mismatch` or `mismatch_items` has given a wrong text or wrong items have no targets (Unicoder-VL; Li et al., 2020).
     """
 
     what: Literal["masked", "shuffled", "next", "previous", "every", "all"] = "masked"
     set: str = "main"
     shift: int = 0
     weigh: Literal["targets", "rows"] = "targets"
+    unless: Literal["never", "mismatched"] = "never"
 
     def __post_init__(self) -> None:
         if self.shift < 0 or (self.shift and self.what in ("next", "previous")):
             raise RecipeError(f"predict: shift {self.shift} with what: {self.what}, which is shifted by one position already.")
+        if self.unless != "never" and self.what in ("next", "previous"):
+            raise RecipeError(f"predict: unless: {self.unless} is not for what: {self.what}. Use it with masked tokens.")
 
     @property
     def takes(self) -> frozenset[str]:
@@ -44,7 +48,7 @@ class Predict(Edit):
             "every": {"length", "special"}, "all": {"length"},
         }
         names = fields[self.what]
-        return frozenset({"tokens"} | names)
+        return frozenset({"tokens"} | names | ({"mismatched"} if self.unless == "mismatched" else set()))
 
     @property
     def optional(self) -> frozenset[str]:
@@ -78,6 +82,8 @@ class Predict(Edit):
         else:
             chosen = np.arange(originals.shape[1]) < rows["length"][:, None]
             chosen = chosen & ~rows["special"] if self.what == "every" else chosen
+        if self.unless == "mismatched":
+            chosen = chosen & ~rows["mismatched"][:, None]
         if self.shift:
             chosen = chosen.copy()
             chosen[:, : self.shift] = False
