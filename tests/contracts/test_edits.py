@@ -212,7 +212,7 @@ NUMBERS = [(name, key) for name in registry.names("edit") for key, given in argu
 #: Where a schedule from 0.2 to 0.4, or from 1 to 5, is not legal: another one, and the arguments that it needs.
 COURSES: dict[tuple[str, str], tuple[float, float, dict[str, Any]]] = {
     ("corrupt", "frequent"): (100, 500, {}), ("mask", "count"): (1, 5, {"unit": "ngram"}), ("pair", "right"): (0, 1, {}),
-    ("pair", "rate"): (0.2, 0.4, {"wrong": "swapped"}),
+    ("pair", "rate"): (0.2, 0.4, {"wrong": "swapped"}), ("pair", "single"): (0.2, 0.4, {"wrong": "swapped"}),
     ("reorder", "most"): (2, 4, {}), ("shuffle", "size"): (2, 4, {}),
 }
 ALONE = ("corrupt", "mask"), ("corrupt", "random"), ("corrupt", "keep"), *(
