@@ -23,7 +23,9 @@ from cloze.networks import Clock
 from cloze.networks.blocks.inputs.characters import CharCNN
 from cloze.runs.finetuning.finetune import finetune
 from cloze.tasks import load_tuned, task
+from cloze.tasks.evaluation import evaluate
 from cloze.tasks.words import word_windows
+from cloze.tasks.worth import NONE_KNOWN
 from cloze.text.normalise import Normalise
 from cloze.text.words import Words
 from tests.making import network_of
@@ -182,3 +184,13 @@ def test_what_breaks_the_scheme_is_counted_and_the_rule_is_named(
         assert found.record().get("report", []) == list(found.by_class)
 
 
+
+
+def test_a_file_whose_labels_training_never_saw_is_not_taken_for_a_network_that_learned_nothing(
+    folder: Callable[[str], Path], tagged: Path, tmp_path: Path
+) -> None:
+    learner = learnt(folder("bert"), tagged, tmp_path / "out")
+    (tmp_path / "other.conll").write_text("the\tDET\ncat\tNOUN\n")
+    remarks = evaluate(learner, learner.task.read(tmp_path / "other.conll")).remarks
+    assert remarks[:2] == (NONE_KNOWN, "labels that training never saw are never right: DET (1), NOUN (1)")
+    assert not any("learned nothing" in remark for remark in remarks)
