@@ -28,6 +28,7 @@ from cloze.errors import CheckpointError, Say
 from cloze.exercises.retokenize import reading_of
 from cloze.interop import PortableModel
 from cloze.interop.arguments import complete, derived, flat
+from cloze.interop.own import own_description
 from cloze.networks.blocks.computed import is_added
 from cloze.recipe.changes import lasts, with_defaults
 from cloze.recipe.origins import borrowed, frozen_heads
@@ -271,11 +272,18 @@ def _load_head_if_it_fits(
     if name not in loaded.heads or name not in fitting:
         return "the checkpoint has no such head" if head.state_dict() else ""
     start = WarmStart.of_head(head, checkpoint.head_state(name, head))
-    if not (start.misfit or or_only) and _shares_some(loaded.imported.labels, class_names):
+    classes = _classes(loaded)
+    if not (start.misfit or or_only) and _shares_some(classes, class_names):
         return "some of its classes are others"  # equally many: its outputs would stand for the wrong ones
     if not start.misfit:
-        head.load_state_dict(_ordered(start.loaded, loaded.imported.labels, class_names))
+        head.load_state_dict(_ordered(start.loaded, classes, class_names))
     return start.misfit
+
+
+def _classes(loaded: Loaded) -> Sequence[str]:
+    """The names of the classes of a checkpoint's head; also of one that transformers does not know, which has none of its own
+    in `config.json`."""
+    return loaded.imported.labels or (own_description(loaded.imported.folder) or {}).get("labels") or ()
 
 
 def _shares_some(classes: Sequence[str], class_names: Sequence[str]) -> bool:
@@ -286,8 +294,7 @@ def _shares_some(classes: Sequence[str], class_names: Sequence[str]) -> bool:
 def _lost_classes(spec: ObjectiveSpec, checkpoint: AdaptedCheckpoint, class_names: Sequence[str]) -> str:
     """A sentence about the classes of the checkpoint's head that the new head will not have; empty if there are none, or if the
     two have no class in common, as for another task."""
-    loaded = checkpoint.loaded
-    old = loaded.imported.labels if spec.state in checkpoint.heads_for(spec)[0] else ()
+    old = _classes(checkpoint.loaded) if spec.state in checkpoint.heads_for(spec)[0] else ()
     lost = [name for name in old if name not in class_names]
     if not lost or len(lost) == len(old):
         return ""

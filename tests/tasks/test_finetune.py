@@ -136,6 +136,20 @@ def test_a_classifier_that_is_trained_on_new_rows_says_which_classes_it_loses(
     assert (first.shape == second.shape and torch.allclose(first, second, atol=1e-6)) == continued
 
 
+def test_a_head_that_transformers_does_not_know_keeps_no_output_for_another_class(folder: Folder, tmp_path: Path) -> None:
+    said, values = list[str](), ["training.epochs=1", "training.new_heads=drawn", "corpus.length=24"]
+    for start, labels, out, peak in ((folder("bert"), "ab", "first", "1e-2"), (tmp_path / "first", "bc", "second", "1e-12")):
+        rows = tmp_path / f"{out}.jsonl"
+        rows.write_text("".join(f'{{"text": "the cat", "spans": [[0, 3]], "label": "{label}"}}\n' for label in 3 * labels))
+        finetune(
+            start, task="span_classification", train=[str(rows)], dev=[str(rows)], out=tmp_path / out, report=said.append,
+            overrides=[*values, f"training.rate.peak={peak}"],
+        )
+    assert [line for line in said if "will never answer a." in line] != []
+    first, second = (load_checkpoint(tmp_path / out).heads["classification"].head.output.weight for out in ("first", "second"))
+    assert not torch.allclose(first, second, atol=1e-6)
+
+
 def test_a_tagger_that_is_trained_further_keeps_its_head(folder: Folder, tmp_path: Path) -> None:
     rows = tmp_path / "rows.conll"
     rows.write_text("the\tD\ncat\tN\nsaw\tV\n\nthe\tD\ndog\tN\n\n" * 4)
