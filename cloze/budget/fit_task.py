@@ -143,7 +143,7 @@ def _changes(recipe: Recipe, facts: TaskFacts, at: str, fixed_paths: Collection[
     rows = facts.rows(recipe)
     learns_more = facts.random or (facts.short and rows is not None and rows >= FEW)
     if recipe.exported.origin == START and not learns_more and _linear(recipe):
-        why = "the heads start from what a linear model says of the frozen network"
+        why = "new heads start from what a linear model says of the frozen network"
         yield ChangedValue(f"{at}training.new_heads", training.new_heads, "fitted", why)
     elif recipe.exported.origin == START and _maps_first(recipe):
         why = "a first map that takes over nothing would hardly tell the rows apart"

@@ -15,6 +15,7 @@ from cloze.objectives import Classify
 from cloze.objectives.classify import means
 from cloze.objectives.distances.embedding import Embedding
 from cloze.objectives.heads import ClassHead, VocabularyHead
+from cloze.objectives.labels.sequence_labelling import LabellingHead
 from cloze.training.step import StepModule
 
 ROWS = 256  # that the first map of a new head is scaled to
@@ -22,8 +23,10 @@ MOST_GAIN = 50.0  # for one output; one that needs more is mostly noise
 
 
 def plain_head(loaded: Loaded) -> Any:
-    """The layers of the checkpoint's head with a dense map and a norm without offsets; None if it has none."""
-    heads = [head.module for head in loaded.heads.values() if isinstance(head.module, (VocabularyHead, ClassHead))]
+    """The layers of the checkpoint's head with a dense map and a norm without offsets; None if it has none. A labeller's head may
+    be the only one of a folder, so that a tagger which is trained further keeps the form of its head."""
+    kinds = VocabularyHead, ClassHead, LabellingHead
+    heads = [head.module for head in loaded.heads.values() if isinstance(head.module, kinds)]
     return next((head for head in heads if head.norm is not None and head.norm.bias is None), None)
 
 

@@ -28,6 +28,7 @@ from cloze.errors import CheckpointError, Say
 from cloze.exercises.retokenize import reading_of
 from cloze.interop import PortableModel
 from cloze.interop.arguments import complete, derived, flat
+from cloze.interop.own import own_description
 from cloze.networks.blocks.computed import is_added
 from cloze.recipe.changes import lasts, with_defaults
 from cloze.recipe.origins import borrowed, frozen_heads
@@ -42,6 +43,7 @@ _FORM = ("heads", "norm", "positions", "feed_forward.activation")
 #: The sizes that `--set` gives a network so that a checkpoint fits, in the order in which they are told.
 _SIZES = ("layers", "width", "heads", "feed_forward.inner", "segments", "max_length", "positions.max_length")
 _SEGMENTS = "embeddings.segments.weight"
+MOST_LOST = 5  # classes that a note lists
 
 
 class WarmStart(NamedTuple):
@@ -185,6 +187,8 @@ def load_origin(
         head: Any = step.objectives[recipe.head_key(pass_, spec)]
         is_frozen = recipe.head_name(pass_, spec) in frozen
         misfit = _load_head_if_it_fits(head, spec, checkpoint, or_only=is_frozen, class_names=class_names)
+        if (lost := _lost_classes(spec, checkpoint, class_names)):
+            say(f"note: {folder}: {lost}")
         if misfit and is_frozen:
             raise CheckpointError(_untrained_head_error(folder, recipe, network_name, spec, checkpoint, misfit))
         if misfit and recipe.task is None:
@@ -268,9 +272,37 @@ def _load_head_if_it_fits(
     if name not in loaded.heads or name not in fitting:
         return "the checkpoint has no such head" if head.state_dict() else ""
     start = WarmStart.of_head(head, checkpoint.head_state(name, head))
+    classes = _classes(loaded)
+    if not (start.misfit or or_only) and _shares_some(classes, class_names):
+        return "some of its classes are others"  # equally many: its outputs would stand for the wrong ones
     if not start.misfit:
-        head.load_state_dict(_ordered(start.loaded, loaded.imported.labels, class_names))
+        head.load_state_dict(_ordered(start.loaded, classes, class_names))
     return start.misfit
+
+
+def _classes(loaded: Loaded) -> Sequence[str]:
+    """The names of the classes of a checkpoint's head; also of one that transformers does not know, which has none of its own
+    in `config.json`."""
+    return loaded.imported.labels or (own_description(loaded.imported.folder) or {}).get("labels") or ()
+
+
+def _shares_some(classes: Sequence[str], class_names: Sequence[str]) -> bool:
+    """Whether two lists of classes have some in common, but not all."""
+    return 0 < len({*classes} & {*class_names}) < len({*classes, *class_names})
+
+
+def _lost_classes(spec: ObjectiveSpec, checkpoint: AdaptedCheckpoint, class_names: Sequence[str]) -> str:
+    """A sentence about the classes of the checkpoint's head that the new head will not have; empty if there are none, or if the
+    two have no class in common, as for another task."""
+    old = _classes(checkpoint.loaded) if spec.state in checkpoint.heads_for(spec)[0] else ()
+    lost = [name for name in old if name not in class_names]
+    if not lost or len(lost) == len(old):
+        return ""
+    listed = ", ".join(lost[:MOST_LOST]) + (f" and {len(lost) - MOST_LOST:,} more" if len(lost) > MOST_LOST else "")
+    return (
+        f"it knows {len(old):,} classes, and the training rows have {len(old) - len(lost):,} of them. The new model will never "
+        f"answer {listed}. To keep them, train on rows of all classes."
+    )
 
 
 def _ordered(state: Tensors, checkpoint_classes: Sequence[str], class_names: Sequence[str]) -> dict[str, Tensor]:

@@ -37,6 +37,13 @@ LESS_MEMORY = {
 }
 
 
+#: What the recipe of a task calls values that other programs have as options. Its epochs are its budget.
+_SETTINGS = {
+    "--budget": "training.epochs=N", "--epochs": "training.epochs=N", "--batch": "training.batch=N",
+    "--batch-size": "training.batch=N", "--lr": "training.rate.peak=X", "--learning-rate": "training.rate.peak=X",
+}
+
+
 def run(arguments: list[str]) -> None:
     """Run one command line; errors propagate."""
     if not arguments or arguments[0] in ("-h", "--help", "help"):
@@ -78,6 +85,9 @@ def require_usage(command: Any, name: str, arguments: list[str]) -> None:
         param: Any = getattr(error, "param", None)
         missing = param is not None and hasattr(error, "param_type")  # the error of an argument that is not there
         message = _missing(param) if missing else error.format_message()
+        option = getattr(error, "option_name", "")
+        if name == "finetune" and option in _SETTINGS:
+            message = f"No such option: {option}. The recipe has this value: --set {_SETTINGS[option]}"
         raise UserError(f"{message}\n  All options: cloze {name} --help") from None
 
 

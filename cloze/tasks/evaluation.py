@@ -9,7 +9,7 @@ from cloze.errors import TaskError
 from cloze.tasks.bootstrap import intervals
 from cloze.tasks.linear.model import LinearModel, load_linear
 from cloze.tasks.task import Evaluation, Learner, Report, silent
-from cloze.tasks.worth import remark_on, remark_on_ngrams
+from cloze.tasks.worth import NONE_KNOWN, remark_on, remark_on_ngrams
 
 
 def evaluate(
@@ -27,7 +27,10 @@ def evaluate(
         evaluation = replace(evaluation, ngrams=linear.measure(examples), linear=linear.fit.reads)
         if (remark := remark_on_ngrams(evaluation.metrics, evaluation.ngrams or {}, learner.task.metrics)) is not None:
             evaluation = replace(evaluation, remarks=(remark, *evaluation.remarks))
-    if (remark := remark_on(learner, evaluation.per_example, evaluation.metrics, evaluation.baseline)) is not None:
+    remark = None
+    if NONE_KNOWN not in evaluation.remarks:
+        remark = remark_on(learner, evaluation.per_example, evaluation.metrics, evaluation.baseline)
+    if remark is not None:
         evaluation = replace(evaluation, remarks=(remark, *evaluation.remarks))
     evaluation = replace(evaluation, remarks=(*evaluation.remarks, *learner.remarks_on_texts(examples)))
     if bootstrap is None:

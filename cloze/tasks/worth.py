@@ -15,6 +15,8 @@ from cloze.html_parts import metric_text
 from cloze.objectives.objective import Objective
 from cloze.tasks.task import Learner
 
+#: The remark of a learner that cannot be right on a file; then figures no better than a constant answer's say nothing of it.
+NONE_KNOWN = "training saw none of the labels of this file, so no answer is right: is the file for another model?"
 _EQUAL = 0.002  # a loss so close to that of equal probabilities, in shares of it, is no better
 _WEIGHTS = "; for rare classes, --set objectives[0].class_weights=balanced"
 _ADVICE = (

@@ -26,6 +26,7 @@ from cloze.training.trackers import Tracker
 from cloze.untrusted import parse_json
 
 _QUIET_SECONDS = 20.0
+_EARLY = 0.005  # the share of the budget from which a first event tells the time left
 TRACKED = ("train", "held_out", "dev")  # events whose numbers go to trackers, besides the baselines of `start`
 
 
@@ -122,22 +123,23 @@ class ProgressLine:
         """Show a `train` event, at most ten times a second live and every 20 seconds otherwise; `verbose` shows each.
 
         Several objectives are shown by name; losses are shown with their `baselines`. The time left of a resumed run follows from
-        its speed since then.
+        its speed since then. A first event that ends almost none of the budget says nothing of it: it includes the start.
         """
         share, seconds = record["share"], record["seconds"]
         self.first = self.first or (seconds, share)
         if not self.verbose and self.now() - self.shown < (0.1 if self.display.live else _QUIET_SECONDS):
             return
         self.shown = self.now()
-        since, before = self.first if self.first[1] < share else (0.0, 0.0)
-        left = duration((seconds - since) / (share - before) * max(1 - share, 0.0)) if share > 0 else "?"
+        starts = self.first[1] >= share
+        since, before = (0.0, 0.0) if starts else self.first
+        left = duration((seconds - since) / (share - before) * max(1 - share, 0.0)) if share > (_EARLY if starts else 0) else None
         unit, tokens = self.unit
         line = (
             f"step {record['step']:,}  {min(share, 1):4.0%}  {losses(record, baselines or {})}  "
             f"{record['tokens_per_second'] / tokens:,.0f} {unit}/s"
         )
         self.last = line, share
-        line += f"  {left} left"
+        line += "" if left is None else f"  {left} left"
         if self.verbose:
             norm = record.get("grad_norm")
             line += f"  rate {record['learning_rate']:.3g}" + ("" if norm is None else f"  gradient {norm:.3g}")

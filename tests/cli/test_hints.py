@@ -46,6 +46,14 @@ def test_word_vectors_that_were_written_or_imported_say_how_to_look_at_them(
         (["compress", "RUN"], "cloze compress: --out is missing: the new folder.\n  All options: cloze compress --help\n"),
         (["compress", "RUN", "--outt", "x"], "cloze compress: No such option: --outt"),
         (["corpus", "build"], "cloze corpus: "),
+        (
+            ["finetune", "RUN", "--budget", "5m"],
+            "cloze finetune: No such option: --budget. The recipe has this value: --set training.epochs=N\n",
+        ),
+        (
+            ["finetune", "RUN", "--lr", "1e-4"],
+            "cloze finetune: No such option: --lr. The recipe has this value: --set training.rate.peak=X\n",
+        ),
     ],
 )
 def test_a_missing_or_unknown_option_has_the_form_of_all_errors(

@@ -118,6 +118,16 @@ def test_onnxruntime_is_timed_next_to_the_network_and_what_it_cannot_open_says_s
     assert [row["fault"] for row in refused] == ["", f"not in onnx: {reason}", f"not in onnx-int8: {reason}"]
 
 
+def test_an_onnx_file_is_refused_with_the_way_to_time_it(
+    folder: Callable[..., Path], cloze: Callable[..., Any], tmp_path: Path
+) -> None:
+    pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
+    assert cloze("export", folder("bert"), tmp_path / "x.onnx", "--to", "onnx").code == 0
+    refused = cloze("speed", tmp_path / "x.onnx")
+    assert refused.code == 2 and "x.onnx: an ONNX file. Give the folder that it was exported from" in refused.err
+    assert "--as onnx or --as onnx-int8" in refused.err
+
+
 def test_the_pass_of_a_file_computes_what_the_network_computes(
     folder: Callable[..., Path], cloze: Callable[..., Any], tmp_path: Path
 ) -> None:

@@ -123,6 +123,15 @@ def test_a_document_that_is_no_json_is_told_with_its_line(tmp_path: Path, text: 
         read_questions(tmp_path / "q.json")
 
 
+def test_a_table_of_cells_is_refused_with_a_row_as_it_is_read(tmp_path: Path) -> None:
+    (tmp_path / "q.csv").write_text("question,context,answer\nWho?,Anna slept.,Anna\n")
+    with pytest.raises(TaskError, match=r'q\.csv: such rows are read from JSON lines .*, not from csv\..*\n  {"question": '):
+        read_questions(tmp_path / "q.csv")
+    row = {"question": "Who?", "context": CONTEXT, "answers": []}
+    (tmp_path / "q.tsv").write_text(json.dumps(row) + "\n")  # the content counts
+    assert len(read_questions(tmp_path / "q.tsv")) == 1
+
+
 def source(**how: Any) -> Records:
     return Records(text="question", text_b="context", label="answers", answer=how.pop("answer", "span"), **how)
 
@@ -133,8 +142,8 @@ def test_a_wrong_offset_is_an_error_with_its_place_and_all_of_them_can_be_listed
     path = write(tmp_path / "q.json", data)
     strict = source()
     with pytest.raises(TaskError, match=(
-        r"q\.json:1: data\[0\]\.paragraphs\[0\]\.qas\[1\]: the answer 'the cat' does not start at character -1, where the "
-        r"context has ended; it starts at 36\.\n.*--set corpus\.answer\.span\.offsets=find"
+        r"q\.json:1: data\[0\]\.paragraphs\[0\]\.qas\[1\]: the answer 'the cat' has no place in the context: answer_start "
+        r"is -1; it starts at 36\.\n.*--set corpus\.answer\.span\.offsets=find"
     )):  # fmt: skip
         list(strict.answer.read(path, strict.columns))
     faults: list[str] = []

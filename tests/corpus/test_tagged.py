@@ -148,7 +148,7 @@ def test_words_alone_can_be_labelled(tmp_path: Path) -> None:
     ("x.tsv", "text\tlabel\nthe cat\tX\n", r"x.tsv:1: this line is a header .*\n  Delete .* JSON lines: {.text"),
     ("x.tsv", "the cat\tX\na\tX\nthe dog\tY\n", r"x.tsv:1: 'the cat' is not a word; expected one word per line .*\n.*JSON lines"),
     ("x.txt", "the cat sleeps\n", r"x.txt:1: 3 cells, expected 2 .*\n.*\n.*JSON lines"),
-    ("x.csv", "text,label\n", r"x.csv: labelled words are read from tsv"),
+    ("x.csv", "text,label\n", r"x.csv: labelled words are read from tsv .*, not from csv.*\n  {.text.: \[.Anna., "),
     ("x.conll", "a\tN\tX\n", r"x.conll:1: 3 cells, expected 2 .*\n.*in order, such as --columns text,x,label"),
     ("x.conll", "Question_ID : 379\n\na\tX\nb\tX\n", r"x.conll:1: 3 cells, expected 2 .*\n  A heading or a comment\? Delete"),
     ("x.conll", "a\tX\nb\tX\n\n# no word\nc\tX\n", r"x.conll:4: 1 cell, expected 2 .*\n  A heading or a comment\? Delete"),

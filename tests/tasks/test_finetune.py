@@ -108,6 +108,62 @@ def test_a_file_of_vectors_is_told_to_be_imported(tmp_path: Path) -> None:
         read_task_json(file)
 
 
+def write_rows(path: Path, labels: str) -> Path:
+    path.write_text("text\tlabel\n" + "".join(f"the cat saw the {label}\t{label}\n" for label in 3 * labels))
+    return path
+
+
+@pytest.mark.parametrize(("labels", "note"), [
+    ("abc", None), ("cab", None), ("xyz", None),
+    ("ab", "it knows 3 classes, and the training rows have 2 of them. The new model will never answer c. "),
+    ("bcd", "it knows 3 classes, and the training rows have 2 of them. The new model will never answer a. "),
+])
+def test_a_classifier_that_is_trained_on_new_rows_says_which_classes_it_loses(
+    folder: Folder, tmp_path: Path, labels: str, note: str | None
+) -> None:
+    old, new, said = write_rows(tmp_path / "old.tsv", "abc"), write_rows(tmp_path / "new.tsv", labels), list[str]()
+    for start, rows, out, peak in ((folder("bert"), old, "first", "1e-2"), (tmp_path / "first", new, "second", "1e-12")):
+        finetune(
+            start, train=[str(rows)], dev=[str(rows)], out=tmp_path / out, report=said.append,
+            overrides=["corpus.length=24", "training.epochs=1", f"training.rate.peak={peak}", "training.new_heads=drawn"],
+        )
+    notes = [line for line in said if "never answer" in line]
+    assert notes == ([] if note is None else [f"note: {tmp_path / 'first'}: {note}To keep them, train on rows of all classes."])
+    first, second = (
+        load_checkpoint(tmp_path / out).heads["classification"].head.output.weight.sort(0)[0] for out in ("first", "second")
+    )
+    continued = set(labels) in (set("abc"), set("xyz"))  # equally many, all of them the same or all renamed
+    assert (first.shape == second.shape and torch.allclose(first, second, atol=1e-6)) == continued
+
+
+def test_a_head_that_transformers_does_not_know_keeps_no_output_for_another_class(folder: Folder, tmp_path: Path) -> None:
+    said, values = list[str](), ["training.epochs=1", "training.new_heads=drawn", "corpus.length=24"]
+    for start, labels, out, peak in ((folder("bert"), "ab", "first", "1e-2"), (tmp_path / "first", "bc", "second", "1e-12")):
+        rows = tmp_path / f"{out}.jsonl"
+        rows.write_text("".join(f'{{"text": "the cat", "spans": [[0, 3]], "label": "{label}"}}\n' for label in 3 * labels))
+        finetune(
+            start, task="span_classification", train=[str(rows)], dev=[str(rows)], out=tmp_path / out, report=said.append,
+            overrides=[*values, f"training.rate.peak={peak}"],
+        )
+    assert [line for line in said if "will never answer a." in line] != []
+    first, second = (load_checkpoint(tmp_path / out).heads["classification"].head.output.weight for out in ("first", "second"))
+    assert not torch.allclose(first, second, atol=1e-6)
+
+
+def test_a_tagger_that_is_trained_further_keeps_its_head(folder: Folder, tmp_path: Path) -> None:
+    rows = tmp_path / "rows.conll"
+    rows.write_text("the\tD\ncat\tN\nsaw\tV\n\nthe\tD\ndog\tN\n\n" * 4)
+    still = ["training.epochs=1", "training.rate.peak=1e-12"]
+    for start, out in ((folder("modern"), "first"), (tmp_path / "first", "second")):
+        finetune(
+            start, task="token_labelling", train=[str(rows)], dev=[str(rows)], out=tmp_path / out, overrides=still,
+            report=lambda line: None,
+        )
+    first, second = (load_checkpoint(tmp_path / out).heads["classification"].state_dict() for out in ("first", "second"))
+    assert first.keys() == second.keys() and "head.dense.weight" in second
+    assert all(torch.allclose(first[name], second[name], atol=1e-6) for name in first)
+
+
 @pytest.mark.parity
 @pytest.mark.parametrize("system", ["bert", "roberta", "electra", "gpt2", "modern"])
 def test_transformers_gives_the_same_probabilities(folder: Folder, tables: Path, tmp_path: Path, system: str) -> None:

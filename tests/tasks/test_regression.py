@@ -24,6 +24,7 @@ from cloze.networks import Clock
 from cloze.objectives import regress
 from cloze.objectives.transforms import Gelu
 from cloze.runs.finetuning.finetune import finetune
+from cloze.runs.finetuning.task_checks import second_texts
 from cloze.tasks.evaluation import evaluate
 from cloze.tasks.evaluation_text import evaluation_lines
 from cloze.tasks.kinds.regression import rounded
@@ -236,6 +237,14 @@ def test_a_second_text_that_is_not_read_is_named(folder: Callable[[str], Path], 
         )
     noted = [line for line in said if line.startswith("note:") and "column" in line]
     assert noted == [f"note: {table} has a column text_b, which is not read. To read pairs: --set corpus.text_b=text_b"]
+
+
+@pytest.mark.parametrize(("first", "names"), [
+    ("text", ("text_b",)), ("sentence1", ("text_b", "sentence2")), ("text_a", ("text_b",)), ("s_1", ("text_b", "s_2")),
+    ("premise", ("text_b", "hypothesis")), ("drama", ("text_b",)), ("text_b", ()),
+])  # fmt: skip
+def test_the_second_text_of_a_pair_has_a_usual_name(first: str, names: tuple[str, ...]) -> None:
+    assert second_texts(first) == names
 
 
 def test_recurrent_networks_are_read_at_the_last_token_with_maximum_and_mean() -> None:

@@ -186,6 +186,13 @@ def test_a_text_that_cannot_be_used_is_told_with_its_line(tmp_path: Path, row: A
     assert [line for line, _ in faults] == [2]
 
 
+def test_a_table_of_cells_is_refused_with_a_row_as_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text('text,spans,label\nthe cat,"[[0, 3]]",x\n')
+    with pytest.raises(TaskError, match=r"x\.csv: such rows are read from JSON lines .*, not from csv\..*\n  Expected: {.text"):
+        read_marked(path, TextFields())
+
+
 def test_spans_of_words_are_those_of_their_characters(tmp_path: Path) -> None:
     words = write(tmp_path / "w.jsonl", {"text": ["the", "old", "cat", "sat"], "spans": [[1, 3]], "label": 1})
     (one,) = read_marked(words, TextFields()).each

@@ -25,7 +25,9 @@ from cloze.networks import Clock
 from cloze.networks.blocks.inputs.characters import CharCNN
 from cloze.runs.finetuning.finetune import finetune
 from cloze.tasks import load_tuned, task
+from cloze.tasks.evaluation import evaluate
 from cloze.tasks.words import word_windows
+from cloze.tasks.worth import NONE_KNOWN
 from cloze.text.normalise import Normalise
 from cloze.text.words import Words
 from tests.making import network_of
@@ -201,3 +203,21 @@ def test_what_breaks_the_scheme_is_counted_and_the_rule_is_named(
         assert found.record().get("report", []) == list(found.by_class)
 
 
+def test_a_file_whose_labels_training_never_saw_is_not_taken_for_a_network_that_learned_nothing(
+    folder: Callable[[str], Path], tagged: Path, tmp_path: Path
+) -> None:
+    learner = learnt(folder("bert"), tagged, tmp_path / "out")
+    (tmp_path / "other.conll").write_text("the\tDET\ncat\tNOUN\n")
+    remarks = evaluate(learner, learner.task.read(tmp_path / "other.conll")).remarks
+    assert remarks[:2] == (NONE_KNOWN, "labels that training never saw are never right: DET (1), NOUN (1)")
+    assert not any("learned nothing" in remark for remark in remarks)
+
+
+def test_what_is_written_is_counted_in_texts_as_each_has_a_row_for_every_word(
+    folder: Callable[[str], Path], tagged: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    learnt(folder("bert"), tagged, tmp_path / "out")
+    capsys.readouterr()
+    assert main(["predict", str(tmp_path / "out"), str(tagged), "--out", str(tmp_path / "p.csv")]) == 0
+    assert capsys.readouterr().out == f"{tmp_path / 'p.csv'}: 12 texts\n"
+    assert len((tmp_path / "p.csv").read_text().splitlines()) == 1 + 4 * 13

@@ -60,6 +60,15 @@ def test_a_piped_progress_line_is_plain_and_rare() -> None:
     assert "  4,115 facts/s  " in stream.getvalue()
 
 
+def test_the_first_step_of_a_long_run_does_not_tell_the_time_left() -> None:
+    stream = io.StringIO()
+    line = ProgressLine(stream, now=lambda: 0.0, verbose=True)
+    for seconds, share in ((9.0, 0.0004), (10.0, 0.02)):  # nine seconds, of which eight went by before the first step
+        line.show({**RECORD, "seconds": seconds, "share": share, "learning_rate": 0.1})
+    first, second = stream.getvalue().splitlines()
+    assert "tokens/s  rate" in first and "tokens/s  50 s left  rate" in second
+
+
 def test_a_resumed_run_is_forecast_from_its_speed_since_then_and_no_run_ends_in_the_past() -> None:
     stream = io.StringIO()
     line = ProgressLine(stream, now=lambda: 0.0, verbose=True)

@@ -107,7 +107,8 @@ def command(
         return
     write_predictions(predictions, out, output_format, task=chosen_task, table=table)
     if out:
-        typer.echo(f"{out}: {len(predictions)} rows")
+        are_words = any(prediction.word_rows() is not None for prediction in predictions[:1])  # several rows or lines each
+        typer.echo(f"{out}: {len(predictions)} {'texts' if are_words else 'rows'}")
 
 
 def _output_format(

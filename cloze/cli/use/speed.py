@@ -48,12 +48,19 @@ def command(
     from cloze.checkpoint.onnx_file import FILES
     from cloze.compression.speed import FORMATS, TimedNetwork, measure
     from cloze.errors import propose
+    from cloze.interop.onnx_folder import is_onnx
     from cloze.training.hardware import environment
     from cloze.training.precision import choose_device
 
     for kind in chosen:
         if kind not in FORMATS:
             raise UserError(f"--as {formats}: unknown format {kind!r}. {propose(kind, FORMATS)}")
+    for folder in checkpoints:
+        if is_onnx(folder):  # its weights cannot be counted, and it has one format
+            raise UserError(
+                f"{folder}: an ONNX file. Give the folder that it was exported from, which is timed in onnxruntime with "
+                "--as onnx or --as onnx-int8."
+            )
     torch_device, subjects = choose_device(device), []
     names = [Path(os.path.abspath(folder)).name for folder in checkpoints]  # a link has its own
     with tempfile.TemporaryDirectory() as directory:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cloze.corpus.readers.objects import objects
+from cloze.corpus.readers.objects import objects, refuse_table
 from cloze.corpus.readers.unusable import Fault, unusable
 from cloze.errors import TaskError, propose
 from cloze.untrusted import without_surrogates
@@ -65,6 +65,7 @@ def each_marked(
     optional.
     """
     spans: int | None = None
+    refuse_table(path, _FORM.strip())
     for line, record in objects(path, fault, only=names):
         try:
             marked = _marked(line, record, names, labelled or names.label in record)

@@ -11,8 +11,9 @@ from cloze.corpus.readers.columnar import columnar_rows, columns_of, is_columnar
 from cloze.corpus.readers.pictured.captions import captions_of, is_coco, is_lxmert, sentences_of
 from cloze.corpus.readers.pictured.films import film_captions, films_of_pickle, is_films, is_pickle
 from cloze.corpus.readers.pictured.task_rows import task_row
-from cloze.corpus.readers.text_files import is_json_lines, json_lines
+from cloze.corpus.readers.text_files import is_json_lines, json_lines, lines
 from cloze.corpus.readers.unusable import Fault
+from cloze.errors import TaskError
 
 #: The formats whose rows are objects; `parquet` includes Arrow, which is recognised by the first bytes of a file.
 OBJECTS = frozenset({"jsonl", "parquet"})
@@ -35,6 +36,18 @@ def objects(
         yield from columnar_rows(path, only)
     else:
         yield from _json_objects(path, fault)
+
+
+def refuse_table(path: Path | str, form: str) -> None:
+    """Raise a `TaskError` for rows that cells cannot hold, if a file has the name of a table and does not begin like JSON. `form`
+    is a row as JSON lines have it."""
+    suffix = next((part[1:] for part in Path(path).suffixes[-2:] if part in (".csv", ".tsv")), None)
+    first = "" if suffix is None else next((line.text for line in lines(path) if line.text.strip()), "")
+    if first and first.lstrip()[0] not in "{[":
+        raise TaskError(
+            f"{path}: such rows are read from JSON lines or Parquet, not from {suffix}. Write each row as an object into a file "
+            f"that ends in .jsonl:\n  {form}"
+        )
 
 
 def fields_of(path: Path | str, *, format: str | None = None) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cloze.corpus.readers.columnar import is_columnar
-from cloze.corpus.readers.objects import objects
+from cloze.corpus.readers.objects import objects, refuse_table
 from cloze.corpus.readers.text_files import lines, read_all
 from cloze.corpus.readers.unusable import Fault, unusable
 from cloze.errors import TaskError, propose
@@ -97,6 +97,10 @@ def each_question(
 
 _SPACE = (" ", "\t", "\n", "\r")  # of JSON
 _ASKED = "qas"  # the questions about a paragraph
+_FORM = (
+    '{"question": "Who saw the dog?", "context": "Anna saw the dog.", "answers": [{"text": "Anna", "answer_start": 0}]}'
+    "\n  answer_start is the number of characters before the answer. SQuAD's JSON is read, too."
+)
 
 
 class _Wrong(Exception):
@@ -107,6 +111,7 @@ _Row = tuple[int, str, dict[str, Any]]  # line, place, the question with its con
 
 
 def _rows(path: Path | str, names: QuestionFields, fault: Fault | None) -> Iterator[_Row]:
+    refuse_table(path, _FORM)
     if str(path) != "-" and not is_columnar(path) and _is_document(path):
         yield from _Document(path, read_all(path)).questions(names, fault)
         return
@@ -279,9 +284,11 @@ def _answer_span(answer: Any, field: str) -> AnswerSpan:
 
 def misplaced(answer: AnswerSpan, context: str) -> str:
     """A message about an answer that is not at its start offset in the context."""
-    passage = context[max(answer.start, 0) : max(answer.start, 0) + len(answer.text)] if answer.start >= 0 else ""
     position = context.find(answer.text)
     where = f"it starts at {position}" if position >= 0 else "the context does not have it"
+    if answer.start < 0:
+        return f"the answer {_short(answer.text)} has no place in the context: answer_start is {answer.start}; {where}."
+    passage = context[answer.start : answer.start + len(answer.text)]
     excerpt = f"the context has {_short(passage)}" if passage else "the context has ended"
     return f"the answer {_short(answer.text)} does not start at character {answer.start}, where {excerpt}; {where}."
 

@@ -95,7 +95,12 @@ def each_tagged(
     """
     if format in ("csv", "fasttext") or format is None and ".csv" in Path(path).suffixes[-2:]:
         where = like.sibling("format", format) if format else str(path)
-        raise TaskError(where, ": labelled words are read from tsv (one word per line) or JSON lines (jsonl).")
+        raise TaskError(
+            where,
+            ": labelled words are read from tsv (in each line a word, a tab and its label, and an empty line after each text) or "
+            f"JSON lines (jsonl), not from {format or 'csv'}. An example of a line of JSON:\n"
+            '  {"text": ["Anna", "slept"], "label": ["B-PER", "O"]}',
+        )
     faults = FaultCounter(fault)
     if format in OBJECTS or format is None and holds_objects(path):
         examples = _objects(path, text, label, labelled, format, faults.report, like)

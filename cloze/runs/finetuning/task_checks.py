@@ -32,6 +32,7 @@ from cloze.text import Tokenizer
 from cloze.training.run import read_run_record
 
 SECOND_TEXT = "text_b"  # the usual name of the column with the second text of a pair
+_PAIRED = {"premise": ("hypothesis",), "question": ("sentence",), "query": ("passage",)}  # in the columns of known sets
 
 
 def require_task(recipe: Recipe, options: FinetuneOptions) -> None:
@@ -91,9 +92,18 @@ def unread_text_notes(recipe: Recipe, files: Mapping[str, LabelledFiles]) -> Ite
         for name, spec in stage.sources.items():
             source: Any = build_part(spec, {})
             for file in files[name].train if source.columns.text_b is None else ():
-                if not Store.is_store(file) and source.answer.also_has(file, source.columns, SECOND_TEXT):
-                    pairs = f"--set corpus.text_b={SECOND_TEXT}"
-                    yield f"note: {file} has a column {SECOND_TEXT}, which is not read. To read pairs: {pairs}"
+                for second in () if Store.is_store(file) else second_texts(source.columns.text):
+                    if source.answer.also_has(file, source.columns, second):
+                        pairs = f"--set corpus.text_b={second}"
+                        yield f"note: {file} has a column {second}, which is not read. To read pairs: {pairs}"
+
+
+def second_texts(first: str) -> tuple[str, ...]:
+    """The usual names of the column with the second text of a pair whose first is in the column `first`: `sentence2` next to
+    `sentence1`."""
+    counted = {"1": "2", "a": "b", "A": "B"}.get(first[-1:]) if first[-1:].isdigit() or first[-2:-1] == "_" else None
+    names = [SECOND_TEXT, *([] if counted is None else [first[:-1] + counted]), *_PAIRED.get(first, ())]
+    return tuple(dict.fromkeys(name for name in names if name != first))
 
 
 def require_same_classes(recipe: Recipe, files: Mapping[str, LabelledFiles], bound: Mapping[str, Path]) -> None:

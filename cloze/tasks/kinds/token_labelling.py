@@ -29,6 +29,7 @@ from cloze.tasks.pictures import keys_of, picture_numbers, with_picture
 from cloze.tasks.task import LabelledRow, PerExample, Prediction, Report, Task, require_head, silent
 from cloze.tasks.texts import names_of_numbers, remark_on_numbers
 from cloze.tasks.words import Positions, WordsLearner, WordsRow, WordWindow, word_windows
+from cloze.tasks.worth import NONE_KNOWN
 from cloze.text.matching import Span
 
 #: What is measured: all of it is better when there is more.
@@ -288,6 +289,8 @@ class WordLabeller(WordsLearner):
             how = "by their neighbours" if self.head.chained else repr(self.constant_answer)
             remarks.append(f"{unread} words of which the tokenizer leaves nothing were labelled {how}")
         unknown = Counter(label for row in rows for label in row.truth if label not in self.label_names)
+        if unknown and unknown.total() == sum(len(row.truth) for row in rows):
+            remarks.append(NONE_KNOWN)
         if unknown:
             counts = ", ".join(f"{label} ({number})" for label, number in unknown.most_common(_SHOWN))
             more = f" and {len(unknown) - _SHOWN} more" if len(unknown) > _SHOWN else ""
