@@ -112,7 +112,12 @@ class ProgressLine:
         self.now = now
         self.shown = -float("inf")
         self.last: tuple[str, float] | None = None  # what was shown last, and the share of the budget spent
+        self.origin = 0.0, 0.0  # seconds and share before the first step
         self.first: tuple[float, float] | None = None  # seconds and share of the first event, which may be that of a resumed run
+
+    def begin(self, record: Mapping[str, Any]) -> None:
+        """Count from a `start` or `resume` event: what preparation took says nothing about the speed of training."""
+        self.origin = record["seconds"], record["share"]
 
     def set_unit(self, name: str, tokens: float) -> None:
         """Count another unit per second, of so many `tokens` of the log each."""
@@ -129,7 +134,7 @@ class ProgressLine:
         if not self.verbose and self.now() - self.shown < (0.1 if self.display.live else _QUIET_SECONDS):
             return
         self.shown = self.now()
-        since, before = self.first if self.first[1] < share else (0.0, 0.0)
+        since, before = next((at for at in (self.first, self.origin) if at[1] < share), (0.0, 0.0))
         left = duration((seconds - since) / (share - before) * max(1 - share, 0.0)) if share > 0 else "?"
         unit, tokens = self.unit
         line = (
