@@ -35,7 +35,7 @@ def checkpoint() -> Callable[..., Any]:
         return SimpleNamespace(
             network=made.network, heads=made.objectives, tokenizer=made.tokenizer, reading=made.reading, order=made.order,
             network_arguments=made.arguments, folder=Path("nowhere"), clock=made.network.clock, reads={}, input_edits=(),
-            languages=(), annotations=Annotations(), pictures=None, precision=None,
+            languages=(), annotations=Annotations(), pictures=None, precision=None, recipe={},
         )
 
     return make
