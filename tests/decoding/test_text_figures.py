@@ -51,7 +51,9 @@ def test_a_network_that_gives_texts_no_probability_has_its_fertility_alone(check
     assert (found.bits_per_byte, found.method) == (None, None) and found.why.startswith(why) and found.tokens >= found.words > 0
 
 
-@pytest.mark.parametrize(("system", "units"), [("gpt2", (2, "documents")), ("bert", (3, "sentences")), ("tagger", (3, "sentences"))])
+@pytest.mark.parametrize(("system", "units"), [
+    ("gpt2", (2, "documents")), ("bert", (3, "sentences")), ("tagger", (3, "sentences")),
+])  # fmt: skip
 def test_progress_counts_the_texts_that_are_scored(checkpoint: Make, system: str, units: tuple[int, str]) -> None:
     loaded, reports = checkpoint(system), []
     assert units_of(loaded, DOCUMENTS) == units
