@@ -45,11 +45,11 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
-def require_known(function: str, names: Iterable[str], known: Collection[str]) -> None:
+def require_known(function: str, names: Iterable[str], parameters: Collection[str]) -> None:
     """A `TypeError` for the name of an argument that a function does not have, with a similar one that it has."""
     for name in names:
-        if name not in known:
-            raise TypeError(f"{function}() got an unexpected keyword argument '{name}'. {propose(name, known)}".rstrip())
+        if name not in parameters:
+            raise TypeError(f"{function}() got an unexpected keyword argument '{name}'. {propose(name, parameters)}".rstrip())
 
 
 def _shown(value: Any) -> str:
