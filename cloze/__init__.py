@@ -20,12 +20,11 @@ if TYPE_CHECKING:
     from cloze.api.model import Model, load
     from cloze.api.search import retrieve
     from cloze.api.sweep import Swept, sweep
-    from cloze.api.train import finetune, pretrain
+    from cloze.api.train import finetune, plan, pretrain
     from cloze.errors import ClozeError
     from cloze.recipe.load import load_recipe
     from cloze.registry import Given, Live, Part, register
     from cloze.reports.page import write_report as report
-    from cloze.runs.planning import plan
 
 # How many turns a thread of OpenMP waits busily for others before it sleeps; read when torch is loaded. With the default of
 # 300,000, training next to other busy processes is half as fast (benchmarks/waiting.py).
@@ -46,7 +45,7 @@ _PUBLIC: dict[str, tuple[str, str]] = {
     "Swept": ("cloze.api.sweep", "Swept"),
     "frame": ("cloze.api.frames", "frame"),
     "Model": ("cloze.api.model", "Model"),
-    "plan": ("cloze.runs.planning", "plan"),
+    "plan": ("cloze.api.train", "plan"),
     "load_recipe": ("cloze.recipe.load", "load_recipe"),
     "report": ("cloze.reports.page", "write_report"),
     "register": ("cloze.registry", "register"),

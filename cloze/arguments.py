@@ -5,13 +5,13 @@ from __future__ import annotations
 import inspect
 import types
 import typing
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache, wraps
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
-from cloze.errors import UserError
+from cloze.errors import UserError, propose
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -32,8 +32,10 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        types_of = _plain_types(function)
-        for name, value in inspect.signature(function).bind_partial(*args, **kwargs).arguments.items():
+        types_of, signature = _plain_types(function), inspect.signature(function)
+        if all(parameter.kind is not inspect.Parameter.VAR_KEYWORD for parameter in signature.parameters.values()):
+            require_known(function.__name__, kwargs, signature.parameters)
+        for name, value in signature.bind_partial(*args, **kwargs).arguments.items():
             if name in types_of and not any(_fits(kind, value) for kind in types_of[name]):
                 words = " or ".join(dict.fromkeys(_in_words(kind) for kind in types_of[name]))
                 example = f" {_EXAMPLES[name]}" if name in _EXAMPLES else ""
@@ -41,6 +43,13 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
         return function(*args, **kwargs)
 
     return call
+
+
+def require_known(function: str, names: Iterable[str], parameters: Collection[str]) -> None:
+    """A `TypeError` for the name of an argument that a function does not have, with a similar one that it has."""
+    for name in names:
+        if name not in parameters:
+            raise TypeError(f"{function}() got an unexpected keyword argument '{name}'. {propose(name, parameters)}".rstrip())
 
 
 def _shown(value: Any) -> str:

@@ -53,6 +53,12 @@ def test_the_sentence_names_the_argument_the_value_and_what_was_expected(given: 
     assert str(caught.value) == message
 
 
+def test_an_argument_that_a_function_does_not_have_is_named_with_a_similar_one() -> None:
+    with pytest.raises(TypeError) as caught:
+        cloze.pretrain("bert", corpus=["a text"], sise="tiny")  # type: ignore[call-arg]
+    assert str(caught.value) == "pretrain() got an unexpected keyword argument 'sise'. Did you mean 'size'?"
+
+
 def test_right_arguments_pass_and_the_signature_stays() -> None:
     @checked
     def one(number: float, *, folder: str | Path | None = None, call: Callable[[], int] | None = None) -> float:

@@ -72,12 +72,12 @@ def best(
     the linear model. The same call resumes what was stopped, and repeats nothing.
 
     Args:
-        corpus: Your text without labels: files.
+        corpus: Your text without labels: files, or texts in memory, each a document.
         train: Labelled rows: files, or rows in memory as `finetune` takes them. There are no dev rows: all systems are measured
             by cross-validation.
         out: The folder of the comparison; the model is in `out/best`.
         test: A file of rows that are not learned from, or such rows.
-        unlabelled: Files of texts like the rows, without labels. None: such texts are looked for in the corpus.
+        unlabelled: Texts like the rows, without labels, as the corpus. None: such texts are looked for in the corpus.
         task: The type of the task: classes or numbers of texts or of pairs of texts, labels of words, or choices.
         models: Further networks to compare, folders of Hugging Face.
         budget: What each run of pre-training may spend.
@@ -98,7 +98,7 @@ def best(
         if len(test_files) > 1:
             raise TaskError(f"test: {len(test_files)} files; expected one.")
         question = BestQuestion(
-            task, train_files, test_files[0], paths_of(corpus), local_tables(paths_of(unlabelled)),
+            task, train_files, test_files[0], paths_of(corpus, out), local_tables(paths_of(unlabelled, out, "unlabelled")),
             folders, budget, size, tuning=overrides_of(tuning), text_format=text_format, device=device,
         )
         verdict, page = answer(question, Path(out), workers_on("local", jobs), keep=target, say=say)

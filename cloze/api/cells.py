@@ -3,24 +3,30 @@ a result, and what Ctrl-C says."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from cloze import html_parts
+from cloze.api.texts import documents, keep, paths_or_texts
 from cloze.api.train import reporting
 from cloze.comparison.compare import Interrupted
 from cloze.corpus.readers.hub_tables import with_local_tables
 from cloze.errors import Say, TaskError
 
 Files = str | Sequence[str | Path]
-#: Text files, or one token store.
-Texts = str | Path | Sequence[str | Path]
+#: Text files, or one token store; or texts in memory.
+Texts = str | Path | Iterable[Any]
 
 
-def paths_of(corpus: Texts) -> list[str]:
-    """The paths of a corpus."""
-    return [str(path) for path in ([corpus] if isinstance(corpus, str | Path) else corpus)]
+def paths_of(corpus: Texts, out: str | Path, what: str = "corpus") -> list[str]:
+    """The paths of a corpus. Texts in memory are written into the folder `out` of the result, because every run is a process."""
+    if isinstance(corpus, (list, tuple)) and not corpus:
+        return []
+    paths = paths_or_texts(corpus, what)
+    folder = (Path(out) / "cloze" / "corpus").absolute()
+    return [str(keep(folder, what, documents(corpus, "text", what), what))] if paths is None else paths
 
 
 def typed_task(name: str, files: Files) -> str:

@@ -74,7 +74,7 @@ def compare(
 ) -> Comparison:
     """Pre-train and fine-tune candidates at an equal budget, and say which differ significantly; see `cloze compare`.
 
-    Each run is a process of its own, so text and tasks are files. The same call resumes a comparison that was stopped, and one
+    Each run is a process of its own, so tasks are files. The same call resumes a comparison that was stopped, and one
     with more seeds, tasks or candidates runs only what is missing.
 
     Args:
@@ -82,7 +82,7 @@ def compare(
         tasks: By name, the files of the training, dev and test sets, `{"mood": ("train.tsv", "dev.tsv", "test.tsv")}`. Put the
             type first if it is not `sentence_classification`: `{"names": ("token_labelling", "train.conll", …)}`.
         out: The folder of the comparison.
-        corpus: Text files, or one token store, for recipes.
+        corpus: Text files, or one token store, for recipes; or texts in memory, each a document.
         budget: What each run of pre-training may spend, "20Mtokens"; several give curves.
         seeds: Runs of each candidate.
         transfer: Ways of fine-tuning, `["full", "frozen", "lora=8"]`.
@@ -110,7 +110,7 @@ def compare(
     with cells_run(out, report) as say:
         design = Design(
             candidates_of(names, vary=varied, values=overrides_of(overrides)),
-            tasks_of([typed_task(name, splits) for name, splits in tasks.items()]), paths_of(corpus),
+            tasks_of([typed_task(name, splits) for name, splits in tasks.items()]), paths_of(corpus, out),
             budgets_of([budget] if isinstance(budget, str) else budget), seeds, size,
             transfers_of(",".join(transfer), with_files=files), rates, overrides_of(tuning),
             None if tokenizer is None else local_folder(tokenizer), text_format, device, files, allow_shared, fit,

@@ -81,11 +81,11 @@ def sweep(
 ) -> Swept:
     """Try many values of a recipe, and give up the worst early; see `cloze sweep`.
 
-    Each run is a process of its own, so text is files. The same call resumes a sweep that was stopped.
+    The same call resumes a sweep that was stopped.
 
     Args:
         recipe: A recipe, a name or a file.
-        corpus: Text files, or one token store.
+        corpus: Text files, or one token store; or texts in memory, each a document.
         vary: Paths with lists of values, or with a range as text: `{"training.rate.peak": "log:1e-4..3e-3"}`.
         budget: What a trial may spend in full, "20Mtokens".
         out: The folder of the sweep.
@@ -111,7 +111,7 @@ def sweep(
         space = space_of(varied)
         design = Design(
             [], tasks_of([typed_task(name, splits) for name, splits in tasks.items()]) if tasks else [],
-            paths_of(corpus), budgets_of([budget]), seeds, size,
+            paths_of(corpus, out), budgets_of([budget]), seeds, size,
             tokenizer=None if tokenizer is None else local_folder(tokenizer), text_format=text_format, device=device,
             with_files=[Path(file) for file in with_files], fit=fit, track=track,
         )

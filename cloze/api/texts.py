@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
+from cloze.corpus.readers.report import IN_MEMORY
 from cloze.errors import CheckpointError, CorpusError
 from cloze.tasks.given import json_line
 from cloze.tasks.in_memory import each_item, each_text
@@ -106,7 +107,7 @@ def keep(folder: Path, name: str, records: Iterable[Mapping[str, Any]], what: st
     A file that is there with the same contents stays as it is. Other contents are a `CheckpointError`: a run began with them.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"given-{name}.jsonl"
+    path = folder / IN_MEMORY.replace("*", name)
     fresh = folder / f".given-{name}.new"
     digest = hashlib.sha256()
     try:

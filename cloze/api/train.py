@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr
+from dataclasses import fields, replace
 from itertools import compress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,17 +19,19 @@ from cloze import rng
 from cloze.api.items import ItemFiles, item_files
 from cloze.api.model import Model
 from cloze.api.texts import documents, keep, kept_in, paths_or_texts
-from cloze.arguments import checked
+from cloze.arguments import checked, require_known
 from cloze.checkpoint.build import load_checkpoint
 from cloze.corpus.readers.hub_tables import local_table
 from cloze.display import silenced
 from cloze.errors import Phrase, Say, TaskError, spelled_by
 from cloze.hub import local_folder
+from cloze.runs import planning
 from cloze.runs import run as running
 from cloze.runs.finetuning.finetune import run_finetuning
 from cloze.runs.finetuning.measure_result import measure_on_files
 from cloze.runs.finetuning.task_recipe import PICTURE
-from cloze.runs.options import FinetuneOptions, quiet
+from cloze.runs.options import FinetuneOptions, PretrainOptions, quiet
+from cloze.runs.plan import Plans
 from cloze.tasks.given import Named, as_records, columns_of, naming_rows
 from cloze.tasks.task import Task
 from cloze.tasks.task import task as make_task
@@ -98,6 +102,42 @@ def pretrain(
             report=report or quiet,
         )
     return _trained(outcome, folder, temporary, device, report)
+
+
+@checked
+def plan(
+    recipe: str | Path, *, corpus: Corpus, budget: str | None = None, size: str | None = None, held_out: Corpus | None = None,
+    text: str = "text", overrides: Values = (), out: str | Path = "RUN", **options: Any,
+) -> Plans:
+    """What `pretrain` with these arguments would buy. Nothing is trained, and nothing is written.
+
+    Args:
+        recipe: As for `pretrain`, like `corpus`, `budget`, `size`, `held_out`, `text` and `overrides`.
+        out: The folder that the commands in the plan name.
+        options: Further `cloze.runs.options.PretrainOptions`.
+
+    Returns:
+        One plan per stage of the recipe. `str(plan)` is what `cloze pretrain --plan` prints.
+
+    Raises:
+        ClozeError: As `pretrain`.
+    """
+    require_known("plan", options, [option.name for option in fields(PretrainOptions)])
+    with tempfile.TemporaryDirectory(prefix="cloze-plan-") as folder:
+
+        def paths(what: str, value: Any) -> list[str]:
+            return paths_or_texts(value, what) or [str(keep(Path(folder), what, documents(value, text, what), what))]
+
+        if held_out is not None:
+            options["held_out"] = paths("held_out", held_out)
+        if (column := _column(corpus, text)) is not None:
+            options["column"] = column
+        plans = planning.plan(
+            recipe, corpus=paths("corpus", corpus), out=out, budget=budget, size=size, overrides=overrides_of(overrides),
+            **options,
+        )
+        in_folder = re.compile(rf"{re.escape(folder)}\S*")
+        return Plans(replace(plan, ways=tuple(in_folder.sub("TEXT", way) for way in plan.ways)) for plan in plans)
 
 
 @checked

@@ -29,6 +29,7 @@ _TOKENS = SAMPLE // 2  # of a store
 WAY = "--set {value}"
 _UNSPACED = re.compile(f"[{IDEOGRAPHS}{UNSPACED}{EXTENDING}]+")
 _MOSTLY = 0.5  # the share of letters of scripts without spaces from which a text is taken for one of them
+_SOME = 0.02  # the share from which such text is worth a word
 _CLAUSE = 6  # characters of such a script in a row, on average: words have fewer
 _SHOWN = 20  # runs and characters from which an example is taken
 _UNKNOWN = 0.01  # the share of [UNK] from which it is worth a line
@@ -88,45 +89,56 @@ def least_vocabulary(text: TextSpec, sample: str) -> int:
     return 1000 * -(-2 * covering(sample, normaliser_of(text)) // 1000)
 
 
-def is_unspaced(text: str) -> bool:
-    """Whether a text is mostly of scripts without spaces, and has none between its words."""
+def is_unspaced(text: str, share: float = _MOSTLY) -> bool:
+    """Whether a text is mostly (from this `share` of its letters) of scripts without spaces, and has none between its words."""
     letters, runs = sum(map(str.isalpha, text)), _UNSPACED.findall(text)
     unspaced = sum(map(len, runs))
-    return unspaced >= _MOSTLY * letters and unspaced > _CLAUSE * len(runs)
+    return unspaced >= share * letters and unspaced > _CLAUSE * len(runs)
 
 
 def require_words_apart(recipe: Recipe, sample: str) -> None:
     """A `CorpusError` if a tokenizer of whole words would read text in which no spaces stand between words."""
     for name, text in recipe.texts.items():
-        if text.tokenizer.name != "words" or text.words is not None:
-            continue
-        normal = normaliser_of(text)(sample)
-        if not is_unspaced(normal):
-            continue
-        runs = _UNSPACED.findall(normal)
-        at = "text" if name == "main" else f"texts.{name}"
-        ways = f"Put spaces between the words first, and read them with --set {at}.tokenizer.split=whitespace."
-        if sum(map(ideograph, normal)) > sum(map(len, runs)) / 2:
-            ways = (
-                f"Cut it into words: cloze corpus build TEXT --recipe {recipe.name} --words jieba --out STORE, then --corpus "
-                f"STORE\n  Or make a word of every character: --set {at}.normalise.cjk_spacing=true"
+        normal = normaliser_of(text)(sample) if _reads_words(text) else ""
+        if is_unspaced(normal):
+            example, ways = _run_and_ways(recipe, name, normal)
+            raise CorpusError(
+                f"{recipe.name} reads whole words, but this text has no spaces between them: {example!r} would be one.\n"
+                f"  {ways}"
             )
-        raise CorpusError(
-            f"{recipe.name} reads whole words, but this text has no spaces between them: "
-            f"{max(runs[:_SHOWN], key=len)[:_SHOWN]!r} would be one.\n"
-            f"  {ways}"
+
+
+def _reads_words(text: TextSpec) -> bool:
+    """Whether words are what stands between spaces."""
+    return text.tokenizer.name == "words" and text.words is None
+
+
+def _run_and_ways(recipe: Recipe, name: str, normal: str) -> tuple[str, str]:
+    """What would be a word of a normalised text without spaces, and how words come out of it instead."""
+    runs = _UNSPACED.findall(normal)
+    at = "text" if name == "main" else f"texts.{name}"
+    ways = f"Put spaces between the words first, and read them with --set {at}.tokenizer.split=whitespace."
+    if sum(map(ideograph, normal)) > sum(map(len, runs)) / 2:
+        ways = (
+            f"Cut it into words: cloze corpus build TEXT --recipe {recipe.name} --words jieba --out STORE, then --corpus "
+            f"STORE\n  Or make a word of every character: --set {at}.normalise.cjk_spacing=true"
         )
+    return max(runs[:_SHOWN], key=len)[:_SHOWN], ways
 
 
 def advise_on_text(recipe: Recipe, sample: str, tokenizer: Tokenizer | None = None, *, way: str = WAY) -> Iterator[str]:
-    """What the normalisation of a recipe, or of the tokenizer that takes the place of its own, costs a text. `way` says how a
-    value of the recipe is changed."""
+    """What the words and the normalisation of a recipe, or of the tokenizer that takes the place of its own, cost a text. `way`
+    says how a value of the recipe is changed."""
     if tokenizer is not None:
         costs = costs_of(sample, tokenizer.normalised)
         if costs.sizeable:
             yield f"advice: with this tokenizer, {costs}."
         return
     for name, text in recipe.texts.items():
+        normal = normaliser_of(text)(sample) if _reads_words(text) else ""
+        if normal and is_unspaced(normal, _SOME):
+            example, ways = _run_and_ways(recipe, name, normal)
+            yield f"advice: {recipe.name} reads whole words, and part of this text has no spaces: {example!r} is one.\n  {ways}"
         at = "text.normalise" if name == "main" else f"texts.{name}.normalise"
         costs = costs_of(sample, normaliser_of(text))
         if costs.sizeable:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from cloze.cli.commands import COMMANDS, load_command, overview, parser_of
-from cloze.errors import ClozeError, UserError
+from cloze.errors import ClozeError, UserError, propose
 from cloze.untrusted import guard_terminal, visible
 
 _format_as_python = warnings.formatwarning
@@ -71,7 +71,10 @@ def require_usage(command: Any, name: str, arguments: list[str]) -> None:
     Exceptions are recognised by their attributes, because typer re-exports click's classes under names that change between
     versions.
     """
-    inner = getattr(command, "commands", {}).get(arguments[0]) if arguments else None
+    commands = getattr(command, "commands", {})
+    inner = commands.get(arguments[0]) if arguments else None
+    if commands and inner is None and arguments and not arguments[0].startswith("-"):
+        raise UserError(f"unknown command {arguments[0]!r}. {propose(arguments[0], commands)}\n  More: cloze {name} --help")
     if inner is not None:
         require_usage(inner, f"{name} {arguments[0]}", arguments[1:])
         return

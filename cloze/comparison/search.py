@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from cloze.comparison.space import MOST, Axis, CategoricalValue, Values, grid_of, named, size_of
-from cloze.errors import MissingExtra, RecipeError, propose
+from cloze.errors import MissingExtra, RecipeError, counted, propose
 from cloze.rng import fold
 
 KINDS = ("grid", "random", "optuna")
@@ -51,7 +51,8 @@ def search_of(kind: str, space: Sequence[Axis], trials: int | None, seed: int = 
             "  --search grid tries every combination of choices and needs no --trials."
         )
     if trials > size_of(space):
-        raise RecipeError(f"--trials {trials}: the space has only {size_of(space):,.0f} points. Give fewer, or --search grid.")
+        size = counted(int(size_of(space)), "point")
+        raise RecipeError(f"--trials {trials}: the space has only {size}. Give fewer, or --search grid.")
     if kind == "random":
         return AllTrials(_random(space, trials, seed))
     try:

@@ -12,6 +12,7 @@ from cloze.errors import RecipeError
 
 _NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 _RANGE = re.compile(rf"(?P<log>log:)?(?P<low>{_NUMBER})\.\.(?P<high>{_NUMBER})")
+_OTHER_RANGE = re.compile(rf"(?P<low>{_NUMBER})\s*(?:-|:|–|…|to)\s*(?P<high>{_NUMBER})")
 MOST = 10_000  # trials of a sweep
 _DIGITS = 4  # significant digits of a value
 
@@ -94,6 +95,9 @@ def _axis(option: str) -> Axis:
         values = tuple(value.strip() for value in rest.split(","))
         if not all(values) or len(set(values)) < len(values):
             raise RecipeError(f"--vary {option}: expected different values with commas between them.")
+        if len(values) == 1 and (ends := _OTHER_RANGE.fullmatch(rest)) is not None:
+            as_range = f"{ends['low']}..{ends['high']}"
+            raise RecipeError(f"--vary {option}: a range is written {as_range}, and several values with commas.")
         return CategoricalValue(path, values)
     ends = _RANGE.fullmatch(rest)
     if ends is None:

@@ -18,6 +18,7 @@ from cloze.recipe.schema import arguments_of_part, expand_arguments, expand_part
 _PARTS_OF_TEXT = frozenset({"normalise", "tokenizer", "annotate"})
 _PARTS_OF_NETWORK = frozenset({"average", "change", "start"})
 _PARTS_OF_PASS = frozenset({"take", "objectives"})
+_INHERITING = frozenset({"base", "bases", "extends", "inherit", "inherits", "parent", "recipe", "defaults", "include", "_base_"})
 _STRUCTURAL_KEYS = frozenset(KEYS) - VALUES.keys() - {"order"}
 
 
@@ -152,4 +153,7 @@ def _report_unknown_keys(
             same = [other for other in elsewhere() if other.rpartition(".")[2] == key]
             hint = did_you_mean(same[:3] or nearest(str(key), keys))
             way_out = f"{path or 'A recipe'} has the keys: {', '.join(keys)}. {hint}".rstrip()
+            if not path and key in _INHERITING and not same:
+                copy = "Change a copy: cloze show NAME > mine.yaml; or values alone: --set PATH=VALUE"
+                way_out = f"A recipe builds on no other. {copy}"
             faults.add(node.place(key), f"{path}.{key}".lstrip("."), f'unknown key "{key}".', way_out)

@@ -22,6 +22,7 @@ def about(path: Path, opens: Opens) -> About:
     """What a path is. `opens` opens a checkpoint and finds its uses. A path of no known kind is a `CheckpointError`."""
     from cloze.reports.about_checkpoint import about_checkpoint
     from cloze.reports.about_run import about_prepared, about_run, about_runs, is_prepared, is_run
+    from cloze.reports.run import require_no_result
 
     if not path.exists():
         raise CheckpointError(f"{path}: no such file or folder. {nearest_path(path)}".rstrip())
@@ -40,6 +41,7 @@ def about(path: Path, opens: Opens) -> About:
         return about_prepared(path)
     runs = about_runs(path, opens)
     if runs is None:
+        require_no_result(path)
         held = sorted(entry.name for entry in path.iterdir())
         listing = ", ".join(held[:6]) + (f" and {len(held) - 6} more" if len(held) > 6 else "")
         raise CheckpointError(

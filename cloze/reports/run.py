@@ -21,6 +21,7 @@ LOG = Path("cloze") / "log.jsonl"
 _TASK = Path("cloze") / "task.json"  # only a fine-tuned folder has it
 _RECORD = Path("cloze") / "run.json"
 _SEEDS = Path("cloze") / "seeds"
+_PAGES = ("best.html", "compare.html", "sweep.html")  # of what tries many runs
 
 
 @dataclass(frozen=True)
@@ -150,6 +151,15 @@ def _is_run(folder: Path) -> bool:
     return (folder / LOG).is_file() and ((folder / _RECORD).is_file() or not (folder / _TASK).exists())
 
 
+def require_no_result(path: Path) -> None:
+    """A `CheckpointError` for the folder of a comparison, which has a page of its own; its runs are in folders within."""
+    page = next((path / name for name in _PAGES if (path / name).is_file()), None)
+    if page is not None and (path / "cells").is_dir():
+        raise CheckpointError(
+            f"{path}: holds the result of cloze {page.stem}. Open {page} in a browser; {path}/cells has its runs."
+        )
+
+
 def find_runs(paths: Sequence[Path]) -> list[Path]:
     """The run folders that `paths` name: each is a run, the runs of several seeds, or a folder of runs."""
     folders: list[Path] = []
@@ -171,6 +181,7 @@ def find_runs(paths: Sequence[Path]) -> list[Path]:
             continue
         inner = sorted(child for child in path.iterdir() if _is_run(child)) if path.is_dir() else []
         if not inner:
+            require_no_result(path)
             raise CheckpointError(
                 f"{path}: not a run folder: it has no {LOG}.\n"
                 "  Give the --out folder of cloze pretrain, or a folder that holds several of them."

@@ -33,10 +33,11 @@ class Events:
         after = run_progress.step if resumed else None
         trackers = open_trackers(run.training.track, run.folder, run.identity.recipe, after, self.say)
         self.log = Log(run.folder, after=after, trackers=trackers)
-        self.log.write(
+        record = self.log.write(
             "resume" if resumed else "start", run_progress.step, budget=str(run.budget),
             baselines={name: baseline.to_json() for name, baseline in run.baselines.items()}, **run_progress.spent_now(),
         )
+        self.line.begin(record)
 
     def say(self, text: str) -> None:
         """Tell the user something, below the progress line."""

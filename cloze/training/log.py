@@ -113,7 +113,12 @@ class ProgressLine:
         self.now = now
         self.shown = -float("inf")
         self.last: tuple[str, float] | None = None  # what was shown last, and the share of the budget spent
+        self.origin = 0.0, 0.0  # seconds and share before the first step
         self.first: tuple[float, float] | None = None  # seconds and share of the first event, which may be that of a resumed run
+
+    def begin(self, record: Mapping[str, Any]) -> None:
+        """Count from a `start` or `resume` event: what preparation took says nothing about the speed of training."""
+        self.origin = record["seconds"], record["share"]
 
     def set_unit(self, name: str, tokens: float) -> None:
         """Count another unit per second, of so many `tokens` of the log each."""
@@ -131,8 +136,8 @@ class ProgressLine:
             return
         self.shown = self.now()
         starts = self.first[1] >= share
-        since, before = (0.0, 0.0) if starts else self.first
-        left = duration((seconds - since) / (share - before) * max(1 - share, 0.0)) if share > (_EARLY if starts else 0) else None
+        since, before = self.origin if starts else self.first
+        left = duration((seconds - since) / (share - before) * max(1 - share, 0.0)) if share > before + _EARLY * starts else None
         unit, tokens = self.unit
         line = (
             f"step {record['step']:,}  {min(share, 1):4.0%}  {losses(record, baselines or {})}  "

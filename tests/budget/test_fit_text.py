@@ -103,6 +103,17 @@ def test_a_sample_is_the_beginnings_of_a_corpus(tmp_path: Path) -> None:
     assert sample_for(load_recipe("transe"), [str(tmp_path)]) == "" != sample_for(load_recipe("bert"), [str(tmp_path)])
 
 
+def test_a_part_of_the_text_without_spaces_between_words_is_told_where_words_are_read() -> None:
+    mixed = 9 * "The sun rises over the square, and the people sing of it. " + "我爱北京天安门上的太阳升起来。"
+    (told,) = advise_on_text(load_recipe("fasttext"), mixed)
+    assert told.startswith(
+        "advice: fasttext reads whole words, and part of this text has no spaces: '我爱北京天安门上的太阳升起来' is one.\n"
+        "  Cut it into words: cloze corpus build TEXT --recipe fasttext --words jieba --out STORE, then --corpus STORE\n"
+    )
+    assert list(advise_on_text(load_recipe("quick"), mixed)) == []
+    assert list(advise_on_text(load_recipe("fasttext"), 90 * mixed[:60] + "我爱北京天安门上的太阳升起来。")) == []
+
+
 def test_text_without_spaces_between_words_is_refused_where_words_are_read() -> None:
     recipe, chinese = load_recipe("word2vec-skipgram"), "我爱北京天安门上的太阳升起来。"
     with pytest.raises(CorpusError) as refused:

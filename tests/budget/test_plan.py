@@ -121,6 +121,18 @@ def test_planning_writes_nothing(little_text: Path, tmp_path: Path, monkeypatch:
     assert [path.name for path in tmp_path.iterdir()] == ["text.txt"]
 
 
+def test_texts_in_memory_are_planned_and_no_command_names_a_file_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(laws, "LAWS", {RunKind("masked", "offsets"): SLOW})
+    monkeypatch.setattr(laws, "REPEATED", 1e12)  # each pass teaches as much as the first
+    texts = [f"the cat saw {number} dogs ." for number in range(40)]
+    values = {"text.tokenizer.size": 60, "length": 256, "training.batch": 4}
+    (in_memory,) = cloze.plan("bert", corpus=texts, budget="5Mtokens", overrides=values, **TINY)
+    assert in_memory.forecast is not None and in_memory.ways
+    assert all(" --corpus TEXT " in way and "cloze-plan" not in way for way in in_memory.ways)
+    with pytest.raises(TypeError, match=r"^plan\(\) got an unexpected keyword argument 'sise'. Did you mean 'size'\?$"):
+        cloze.plan("bert", corpus=texts, sise="tiny")
+
+
 def test_where_a_budget_buys_nothing_the_plan_names_what_would_help_with_the_command(
     store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

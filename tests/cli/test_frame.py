@@ -65,6 +65,13 @@ def test_an_unknown_verb_names_the_nearest(capsys: pytest.CaptureFixture[str]) -
     )
 
 
+def test_an_unknown_command_of_a_command_is_answered_in_the_same_form(capsys: pytest.CaptureFixture[str]) -> None:
+    assert frame.main(["corpus", "buidl", "text"]) == 2
+    assert capsys.readouterr().err == (
+        "cloze corpus: unknown command 'buidl'. Did you mean 'build'?\n  More: cloze corpus --help\n"
+    )
+
+
 def test_a_verb_gets_its_arguments(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     verb(monkeypatch)
     assert frame.main(["check", "--name", "you"]) == 0

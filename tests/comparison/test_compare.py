@@ -15,11 +15,12 @@ from typing import Any
 
 import pytest
 
+from cloze.api.best import _row_files
 from cloze.checkpoint.build import load_checkpoint
 from cloze.cli.main import main
 from cloze.comparison.answer import answer_of
 from cloze.comparison.cell import planned, read_json
-from cloze.comparison.compare import Interrupted, finish, run
+from cloze.comparison.compare import Interrupted, finish, require_own, run
 from cloze.comparison.design import Design, budgets_of, candidates_of, checked, tasks_of, transfers_of
 from cloze.comparison.grid import Grid
 from cloze.comparison.progress import StatusLine
@@ -504,6 +505,14 @@ def test_a_folder_of_something_else_is_left_alone(design: Make, tmp_path: Path) 
     with pytest.raises(CheckpointError, match="holds thesis.txt, which no comparison or sweep wrote"):
         run(design(), tmp_path, Here(stub))
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_texts_that_python_keeps_in_a_new_folder_do_not_make_it_a_folder_of_something_else(tmp_path: Path) -> None:
+    _row_files([("boat", "sea"), ("tree", "wood")], "train", tmp_path, "sentence_classification")
+    require_own(tmp_path)
+    (tmp_path / "cloze" / "run.json").touch()
+    with pytest.raises(CheckpointError, match="holds cloze, which no comparison or sweep wrote"):
+        require_own(tmp_path)
 
 
 def test_cells_are_counted_before_they_run(design: Make, tmp_path: Path) -> None:

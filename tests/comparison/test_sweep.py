@@ -165,6 +165,18 @@ def test_python_finds_what_the_command_finds(
     assert titles == ["Held-out loss against tokens", "training.rate.peak"] and found._repr_html_().count("<tr>") == 1 + 4
 
 
+def test_python_sweeps_over_texts_in_memory(files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(files)
+    monkeypatch.setattr("cloze.api.sweep.workers_on", lambda place, count: Here(stub))
+    kept_texts = tmp_path / "out" / "cloze" / "corpus" / "given-corpus.jsonl"
+    for _ in range(2):  # the same call resumes
+        swept = cloze.sweep(
+            "a.yaml", corpus=["the first text", "the second"], budget="10steps", vary={"training.rate.peak": [1e-4, 1e-3]},
+            search="grid", rungs=[1], out=tmp_path / "out", report=None,
+        )
+        assert len(swept.table()) == 2 and kept_texts.read_text().count("\n") == 2
+
+
 @pytest.mark.parametrize("search", ["grid", "random", "optuna"])
 def test_a_sweep_that_is_killed_comes_to_the_same_trials_and_repeats_no_cell(sweep: Make, tmp_path: Path, search: str) -> None:
     if search == "optuna":
@@ -270,6 +282,8 @@ def test_shares_are_exact_and_rounded_up() -> None:
     (["--vary", "training.rate.peak=log:0..1e-3"], "a logarithmic range must lie above 0"),
     (["--vary", "training.rate.peak=3e-3..1e-3"], "the first end must be below the second"),
     (["--vary", "training.rate.peak=log:1e-3"], "is no range. Write LOW..HIGH or log:LOW..HIGH"),
+    (["--vary", "training.rate.peak=1e-4-3e-2", "--trials", "4"], "a range is written 1e-4..3e-2, and several values"),
+    (["--vary", "training.batch=4", "--trials", "3"], "the space has only 1 point. Give"),
     (["--vary", RATE], "--trials is missing: how many points a random search tries"),
     (["--vary", RATE, "--trials", "1", "--search", "grid"], "the smallest grid has 2 points"),
     (["--vary", "training.batch=4,8", "--trials", "3"], "the space has only 2 points"),

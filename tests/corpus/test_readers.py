@@ -213,6 +213,19 @@ def test_missing_paths_name_the_nearest_file(tmp_path: Path) -> None:
         sentences(tmp_path / "only")
 
 
+def test_a_report_says_nothing_of_the_file_that_texts_in_memory_become(tmp_path: Path) -> None:
+    for name, layouts in (("given-corpus.jsonl", 0), ("texts.jsonl", 1)):
+        report = CorpusReport()
+        report.documents = sum(1 for _ in read_documents([write(tmp_path / name, b'{"text": "Rain falls."}\n')], report=report))
+        counts, *rest = report.lines()
+        assert counts.startswith("1 document, ") and len(rest) == layouts
+
+
+def test_a_column_for_running_text_is_refused_with_the_way_to_read_both(tmp_path: Path) -> None:
+    with pytest.raises(CorpusError, match=r"no column 'body'.*\n  To read it together with tables, call their column 'text'\."):
+        list(read_documents([write(tmp_path / "a.txt", b"Rain falls.\n" * 9)], format="auto:body"))
+
+
 def test_odd_things_are_counted_with_file_and_line(tmp_path: Path) -> None:
     long = b"word " * 210_000
     data = b"Fine here.\nBad \xff byte, and \xe4\xb8 more.\n\nNUL \0 here.\n" + long + b"\nEnd.\n" + b"Filler line.\n" * 200

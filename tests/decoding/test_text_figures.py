@@ -10,7 +10,7 @@ import pytest
 
 from cloze.decoding.ready import to_score
 from cloze.decoding.scores.scoring import score
-from cloze.decoding.scores.text_figures import figures_of, first_bytes
+from cloze.decoding.scores.text_figures import figures_of, first_bytes, units_of
 
 Make = Callable[..., Any]
 DOCUMENTS = [["the cat sleeps in the garden", "a größe sleeps"], ["the garden"]]
@@ -49,6 +49,16 @@ def test_a_masked_network_is_measured_by_the_pseudo_likelihood_of_sentences(chec
 def test_a_network_that_gives_texts_no_probability_has_its_fertility_alone(checkpoint: Make, system: str, why: str) -> None:
     found = figures_of(checkpoint(system), DOCUMENTS)
     assert (found.bits_per_byte, found.method) == (None, None) and found.why.startswith(why) and found.tokens >= found.words > 0
+
+
+@pytest.mark.parametrize(("system", "units"), [
+    ("gpt2", (2, "documents")), ("bert", (3, "sentences")), ("tagger", (3, "sentences")),
+])  # fmt: skip
+def test_progress_counts_the_texts_that_are_scored(checkpoint: Make, system: str, units: tuple[int, str]) -> None:
+    loaded, reports = checkpoint(system), []
+    assert units_of(loaded, DOCUMENTS) == units
+    figures_of(loaded, DOCUMENTS, report=reports.append)
+    assert sum(reports) in (0, units[0])
 
 
 def test_text_is_cut_between_sentences_before_too_many_bytes() -> None:

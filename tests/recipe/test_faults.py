@@ -34,6 +34,8 @@ UNREAD = [  # (replacement, what the message says): found while reading
     (("lower: true", "lover: true"), 'texts.main.normalise.lover: unknown argument "lover".'),
     (("passages", "pasages"), "mine.yaml:3: sources.main: unknown source 'pasages'."),
     (("objectives:", "objectivs:"), 'mine.yaml:10: objectivs: unknown key "objectivs".'),
+    (("name: mine", "name: mine\nbase: bert"), 'mine.yaml:2: base: unknown key "base".\n'
+     "  A recipe builds on no other. Change a copy: cloze show NAME > mine.yaml; or values alone: --set PATH=VALUE"),
     (("batch: 32", "bach: 32"), 'mine.yaml:15: training.bach: unknown argument "bach".'),
     (("  batch: 32\n", ""), 'training needs "batch" (a whole number of 1 or more).'),
     (("linear", "linea"), "training.rate: unknown rate 'linea'. Did you mean 'linear'?"),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from cloze.errors import CheckpointError
 from cloze.reports import find_runs, read_run
+from cloze.reports.about import about
 
 from .runs import write_run
 
@@ -101,3 +103,13 @@ def test_only_the_log_is_required(tmp_path: Path) -> None:
     (folder / "cloze" / "environment.json").unlink()
     run = read_run(folder)
     assert run.recipe == {} and run.recipe_text == "a: [unclosed" and run.environment == {}
+
+
+@pytest.mark.parametrize("command", ["compare", "sweep", "best"])
+def test_the_folder_of_a_comparison_is_told_from_other_folders_and_its_page_is_named(command: str, tmp_path: Path) -> None:
+    (tmp_path / "cells").mkdir()
+    (tmp_path / f"{command}.html").touch()
+    told = f"{tmp_path}: holds the result of cloze {command}. Open {tmp_path}/{command}.html in a browser; {tmp_path}/cells has"
+    for read in (lambda: find_runs([tmp_path]), lambda: about(tmp_path, lambda path: pytest.fail(str(path)))):
+        with pytest.raises(CheckpointError, match=f"^{re.escape(told)} its runs\\.$"):
+            read()

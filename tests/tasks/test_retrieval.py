@@ -449,3 +449,12 @@ def test_word_vectors_leave_unknown_words_out_of_both_sides(tmp_path: Path) -> N
     vectors = retriever.vectors(["light zzz www", "zzz www"])
     np.testing.assert_allclose(vectors[0], retriever.passage_vectors(["light"])[0], atol=1e-6)
     assert not vectors[1].any()
+
+
+def test_a_file_without_passages_is_refused_before_anything_is_loaded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "passages.txt").write_text("\n\n")
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("{}")
+    assert main(["retrieve", str(tmp_path / "model"), "who?", "--passages", str(tmp_path / "passages.txt")]) == 2
+    said = "holds no passage; expected one per line, or a table with a column 'passage'."
+    assert capsys.readouterr().err == f"cloze retrieve: {tmp_path}/passages.txt: {said}\n"

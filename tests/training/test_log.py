@@ -77,6 +77,15 @@ def test_a_resumed_run_is_forecast_from_its_speed_since_then_and_no_run_ends_in_
     assert re.findall(r"tokens/s  (.*?) left", stream.getvalue()) == ["6 min 40 s", "1 min 10 s", "0 s"]
 
 
+def test_the_seconds_before_the_first_step_say_nothing_about_the_time_that_is_left() -> None:
+    stream = io.StringIO()
+    line = ProgressLine(stream, now=lambda: 0.0, verbose=True)
+    line.begin({"seconds": 12.0, "share": 0.0})  # counting neighbours, which is part of the budget
+    for seconds, share in ((12.5, 0.01), (14.5, 0.06)):
+        line.show({**RECORD, "seconds": seconds, "share": share, "learning_rate": 0.1})
+    assert re.findall(r"tokens/s  (.*?) left", stream.getvalue()) == ["50 s", "38 s"]
+
+
 def test_a_progress_line_names_several_objectives_and_what_their_losses_are_worth() -> None:
     stream = io.StringIO()
     record = {**RECORD, "loss": 7.04, "objectives": {"tokens": 6.352, "next": 0.69}}

@@ -65,11 +65,14 @@ def command(
     from cloze.tasks.search import depth_of, remarks_on, reranker_of, retriever_of, search
     from cloze.tasks.search import rerank as ranked_again
 
+    read = partial(_texts, passages, passage_column, "text_b")
+    count = sum(1 for _ in read())
+    if not count:
+        raise TaskError(f"{passages}: holds no passage; expected one per line, or a table with a column {passage_column!r}.")
     shown, depth = depth_of(top, rerank_top, again=rerank is not None)
     learner = retriever_of(load_checkpoint(checkpoint, device, precision=precision), task)
     second = None if rerank is None else reranker_of(load_checkpoint(rerank, device, precision=precision))
-    read = partial(_texts, passages, passage_column, "text_b")
-    with DecodingProgress(sum(1 for _ in read()), "passages") as progress:
+    with DecodingProgress(count, "passages") as progress:
         rankings = search(learner, query_texts, read, top=depth, size=batch, report=progress)
     if second is not None:
         with DecodingProgress(sum(map(len, rankings)), "pairs") as progress:

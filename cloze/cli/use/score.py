@@ -127,7 +127,7 @@ def _score_corpora(options: ScoreOptions, paths: Sequence[str]) -> None:
     from cloze.corpus.readers import read_documents
     from cloze.corpus.readers.formats import with_column
     from cloze.decoding.progress import DecodingProgress
-    from cloze.decoding.scores.text_figures import BITS, PSEUDO, figures_of, first_bytes
+    from cloze.decoding.scores.text_figures import BITS, PSEUDO, figures_of, first_bytes, units_of
     from cloze.decoding.scores.windows import Windows
     from cloze.errors import UserError
 
@@ -142,7 +142,7 @@ def _score_corpora(options: ScoreOptions, paths: Sequence[str]) -> None:
     loaded = load_checkpoint(options.checkpoint, options.device, precision=options.precision)
     rows = {}
     for path, documents in texts.items():
-        with DecodingProgress(sum(map(len, documents)), "sentences") as progress:
+        with DecodingProgress(*units_of(loaded, documents)) as progress:
             rows[path] = figures_of(
                 loaded, documents, windows=Windows(options.max_length, options.stride), report=progress
             )

@@ -50,7 +50,10 @@ def find_layout(sample: bytes, path: str, requested: RequestedFormat, ending: st
         return DetectedFormat("wiki", "begins with <doc …>")
     layout = _structured(text, full, path, requested, ending, is_whole=is_whole)
     if layout is None and requested.column != COLUMN:
-        raise CorpusError(f"{path}: running text, which has no column {requested.column!r}. Omit --text for this file.")
+        raise CorpusError(
+            f"{path}: running text, which has no column {requested.column!r}. Omit --text for this file.\n"
+            "  To read it together with tables, call their column 'text'."
+        )
     return layout or _prose_layout(lines, full)
 
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from cloze.errors import CorpusError
+from cloze.errors import CorpusError, counted
 
 _EXAMPLES = 5  # locations shown per kind of anomaly
 _FILES = 20    # files listed by name
 _TOLERATED = 0.01
 
 DATASET = "dataset"  # the format of a split of a data set of the hub
+IN_MEMORY = "given-*.jsonl"  # the name of a file of texts from Python, of which no user knows
 
 KINDS = {
     "undecodable": "bytes that are not UTF-8, replaced by U+FFFD",
@@ -111,12 +113,14 @@ class FileFaults:
 def report_lines(report: Mapping[str, Any]) -> list[str]:
     """The lines of a report loaded from JSON."""
     size = f"{report['bytes'] / 1e6:,.1f} MB"
-    counts = [f"{report['documents']:,} documents", f"{report['sentences']:,} sentences"]
+    counts = [counted(report["documents"], "document"), counted(report["sentences"], "sentence")]
     if report["tokens"]:
-        counts.append(f"{report['tokens']:,} tokens")
+        counts.append(counted(report["tokens"], "token"))
     lines = [f"{', '.join(counts)} from {size} of text"]
     for name, number in report["formats"].items():
         first = next((f for f in report["files"] if f["format"] == name), None)
+        if number == 1 and first and Path(first["path"]).match(IN_MEMORY):
+            continue
         why = f": {first['why']}" if first and number == 1 else ""
         lines.append(f"read as {name}: {number:,} file{'s' if number > 1 else ''}{why}")
     for kind, entry in report["odd"].items():

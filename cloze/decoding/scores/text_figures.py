@@ -89,6 +89,15 @@ def figures_of(
     return TextFigures(**{**asdict(counted), "bits_per_byte": perplexity.bits("byte"), "method": method, "longest": longest})
 
 
+def units_of(loaded: Checkpoint, documents: Documents) -> tuple[int, str]:
+    """How many texts `figures_of` scores of these documents, and what they are."""
+    try:
+        _, _, method = to_score(loaded)
+    except ClozeError:
+        method = None
+    return (len(documents), "documents") if method == "log_probability" else (sum(map(len, documents)), "sentences")
+
+
 def _running(document: Sequence[str]) -> str:
     """The sentences as one text: white space that a sentence begins with stays, others get a space."""
     return "".join(
