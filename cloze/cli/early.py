@@ -18,7 +18,7 @@ MODELS = (*CHECKPOINTS, "base", "draft", "model", "models", "rerank", "source", 
 LABELLED_FILES = ("train", "dev", "test")
 #: Parameters that take labelled text, alone or within `NAME=TRAIN,DEV`.
 LABELLED = (*LABELLED_FILES, "against", "file", "files", "first", "inputs", "task", "tasks", "unlabelled")
-CORPORA = ("corpus",)
+CORPORA = ("corpus", "held_out")
 #: Parameters that take files, each of which must exist unless it is one of several, as in `NAME=FILE`.
 EXISTING = (*LABELLED_FILES, "file", "files")
 

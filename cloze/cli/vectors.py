@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from cloze.tasks.intrinsic.analogies import Analogies, AnalogyCounts
     from cloze.tasks.intrinsic.similarity import Similarity
 
+_ALIKE = 0.9  # the mean cosine of two words from which vectors are said to be alike
 _NAMED = 8  # unknown words that are shown
 
 
@@ -52,6 +53,17 @@ def note_zeros(vectors: Vectors, lists: Sequence[Sequence[Neighbour]], count: in
     if words := zero_words(vectors, restrict=restrict):
         names = ", ".join(map(repr, words[:_NAMED])) + (" …" if len(words) > _NAMED else "")
         typer.echo(f"note: left out because the vector is zero: {counted(len(words), 'word')}: {names}", err=True)
+
+
+def note_alike(vectors: Vectors) -> None:
+    """Say on stderr that cosines mean little where nearly all words have the same direction."""
+    from cloze.decoding.vectors.neighbours import mean_cosine
+
+    if (mean := mean_cosine(vectors)) > _ALIKE:
+        typer.echo(
+            f"note: any two words of {vectors.place} have a cosine of {mean:.2f} on average, so cosines say little about them. "
+            "Vectors are so after too little training.", err=True,
+        )
 
 
 def gathered(files: Sequence[str], similarity: Sequence[str], analogies: Sequence[str]) -> tuple[list[str], list[str]]:

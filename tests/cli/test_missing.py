@@ -68,3 +68,12 @@ def test_a_missing_path_is_answered_before_torch_is_imported(arguments: list[str
     done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 2, done.stderr
     assert said in done.stderr and not (tmp_path / "out").exists()
+
+
+def test_a_held_out_text_that_is_not_there_is_seen_before_the_corpus_is_read(
+    empty: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("text.txt").write_text("Rain falls on the roof.\n" * 9)
+    assert main(["pretrain", "quick", "--corpus", "text.txt", "--budget", "2steps", "--held-out", "test.txt", "--out", "run"]) == 2
+    assert capsys.readouterr().err == "cloze pretrain: test.txt: no such file or folder. Did you mean 'text.txt'?\n"
+    assert [path.name for path in Path().iterdir()] == ["text.txt"]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cloze.cli.main import main
 from cloze.decoding.vectors import neighbours as module
-from cloze.decoding.vectors.neighbours import analogy, cosine, neighbours, solve, unit, zero_words
+from cloze.decoding.vectors.neighbours import analogy, cosine, mean_cosine, neighbours, solve, unit, zero_words
 from cloze.errors import UserError
 from cloze.interop.vectors import Vectors
 from cloze.interop.vectors.subwords import Subwords
@@ -85,6 +88,22 @@ def test_a_word_whose_vector_is_zero_is_no_answer_and_has_none(vectors: Vectors)
         answers = analogy(vectors, "w1", "w2", "w3", method=method, count=NUMBER)  # type: ignore[arg-type]
         assert len(answers) == NUMBER - 4 and "w7" not in [answer.word for answer in answers]
     assert zero_words(vectors) == ["w7"] and not zero_words(vectors, restrict=7)
+
+
+def test_the_mean_cosine_of_two_words_tells_vectors_that_are_all_alike(
+    vectors: Vectors, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cosines = (rows := unit(vectors.own)[[i for i in range(10) if i != 7]]) @ rows.T
+    assert mean_cosine(vectors, first=10) == pytest.approx(cosines[~np.eye(9, dtype=bool)].mean(), abs=1e-6)
+    assert mean_cosine(vectors, first=1) == 0.0
+    for shift, notes in ((0, 0), (100, 1)):
+        file = tmp_path / f"{shift}.txt"
+        lines = [f"{word} {' '.join(map(str, row + shift))}" for word, row in zip(vectors.words, vectors.own, strict=True)]
+        file.write_text("\n".join([f"{NUMBER} 6", *lines]) + "\n")
+        for command in (["neighbours", str(file), "w1"], ["analogy", str(file), "w1", "w2", "w3"],
+                        ["words", "odd", str(file), "w1", "w2", "w3"]):
+            assert main(command) == 0
+            assert capsys.readouterr().err.count(f"note: any two words of {file} have a cosine of 1.00 on average") == notes
 
 
 def test_unknown_words_and_methods_are_told(vectors: Vectors) -> None:

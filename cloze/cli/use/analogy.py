@@ -23,13 +23,14 @@ def command(
     with_files: WithFiles = None,
 ) -> None:
     """Complete an analogy: a is to b as c is to …? Example: cloze analogy RUN man king woman"""
-    from cloze.cli.vectors import as_method, note_zeros, opened, table
+    from cloze.cli.vectors import as_method, note_alike, note_zeros, opened, table
     from cloze.decoding.vectors.neighbours import analogy
 
     chosen = as_method(method)
     vectors = opened(model)
     neighbours = analogy(vectors, a, b, c, method=chosen, count=count, restrict=restrict)
     note_zeros(vectors, [neighbours], count, restrict)
+    note_alike(vectors)
     if as_json:
         import json
 

@@ -24,12 +24,13 @@ def command(
     Any checkpoint with a vector for every token works, including BERT. An unseen word has neighbours only if the model has
     character n-grams (fastText).
     """
-    from cloze.cli.vectors import note_zeros, opened, table
+    from cloze.cli.vectors import note_alike, note_zeros, opened, table
     from cloze.decoding.vectors.neighbours import neighbours
 
     vectors = opened(model)
     lists = neighbours(vectors, words, count=count, restrict=restrict)
     note_zeros(vectors, lists, count, restrict)
+    note_alike(vectors)
     if as_json:
         import json
 

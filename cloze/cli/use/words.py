@@ -25,10 +25,12 @@ def odd(model: Source, words: Annotated[list[str], typer.Argument(help="Three wo
 
     Example: cloze words odd RUN breakfast cereal dinner lunch
     """
-    from cloze.cli.vectors import opened, table
+    from cloze.cli.vectors import note_alike, opened, table
     from cloze.decoding.vectors.word_sets import fitting
 
-    ranking = fitting(opened(model), words)
+    vectors = opened(model)
+    ranking = fitting(vectors, words)
+    note_alike(vectors)
     if as_json:
         print(json.dumps({"odd": ranking[0].word, "words": [word._asdict() for word in ranking]}, indent=2, ensure_ascii=False))
         return

@@ -127,6 +127,15 @@ def zero_words(vectors: Vectors, *, restrict: int | None = None) -> list[str]:
     return [vectors.words[row] for row in np.flatnonzero(~rows.any(1)).tolist()]
 
 
+def mean_cosine(vectors: Vectors, *, first: int = 1000) -> float:
+    """The mean cosine of two different words among the first ones; 0 if there are none. Vectors that have learned little after
+    the first steps, in which all words take the direction of frequent ones, have nearly 1."""
+    rows = unit(np.asarray(vectors.matrix[:first], np.float32)).astype(np.float64)
+    rows = rows[rows.any(1)]
+    count = len(rows)
+    return float((np.square(rows.sum(0)).sum() - count) / (count * (count - 1))) if count > 1 else 0.0
+
+
 def _direction(vectors: Vectors, word: str) -> NDArray[np.float32]:
     """The vector (D,) of a word; a `UserError` for none and for zeros."""
     vector = vectors.vector(word)
