@@ -74,6 +74,7 @@ def test_a_held_out_text_that_is_not_there_is_seen_before_the_corpus_is_read(
     empty: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("text.txt").write_text("Rain falls on the roof.\n" * 9)
-    assert main(["pretrain", "quick", "--corpus", "text.txt", "--budget", "2steps", "--held-out", "test.txt", "--out", "run"]) == 2
+    wrong = ["--held-out", "test.txt"]
+    assert main(["pretrain", "quick", "--corpus", "text.txt", "--budget", "2steps", *wrong, "--out", "run"]) == 2
     assert capsys.readouterr().err == "cloze pretrain: test.txt: no such file or folder. Did you mean 'text.txt'?\n"
     assert [path.name for path in Path().iterdir()] == ["text.txt"]

@@ -54,7 +54,7 @@ LEFT: dict[str, dict[str, str]] = {
     },
     "parts": {
         "runs/corpora.py: text.tokenizer.name == 'words'": "tokenizers declare no members yet",
-        "budget/fit_text.py: text.tokenizer.name != 'words'": "tokenizers declare no members yet",
+        "budget/fit_text.py: text.tokenizer.name == 'words'": "tokenizers declare no members yet",
         "runs/request.py: recipe.texts['main'].tokenizer.name == 'words'": "tokenizers declare no members yet",
         "budget/peaks.py: positions.name == 'learned'": "positions declare no members yet",
         "runs/phasing.py: positions.name == 'rotary'": "positions declare no members yet",

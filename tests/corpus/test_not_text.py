@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from cloze.cli.main import main
-from cloze.corpus.readers.class_folders import read_class_folders
 from cloze.corpus.readers.files import find_files
 from cloze.corpus.readers.not_text import require_apart, what_is
 from cloze.corpus.readers.report import Oddities
+from cloze.corpus.records.classes import read_class_folders
 from cloze.errors import CorpusError
 
 

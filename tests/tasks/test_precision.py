@@ -28,6 +28,6 @@ def test_every_verb_that_reads_texts_has_the_option_and_refuses_an_unknown_preci
     tuned: Callable[..., Path], tables: Path, capsys: pytest.CaptureFixture[str], verb: str
 ) -> None:
     dev = str(tables / "dev.tsv")
-    more = {"evaluate": [dev], "retrieve": ["the cat", "--passages", dev]}.get(verb, ["the cat"])
+    more = {"evaluate": [dev], "retrieve": ["the cat", "--passages", dev, "--text-b", "text"]}.get(verb, ["the cat"])
     assert main([verb, str(tuned()), *more, "--precision", "fp8"]) == 2
     assert "unknown precision 'fp8'. Did you mean 'fp32'?" in capsys.readouterr().err

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,7 +15,7 @@ from cloze.cli.options import Annotate, Batch, Columns, Device, Encoding, FileFo
 from cloze.cli.prompts import Demonstrations, Normalise, Shots, Template, Verbalise, prompt_of
 
 if TYPE_CHECKING:
-    from cloze.tasks.task import Task
+    from cloze.tasks.task import Prediction, Task
 
 
 def command(
@@ -72,8 +72,8 @@ def command(
         task=task, threshold=threshold, beams=beams, length_penalty=length_penalty, length=length,
     )
     chosen_task: Task = prompt.task if prompt else task_in_folder(checkpoint, task, text=text, text_b=text_b, threshold=threshold)
-    column_names = columns.split(",") if columns else None
-    chosen_task = chosen_task.for_files(columns=column_names, format=input_format, quoting=as_quoting(quoting))
+    names = columns.split(",") if columns else None
+    chosen_task = chosen_task.for_files(columns=names, format=input_format, quoting=as_quoting(quoting))
     chosen_task = chosen_task.with_beam_search(beams=beams, length_penalty=length_penalty)
     output_format = _output_format(out, written_as, chosen_task, scores=scores, threshold=threshold)
     if out is not None:
@@ -107,8 +107,12 @@ def command(
         return
     write_predictions(predictions, out, output_format, task=chosen_task, table=table)
     if out:
-        are_words = any(prediction.word_rows() is not None for prediction in predictions[:1])  # several rows or lines each
-        typer.echo(f"{out}: {len(predictions)} {'texts' if are_words else 'rows'}")
+        typer.echo(f"{out}: {len(predictions)} {_unit_of(predictions)}")
+
+
+def _unit_of(predictions: Sequence[Prediction]) -> str:
+    """What is counted: a text of words has several rows or lines."""
+    return "texts" if any(prediction.word_rows() is not None for prediction in predictions[:1]) else "rows"
 
 
 def _output_format(

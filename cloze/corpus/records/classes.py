@@ -4,23 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.corpus.readers.class_folders import read_class_folders
 from cloze.corpus.readers.columnar import is_columnar
 from cloze.corpus.readers.labelled import members, single_class
+from cloze.corpus.readers.not_text import refuse_made
+from cloze.corpus.readers.text_files import read_all
 from cloze.corpus.readers.unusable import Fault, unusable
 from cloze.corpus.records.answer import Answer, Columns, Labels, Record, RecordEncoder, described_classes
 from cloze.corpus.records.audits import Audit, OddClasses
 from cloze.corpus.records.table import table_rows
 from cloze.corpus.records.windows import TextParts
+from cloze.errors import TaskError
 from cloze.registry import register
 
 if TYPE_CHECKING:
     from cloze.text.tokenizer import Tokenizer
+
+_ENDINGS = (".txt", ".txt.gz", ".txt.xz")
 
 
 class ClassEncoder(RecordEncoder):
@@ -95,3 +99,38 @@ class ClassOrNone(ClassAnswer):
     def labels_of(self, record: Record) -> Iterator[tuple[int, str]]:
         """The line and the class of a record that has one."""
         yield from super().labels_of(record) if record.answer else ()
+
+
+class Filed(NamedTuple):
+    """A text, its number from 1, and the name of its folder."""
+
+    number: int
+    text: str
+    label: str
+
+
+def read_class_folders(folder: Path | str) -> Iterator[Filed]:
+    """A folder per class as labelled text (neg/1.txt, pos/1.txt): the texts of every sub-folder, in the order of their names.
+
+    Hidden files and folders are passed over. A class without texts, a file that is not .txt, or an empty text is a `TaskError`:
+    it must not be skipped silently. A folder that cloze or transformers wrote is a `CorpusError`.
+    """
+    number = 0
+    refuse_made(Path(folder), Path(folder).glob("*/*"))
+    classes = sorted(p for p in Path(folder).iterdir() if p.is_dir() and not p.name.startswith("."))
+    if not classes:
+        raise TaskError(
+            f"{folder}: this folder has no subfolders; expected one per class, such as neg/1.txt and pos/1.txt, or a file."
+        )
+    for inside in classes:
+        files = sorted(p for p in inside.iterdir() if not p.name.startswith("."))
+        if not files:
+            raise TaskError(f"{inside}: this class has no texts; expected .txt files.")
+        for file in files:
+            if not file.is_file() or not file.name.endswith(_ENDINGS):
+                raise TaskError(f"{file}: expected a text file (.txt) in the folder of a class. Move it elsewhere.")
+            text = read_all(file).strip()
+            if not text:
+                raise TaskError(f"{file}: the file is empty. Delete it.")
+            number += 1
+            yield Filed(number, text, inside.name)

@@ -39,7 +39,7 @@ class StaticProbe(TextProbe[SimilarityData, "Compared"]):
 
     similarity: Annotated[Sequence[str], typer.Option(help="a file with two words and a score per line")] = ()
     against: Annotated[Sequence[Path], typer.Option(help="word vectors to compare with")] = ()
-    occurrences: Annotated[int, typer.Option(min=0, help="the first so many occurrences of a word; 0: all")] = 50
+    contexts: Annotated[int, typer.Option(min=0, help="read the first so many occurrences of a word; 0: all")] = 50
 
     def read(self) -> SimilarityData:
         from cloze.interop.vectors import open_vectors
@@ -55,7 +55,7 @@ class StaticProbe(TextProbe[SimilarityData, "Compared"]):
         from cloze.probes.static import compare, static_vectors
 
         words = sorted({word for pairs in material.sets.values() for pair in pairs for word in (pair.one, pair.two)})
-        most = self.occurrences or None
+        most = self.contexts or None
         vectors = static_vectors(loaded, material.texts, words, occurrences=most, length=self.length, size=self.batch)
         return compare(vectors, material.sets, material.references)
 

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cloze.corpus.readers.class_folders import read_class_folders
 from cloze.corpus.readers.columnar import is_columnar
 from cloze.corpus.readers.labelled import TextTable, single_class
+from cloze.corpus.records.classes import read_class_folders
 from cloze.decoding.layout import Framed
 from cloze.decoding.reader import Checkpoint, Reader
 from cloze.errors import TaskError
