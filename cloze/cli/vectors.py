@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from cloze.tasks.intrinsic.similarity import Similarity
 
 _ALIKE = 0.9  # the mean cosine of two words from which vectors are said to be alike
+_MANY = 20  # words, of which fewer may well be alike
 _NAMED = 8  # unknown words that are shown
 
 
@@ -59,7 +60,7 @@ def note_alike(vectors: Vectors) -> None:
     """Say on stderr that cosines mean little where nearly all words have the same direction."""
     from cloze.decoding.vectors.neighbours import mean_cosine
 
-    if (mean := mean_cosine(vectors)) > _ALIKE:
+    if len(vectors.words) >= _MANY and (mean := mean_cosine(vectors)) > _ALIKE:
         typer.echo(
             f"note: any two words of {vectors.place} have a cosine of {mean:.2f} on average, so cosines say little about them. "
             "Vectors are so after too little training.", err=True,
