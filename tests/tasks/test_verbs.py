@@ -281,7 +281,10 @@ def test_pairs_are_fine_tuned_by_their_columns(cloze: Any, folder: Folder, table
         ([*TRAIN, "--set", "corpus.label=lable"], "no column 'lable'; it has: text, label"),
         ([*TRAIN, "--set", "task.metric=f1"], "unknown metric 'f1'"),
         ([*TRAIN, "--set", "training.precision=fp16"], "expected one of auto, fp32, bf16"),
-        ([*TRAIN, "--epochs", "3"], "No such option: --epochs\n  All options: cloze finetune --help"),
+        (
+            [*TRAIN, "--epochs", "3"],
+            "No such option: --epochs. The recipe has this value: --set training.epochs=N\n  All options: cloze finetune --help",
+        ),
         (TRAIN[:-2], "--out is missing: name the folder"),
         (["finetune", "{bert}", "--out", "{here}/o"], "--train FILE and --dev FILE are missing"),
         (["finetune", "{bert}", "--train", "{bert}/config.json", "--out", "{here}/o"], ": --dev FILE is missing. Give labelled"),
