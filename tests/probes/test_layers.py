@@ -309,7 +309,7 @@ def test_a_static_vector_is_that_of_the_first_occurrences_or_of_all(checkpoint: 
     texts = ["The cat saw the dog.", "Rain on the cat", "a dog and the cat"]
 
     def mean(given: Sequence[str], occurrences: int) -> np.ndarray:
-        probe = StaticProbe(occurrences=occurrences)
+        probe = StaticProbe(contexts=occurrences)
         pairs = {"set": [WordPair("cat", "dog", 9.0, 1)]}
         seen: list[Static] = []
         with pytest.MonkeyPatch.context() as patch:
