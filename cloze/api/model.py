@@ -29,6 +29,7 @@ from cloze.decoding.filling import Filled, fill
 from cloze.decoding.generating.drafting import Draft
 from cloze.decoding.generating.generation import Generated, generate, remark_on_cut
 from cloze.decoding.generating.options import WritingOptions, parts_of
+from cloze.decoding.lengths import cut_remark
 from cloze.decoding.links import given_links
 from cloze.decoding.pictures import pictures_for, shown_picture
 from cloze.decoding.ready import to_embed, to_fill, to_generate, to_score
@@ -52,7 +53,7 @@ from cloze.tasks.given import given_examples, given_file
 from cloze.tasks.in_memory import each_text
 from cloze.tasks.pictures import show_pictures
 from cloze.tasks.result import load_tuned, read_task_json
-from cloze.tasks.task import Evaluation, Learner, Prediction, cut_remark
+from cloze.tasks.task import Evaluation, Learner, Prediction
 from cloze.training.run import Outcome
 
 T = TypeVar("T")

@@ -138,7 +138,8 @@ def advise_on_text(recipe: Recipe, sample: str, tokenizer: Tokenizer | None = No
         normal = normaliser_of(text)(sample) if _reads_words(text) else ""
         if normal and is_unspaced(normal, _SOME):
             example, ways = _run_and_ways(recipe, name, normal)
-            yield f"advice: {recipe.name} reads whole words, and part of this text has no spaces: {example!r} is one.\n  {ways}"
+            part = f"part of this text has no spaces: {example!r} counts as one word"
+            yield f"advice: {recipe.name} reads whole words, and {part}.\n  {ways}"
         at = "text.normalise" if name == "main" else f"texts.{name}.normalise"
         costs = costs_of(sample, normaliser_of(text))
         if costs.sizeable:

@@ -274,7 +274,7 @@ def _load_head_if_it_fits(
     start = WarmStart.of_head(head, checkpoint.head_state(name, head))
     classes = _classes(loaded)
     if not (start.misfit or or_only) and _shares_some(classes, class_names):
-        return "some of its classes are others"  # equally many: its outputs would stand for the wrong ones
+        return "some of its classes differ"  # equally many: its outputs would stand for the wrong ones
     if not start.misfit:
         head.load_state_dict(_ordered(start.loaded, classes, class_names))
     return start.misfit

@@ -37,10 +37,12 @@ LESS_MEMORY = {
 }
 
 
-#: What the recipe of a task calls values that other programs have as options. Its epochs are its budget.
+#: By command, values of the recipe that other programs have as options. The epochs of a task are its budget.
 _SETTINGS = {
-    "--budget": "training.epochs=N", "--epochs": "training.epochs=N", "--batch": "training.batch=N",
-    "--batch-size": "training.batch=N", "--lr": "training.rate.peak=X", "--learning-rate": "training.rate.peak=X",
+    "finetune": {
+        "--budget": "training.epochs=N", "--epochs": "training.epochs=N", "--batch": "training.batch=N",
+        "--batch-size": "training.batch=N", "--lr": "training.rate.peak=X", "--learning-rate": "training.rate.peak=X",
+    },
 }
 
 
@@ -89,8 +91,8 @@ def require_usage(command: Any, name: str, arguments: list[str]) -> None:
         missing = param is not None and hasattr(error, "param_type")  # the error of an argument that is not there
         message = _missing(param) if missing else error.format_message()
         option = getattr(error, "option_name", "")
-        if name == "finetune" and option in _SETTINGS:
-            message = f"No such option: {option}. The recipe has this value: --set {_SETTINGS[option]}"
+        if setting := _SETTINGS.get(name, {}).get(option):
+            message = f"No such option: {option}. The recipe has this value: --set {setting}"
         raise UserError(f"{message}\n  All options: cloze {name} --help") from None
 
 

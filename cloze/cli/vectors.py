@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from cloze.tasks.intrinsic.analogies import Analogies, AnalogyCounts
     from cloze.tasks.intrinsic.similarity import Similarity
 
-_ALIKE = 0.9  # the mean cosine of two words from which vectors are said to be alike
-_MANY = 20  # words, of which fewer may well be alike
+_ALIKE = 0.9  # the mean cosine of two words above which there is a note
+_MANY = 20  # words; fewer may be alike by their meaning
 _NAMED = 8  # unknown words that are shown
 
 
@@ -62,8 +62,8 @@ def note_alike(vectors: Vectors) -> None:
 
     if len(vectors.words) >= _MANY and (mean := mean_cosine(vectors)) > _ALIKE:
         typer.echo(
-            f"note: any two words of {vectors.place} have a cosine of {mean:.2f} on average, so cosines say little about them. "
-            "Vectors are so after too little training.", err=True,
+            f"note: two words of {vectors.place} have a cosine of {mean:.2f} on average, so cosines say little about words. "
+            "The usual reason is too little training.", err=True,
         )
 
 

@@ -158,8 +158,8 @@ def require_own(out: Path) -> None:
     if out.exists() and not out.is_dir():
         raise CheckpointError(f"{out}: is a file; expected a new folder or one with cells. Choose another --out.")
     foreign = [] if not out.exists() or (out / "cells").is_dir() else sorted(path.name for path in out.iterdir())
-    if "cloze" in foreign and [path.name for path in (out / "cloze").iterdir()] == ["corpus"]:  # texts that were given in memory
-        foreign.remove("cloze")
+    if [path.name for path in out.glob("cloze/*")] == ["corpus"]:  # texts that were given in memory
+        foreign = [name for name in foreign if name != "cloze"]
     if foreign:
         raise CheckpointError(f"{out}: holds {foreign[0]}, which no comparison or sweep wrote. Choose another --out.")
 

@@ -37,6 +37,7 @@ Result = dict[str, Any]
 #: Besides its weights, what decides how a checkpoint is opened, reads text and is fine-tuned: settings, tokenizer, recipe.
 _DESCRIPTION = ("*.json", "*.txt", "*.model", "*/config.json", "cloze/network.json", "cloze/recipe.yaml", "cloze/networks/*/**/*")
 
+
 @dataclass
 class Grid:
     """The cells of a design, in the folder `out`; `failed` are those that failed since it was made, by key."""

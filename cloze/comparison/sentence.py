@@ -123,8 +123,8 @@ def measure(answer: ComparisonResult) -> str:
     budget = next((system.budget for system in answer.systems if system.budget), None)
     planned = counted(answer.design.seeds, "seed")
     seeds = planned if answer.seeds in (0, answer.design.seeds) else f"{answer.seeds} of {planned}"
-    each = "each" if all(system.budget for system in answer.systems) else "for each recipe"
-    return f"{what}, {seeds}{'' if budget is None else f', {spoken(budget)} {each}'})"
+    share = "each" if all(system.budget for system in answer.systems) else "for each recipe"
+    return f"{what}, {seeds}{'' if budget is None else f', {spoken(budget)} {share}'})"
 
 
 def spoken(budget: str) -> str:

@@ -21,10 +21,11 @@ def spent(run: Path, until: float = 1.0) -> dict[str, Any]:
     """
     total = {"tokens": 0.0, "flops": 0.0, "seconds": 0.0}
     for folder in [*sorted((run / "cloze" / "stages").glob("*")), run]:
-        end = next((event for event in reversed(read_log(folder / LOG)[0]) if event.get("event") == "stop"), {})
+        events = read_log(folder / LOG)[0]  # at last those of the run itself
+        end = next((event for event in reversed(events) if event.get("event") == "stop"), {})
         total = {name: value + (number(end, name) or 0.0) for name, value in total.items()}
-    require_pause(run, until)
-    measured = _held_out(read_log(run / LOG)[0])
+    _require_pause(run, until, events)
+    measured = _held_out(events)
     there = _first_at(measured, until)
     paused = math.inf if there is None else number(there, "step") or 0.0
     by_step: dict[float, list[Record]] = {}  # a mixture has several losses at a step
@@ -38,8 +39,12 @@ def spent(run: Path, until: float = 1.0) -> dict[str, Any]:
 
 def require_pause(run: Path, until: float) -> None:
     """Raise `CheckpointError` if a run has passed the share `until` of its budget, below 1, without being measured there."""
-    events = read_log(run / LOG)[0] if until < 1 and (run / LOG).is_file() else []
-    there = _first_at(_held_out(events), until)
+    if (run / LOG).is_file():
+        _require_pause(run, until, read_log(run / LOG)[0])
+
+
+def _require_pause(run: Path, until: float, events: Sequence[Record]) -> None:
+    there = _first_at(_held_out(events), until) if until < 1 else None
     if there is None:
         return
     step, share = number(there, "step") or 1.0, number(there, "share") or 0.0

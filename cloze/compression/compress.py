@@ -167,8 +167,8 @@ def _as_before(out: Path) -> Iterator[str]:
     """A remark on each further network of the folder, such as the other tower of a retriever."""
     for folder in sorted((out / NETWORKS).glob("*/")):
         yield (
-            f"{folder}: this network is as before, and the sizes are without it. To compress it, too: cloze compress {folder} "
-            "--out NEW, with the same options; then put NEW in its place."
+            f"{folder}: this network is unchanged, and the sizes do not include it. To compress it, too, run cloze compress "
+            f"{folder} --out NEW with the same options, and replace it with NEW."
         )
 
 

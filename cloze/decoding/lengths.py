@@ -1,4 +1,4 @@
-"""The lengths of rows: batches of like length, so that little is computed for padding, and the length of training."""
+"""The lengths of rows: batches of like length, so that little is computed for padding; the length of training; what was cut."""
 
 from __future__ import annotations
 
@@ -14,6 +14,16 @@ CPU_TOKENS = 1024
 STATIC_TOKENS = 16384
 #: Padded tokens that keep a GPU busy.
 GPU_TOKENS = 32768
+
+
+def cut_remark(lost: Sequence[int], length: int | None = None, what: str = "texts") -> str | None:
+    """A sentence on how many texts were cut, by the tokens that each lost; None if none. `length`: the tokens read of one."""
+    number = sum(tokens > 0 for tokens in lost)
+    if not number:
+        return None
+    read = "than the network reads" if length is None else f"than {length} tokens"
+    more = "" if length is None else " (--length N reads more; --set length=N fine-tunes on more)"
+    return f"{number} of {len(lost)} {what} are longer {read} and lost their end, {sum(lost):,} tokens in all{more}"
 
 
 def by_length(lengths: Sequence[int], *, rows: int = 64, tokens: int | None = None) -> Iterator[NDArray[np.int64]]:

@@ -250,7 +250,7 @@ class TargetsAtPositions(Objective):
     def with_accuracy(self, total: Tensor, correct: Tensor, scores: Tensor, batch: Batch) -> Loss:
         """The loss of scores (M, C), or (M,) of two classes, with the metric `correct`: the sum of weights where they are right.
 
-        Where classes have weights, it is computed anew, because the share of right targets does not depend on them.
+        Where classes have weights, `correct` is computed again without them: accuracy counts targets, not weights.
         """
         if self.class_weights is None:
             return Loss(total, {"correct": correct})

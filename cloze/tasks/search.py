@@ -7,6 +7,7 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
+from cloze.decoding.lengths import cut_remark
 from cloze.decoding.reader import Checkpoint
 from cloze.errors import TaskError
 from cloze.tasks.kinds.reranking import Reranker, Reranking
@@ -59,8 +60,8 @@ def reranker_of(loaded: Checkpoint) -> Reranker:
 
 def remarks_on(retriever: Retriever, reranker: Reranker | None = None) -> list[str]:
     """Sentences on texts that a search has read in part."""
-    of_pairs = [] if reranker is None else reranker.cuts.remark("pairs of a query and a passage")
-    return [*retriever.cuts.remark(), *of_pairs]
+    of_pairs = None if reranker is None else cut_remark(reranker.lost_tokens, what="pairs of a query and a passage")
+    return [remark for remark in (cut_remark(retriever.lost_tokens), of_pairs) if remark is not None]
 
 
 def depth_of(top: int | None, rerank_top: int | None, *, again: bool) -> tuple[int, int]:

@@ -20,6 +20,7 @@ from torch import nn
 
 from cloze.corpus.readers.labelled import Format, Quoting
 from cloze.decoding.bound_head import BoundHead, bind_head
+from cloze.decoding.lengths import cut_remark
 from cloze.decoding.reader import Checkpoint, Reader
 from cloze.decoding.unknown import answer_remark
 from cloze.errors import CheckpointError, TaskError, propose
@@ -134,16 +135,6 @@ class Evaluation:
         from cloze.tasks.evaluation_text import evaluation_html
 
         return evaluation_html(self)
-
-
-def cut_remark(cut: Sequence[int], length: int | None) -> str | None:
-    """A sentence on how many texts were cut, by the tokens that each lost; None if none. `length`: the tokens read of one."""
-    number = sum(lost > 0 for lost in cut)
-    if not number:
-        return None
-    read = "than the network reads" if length is None else f"than {length} tokens"
-    more = "" if length is None else " (--length N reads more; --set length=N fine-tunes on more)"
-    return f"{number} of {len(cut)} texts are longer {read} and lost their end, {sum(cut):,} tokens in all{more}"
 
 
 class Task(ABC):

@@ -107,7 +107,8 @@ def test_a_part_of_the_text_without_spaces_between_words_is_told_where_words_are
     mixed = 9 * "The sun rises over the square, and the people sing of it. " + "我爱北京天安门上的太阳升起来。"
     (told,) = advise_on_text(load_recipe("fasttext"), mixed)
     assert told.startswith(
-        "advice: fasttext reads whole words, and part of this text has no spaces: '我爱北京天安门上的太阳升起来' is one.\n"
+        "advice: fasttext reads whole words, and part of this text has no spaces: '我爱北京天安门上的太阳升起来' counts as one "
+        "word.\n"
         "  Cut it into words: cloze corpus build TEXT --recipe fasttext --words jieba --out STORE, then --corpus STORE\n"
     )
     assert list(advise_on_text(load_recipe("quick"), mixed)) == []

@@ -264,7 +264,7 @@ def test_the_other_tower_of_a_retriever_is_as_before_which_is_said_with_the_way_
     small = tmp_path / "small"
     said = cloze("compress", tuned, "--layers", "1", "--out", small)
     tower = small / "cloze" / "networks" / name
-    assert said.code == 0 and f"{tower}: this network is as before, and the sizes are without it." in said.out + said.err
+    assert said.code == 0 and f"{tower}: this network is unchanged, and the sizes do not include it." in said.out + said.err
     assert f"cloze compress {tower} --out NEW" in said.out + said.err
     assert [load_checkpoint(place).network_arguments["layers"] for place in (small, tower)] == [1, 2]
     assert cloze("compress", tower, "--layers", "1", "--out", tmp_path / "new").code == 0

@@ -273,9 +273,9 @@ def _require_task(folder: Path, name: str) -> None:
     from cloze.registry import names
     from cloze.tasks.result import find_task_json
 
-    known = {*names("task"), *LINK_TASKS, LINKING}
-    if name not in known and folder.is_dir() and find_task_json(folder) is None:
-        raise TaskError(f"--task {name}: unknown task. {propose(name, known)}")
+    task_names = {*names("task"), *LINK_TASKS, LINKING}
+    if name not in task_names and folder.is_dir() and find_task_json(folder) is None:
+        raise TaskError(f"--task {name}: unknown task. {propose(name, task_names)}")
 
 
 MODES: tuple[

@@ -85,7 +85,7 @@ def _value_text(figures: Mapping[str, float], *, several: bool) -> str:
 def _value_width(task_json: Mapping[str, Any]) -> int:
     """The characters of the column of values: `0.1234`, or with several seeds `0.1234 ± 0.0123`."""
     several = len(task_json["trials"]) > 1
-    return max(15 if several else 8, *(len(_value_text(figures, several=several)) for figures in task_json["spread"].values()))
+    return max([15 if several else 8, *(len(_value_text(figures, several=several)) for figures in task_json["spread"].values())])
 
 
 def _simple_cells(simple: Mapping[str, Mapping[str, Any]], metric: str) -> str:

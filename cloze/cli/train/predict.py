@@ -78,9 +78,9 @@ def command(
     output_format = _output_format(out, written_as, chosen_task, scores=scores, threshold=threshold)
     if out is not None:
         check_predictions(out, format=output_format, inputs=inputs, overwrite=overwrite)
+    from cloze.decoding.lengths import cut_remark
     from cloze.decoding.progress import DecodingProgress
     from cloze.tasks.prediction_files import TABLES, table_of, write_predictions, write_records
-    from cloze.tasks.task import cut_remark
 
     is_table = input_format is not None or columns is not None
     with _examples(chosen_task, inputs, is_table=is_table) as (examples, file):

@@ -74,8 +74,8 @@ def no_column(location: str, column: str, columns: Sequence[str], format: str = 
 def other_separator(cells: Sequence[str], format: str) -> tuple[str, str]:
     """What separates the cells of a table if not what its `format` says, in the plural, and the format that says so; ("", "") for
     a row with several cells, and where no other separator is in it."""
-    others = {"tsv": {"commas": ",", "semicolons": ";"}, "csv": {"tabs": "\t"}}.get(format, {})
-    name = next((name for name, character in others.items() if len(cells) == 1 and character in cells[0]), "")
+    separators = {"tsv": {"commas": ",", "semicolons": ";"}, "csv": {"tabs": "\t"}}.get(format, {})
+    name = next((name for name, character in separators.items() if len(cells) == 1 and character in cells[0]), "")
     return name, {"tsv": "csv", "csv": "tsv"}[format] if name else ""
 
 

@@ -165,8 +165,8 @@ def text_hashes(
     how: dict[str, Any] = {"format": columns.format, "columns": columns.names, "quoting": columns.quoting}
     for path in map(str, paths):
         records = answer.read(path, columns, lambda line, why: None)
-        named = bool(pictures) and has_keys(path, answer, columns.format)
-        keyed = pictures_of(path, records, pictures, **how) if named else ((record, ()) for record in records)
+        has_pictures = bool(pictures) and has_keys(path, answer, columns.format)
+        keyed = pictures_of(path, records, pictures, **how) if has_pictures else ((record, ()) for record in records)
         digests = (_digest([*record.texts, *keys]) for record, keys in keyed if any(map(str.strip, record.texts)))
         parts.append(np.fromiter((int.from_bytes(digest[:8], "little") for digest in digests), np.uint64))
     return np.concatenate(parts)

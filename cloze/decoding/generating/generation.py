@@ -18,7 +18,7 @@ from cloze.decoding.generating.search import Beams, Continuation, Limits
 from cloze.decoding.generating.sequence import Manner, answer_text, answers, end_id, extend, first_ids, has_decoder, start_id
 from cloze.decoding.generating.writing import asks, spelled_starts
 from cloze.decoding.layout import Ids
-from cloze.decoding.lengths import by_length
+from cloze.decoding.lengths import by_length, cut_remark
 from cloze.decoding.marks import refuse_marks
 from cloze.decoding.reader import Reader
 from cloze.errors import UserError, argument
@@ -50,13 +50,7 @@ class Generated:
 
 def remark_on_cut(texts: Sequence[Generated]) -> str | None:
     """A sentence on prompts that lost their ends; None if all were read whole."""
-    cut = {text.prompt: text.cut for text in texts if text.cut}
-    if not cut:
-        return None
-    return (
-        f"{len(cut)} of {len({text.prompt for text in texts})} texts are longer than the network reads and lost their end, "
-        f"{sum(cut.values()):,} tokens in all"
-    )
+    return cut_remark(list({text.prompt: text.cut for text in texts}.values()))
 
 
 def generate(

@@ -128,8 +128,8 @@ def zero_words(vectors: Vectors, *, restrict: int | None = None) -> list[str]:
 
 
 def mean_cosine(vectors: Vectors, *, first: int = 1000) -> float:
-    """The mean cosine of two different words among the first ones; 0 if there are none. Vectors that have learned little after
-    the first steps, in which all words take the direction of frequent ones, have nearly 1."""
+    """The mean cosine of two different words among the `first` ones; 0 if there are none. It is near 1 after too little training,
+    because the first steps move all words in one direction."""
     rows = unit(np.asarray(vectors.matrix[:first], np.float32)).astype(np.float64)
     rows = rows[rows.any(1)]
     count = len(rows)

@@ -54,9 +54,9 @@ def write_training_hashes(out: Path, training_hashes: Mapping[Any, Hashes]) -> N
 def add_training_texts(folder: Path, files: Sequence[str]) -> None:
     """Count the texts of further files among the training texts of a model."""
     path = folder / HASH_FILE
-    known: list[Hashes] = [np.load(path, allow_pickle=False)] if path.is_file() else []
-    hashes = [_hashes(spec, files) for spec in _sources(load_recipe(folder)).values()]
-    write_training_hashes(folder, dict(enumerate([*known, *hashes])))
+    hashes: list[Hashes] = [np.load(path, allow_pickle=False)] if path.is_file() else []
+    hashes += [_hashes(spec, files) for spec in _sources(load_recipe(folder)).values()]
+    write_training_hashes(folder, dict(enumerate(hashes)))
 
 
 def shared_row_note(

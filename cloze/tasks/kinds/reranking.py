@@ -22,7 +22,6 @@ from cloze.decoding.layout import Framed
 from cloze.decoding.reader import Checkpoint, Reader
 from cloze.errors import TaskError, counted
 from cloze.registry import register
-from cloze.tasks.cut_counts import CutCounts
 from cloze.tasks.linear.cutting import Cutter
 from cloze.tasks.linear.estimators import GroupChoice
 from cloze.tasks.linear.features import Bags
@@ -240,11 +239,11 @@ class ScoredPassage(Prediction):
 
 class Reranker(SummaryLearner):
     """A network with a head that scores a query with a passage: by one output, the log-odds, or as in monoBERT by two classes.
-    `cuts` counts the pairs that `scores_of` read."""
+    `lost_tokens` are those that did not fit of each pair that `scores_of` has read."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.cuts = CutCounts()
+        self.lost_tokens: list[int] = []
 
     def row_outputs(self, rows: Sequence[Framed], size: int = 64, report: Report = silent) -> NDArray[np.float64]:
         """The log-odds that the passage of every row is relevant, (N,)."""
@@ -256,7 +255,7 @@ class Reranker(SummaryLearner):
     ) -> NDArray[np.float64]:
         """The same of pairs of texts."""
         rows = self.reader.encode(queries, passages, max_length=self.length)
-        self.cuts.add([row.cut for row in rows])
+        self.lost_tokens += [row.cut for row in rows]
         return self.row_outputs(rows, size, report)
 
     def remarks(self, examples: JudgedPassages, rows: Sequence[LabelledRow], outputs: Any, per_example: Any) -> list[str]:

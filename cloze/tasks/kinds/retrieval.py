@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from cloze.corpus.readers.labelled import TextTable
 from cloze.decoding.layout import Framed
+from cloze.decoding.lengths import cut_remark
 from cloze.decoding.reader import Checkpoint, Reader, evaluating
 from cloze.decoding.ready import to_embed
 from cloze.decoding.unknown import known_words, leaves_out_unknown
@@ -22,9 +23,8 @@ from cloze.interop.prompts import NO_PROMPTS, PROMPTS, Prompts, prompts_of
 from cloze.networks.blocks.dropout import name_dropouts
 from cloze.objectives.distances.embedding import Embedding
 from cloze.registry import register
-from cloze.tasks.cut_counts import CutCounts
 from cloze.tasks.measures.ranking import METRICS, Nearest, Vectors, mean_metrics, metrics_by_query, nearest, ranks
-from cloze.tasks.task import LabelledRow, Learner, Prediction, Report, cut_remark, silent
+from cloze.tasks.task import LabelledRow, Learner, Prediction, Report, silent
 from cloze.tasks.texts import LabelledTexts, TextTask, head_of_task
 
 _TOGETHER = 1024  # passages that are made into vectors before they are compared
@@ -128,8 +128,8 @@ def _tower(loaded: Checkpoint, task_json: Mapping[str, Any]) -> tuple[Reader, An
 class Retriever(Learner):
     """A network with a head that gives vectors of texts; `passages` are those of passages where they have others than queries.
 
-    `prompts` come before the texts, and say whether the vectors are compared by cosines in place of products. `cuts` counts the
-    texts that were read.
+    `prompts` come before the texts, and say whether the vectors are compared by cosines in place of products.
+    `lost_tokens` are those that did not fit of each text that was read.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class Retriever(Learner):
         other, self.passage_head = passages or (reader, head)
         self.passage_network: Any = other.network
         self.passage_reader = other
-        self.prompts, self.cuts = prompts, CutCounts()
+        self.prompts, self.lost_tokens = prompts, list[int]()
         name_dropouts(self)
 
     def vectors(self, texts: Sequence[str], *, size: int = 64, report: Report = silent) -> Vectors:
@@ -159,7 +159,7 @@ class Retriever(Learner):
     @torch.inference_mode()
     def _vectors(self, reader: Reader, head: Any, texts: Sequence[str], size: int, report: Report) -> Vectors:
         framed = self._framed(reader, texts)
-        self.cuts.add([row.cut for row in framed])
+        self.lost_tokens += [row.cut for row in framed]
         vectors: NDArray[np.float32] | None = None
         with evaluating(self):
             for index in reader.batches([len(row) for row in framed], rows=size):

@@ -20,6 +20,7 @@ from cloze.decoding.generating.sampling import Sampling
 from cloze.decoding.generating.search import Beams
 from cloze.decoding.generating.sequence import Manner, end_role, has_decoder
 from cloze.decoding.layout import Framed, Ids
+from cloze.decoding.lengths import cut_remark
 from cloze.decoding.reader import Checkpoint, Reader, evaluating, orders_of
 from cloze.decoding.ready import predicting_heads
 from cloze.errors import CheckpointError, TaskError
@@ -38,7 +39,7 @@ from cloze.tasks.measures.overlap import (
 )
 from cloze.tasks.measures.overlap import bleu as bleu_of
 from cloze.tasks.pictures import picture_numbers, with_picture
-from cloze.tasks.task import Evaluation, Learner, PerExample, Prediction, Report, cut_remark, silent
+from cloze.tasks.task import Evaluation, Learner, PerExample, Prediction, Report, silent
 from cloze.tasks.texts import LABEL, PICTURE, LabelledTexts, TableTask, parsed
 
 GREEDY = Sampling(temperature=0.0)

@@ -19,10 +19,11 @@ class LearningCheck:
 
     def __init__(self, run: Run, saved: Mapping[str, Any] | None = None) -> None:
         self.run = run
-        state = (saved or {}).get("learning_check", {})  # absent in checkpoints of earlier versions
-        self.baselines = baselines_from(state.get("measured")) | dict(run.baselines)
-        self._first_losses: dict[str, float] = dict(state.get("first", {}))
-        self._done: bool = state.get("done", False)
+        fresh: dict[str, Any] = {"measured": {}, "first": {}, "done": False}
+        state: Mapping[str, Any] = fresh if saved is None else saved["learning_check"]
+        self.baselines = baselines_from(state["measured"]) | dict(run.baselines)
+        self._first_losses: dict[str, float] = dict(state["first"])
+        self._done: bool = state["done"]
 
     def add_first(self, losses: Mapping[str, float]) -> None:
         """Record the training losses of the first step of a run."""
