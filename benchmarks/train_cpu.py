@@ -72,6 +72,7 @@ def prepare(work: Path) -> None:
     from cloze.corpus.stores.build import build_store, train_tokenizer_from
     from cloze.text import TextSpec
 
+    work.mkdir(parents=True, exist_ok=True)
     text = work / "docs.txt"
     paragraphs = (" ".join(document.text.split()) for document in python_docs())
     text.write_text("\n\n".join(paragraphs), encoding="utf-8")

@@ -10,12 +10,12 @@ fine-tunes first. Texts: 600 short ones (sentences about films, 26 tokens) and 1
     predict   `cloze.load(…).predict` · transformers' pipeline in batches of 32, and sorted by length · onnxruntime on the file
               that `cloze export --to onnx` writes, sorted, in batches of the same size as ours
     evaluate  `cloze.load(…).evaluate` on 600 labelled rows · `Trainer.evaluate` (rows of like length together)
-    finetune  `cloze.finetune` · `Trainer`, 100 (few), 1,000 (many) and 8,000 rows (all), three epochs, the dev set of 400 rows
-              measured after each
+    finetune  `cloze.finetune` · `Trainer`, both in fp32 and in bf16, 100 (few), 1,000 (many) and 8,000 rows (all), three epochs,
+              the dev set of 400 rows measured after each
     cold      the commands `cloze embed` and `cloze predict` · a script with the peer's imports, ten texts, whole processes
 
-All sides but `cloze, bf16` run in fp32, each in a process of its own that has read the model and answered once; in every round
-each side answers once. Wall-clock times are disturbed by whatever else runs, so processor time is reported, too. Medians. Every
+All sides run in fp32 unless their name says bf16, each in a process of its own that has read the model and answered once; in
+every round each side answers once. Wall-clock times are disturbed by whatever else runs, so processor time is reported, too. Medians. Every
 answer of ours is checked against the peer's.
 """
 
@@ -41,7 +41,7 @@ SIDES = {
     "embed": ("cloze", "cloze, bf16", "sentence-transformers"),
     "predict": ("cloze", "cloze, bf16", "pipeline", "pipeline, sorted", "onnxruntime"),
     "evaluate": ("cloze", "Trainer"),
-    "finetune": ("cloze", "Trainer"),
+    "finetune": ("cloze", "Trainer", "cloze, bf16", "Trainer, bf16"),
     "cold": ("cloze embed", "sentence-transformers", "cloze predict", "pipeline"),
 }
 TEXTS = {"embed": ["short", "long"], "predict": ["short", "long"]}
@@ -298,7 +298,7 @@ def evaluate(side: str, texts: str, work: Path) -> Answer:
     return lambda: round(float(trainer.evaluate(encoded)["eval_accuracy"]), 4)
 
 
-def _trainer(work: Path, model: str, train: Path, dev: Path) -> tuple[Any, Any]:
+def _trainer(work: Path, model: str, train: Path, dev: Path, *, bf16: bool = False) -> tuple[Any, Any]:
     """transformers' Trainer with dynamic padding and rows of like length together, and its encoded dev rows."""
     import datasets
     import transformers as t
@@ -319,7 +319,7 @@ def _trainer(work: Path, model: str, train: Path, dev: Path) -> tuple[Any, Any]:
         output_dir=str(out), per_device_train_batch_size=16, per_device_eval_batch_size=32, num_train_epochs=EPOCHS,
         learning_rate=5e-5, warmup_steps=0.1, weight_decay=0.01, use_cpu=True, report_to=[], save_strategy="no",
         logging_strategy="no", eval_strategy="epoch", disable_tqdm=True, optim="adamw_torch_fused",
-        train_sampling_strategy="group_by_length",
+        train_sampling_strategy="group_by_length", bf16=bf16,
     )
     trainer = t.Trainer(
         t.AutoModelForSequenceClassification.from_pretrained(model, num_labels=2), arguments,
@@ -333,16 +333,18 @@ def finetune(side: str, texts: str, work: Path) -> float:
     """The best accuracy on the dev rows."""
     out = work / f"{side}-{os.getpid()}"
     try:
-        if side == "cloze":
+        if side.startswith("cloze"):
             import cloze
 
             tuned = cloze.finetune(
                 str(weights()), train=str(work / f"{texts}.jsonl"), dev=str(work / "dev.jsonl"), out=str(out), baselines=False,
-                overrides=[f"training.epochs={EPOCHS}", "training.batch=16", "training.precision=fp32", "task.patience=0"],
+                overrides=[
+                    f"training.epochs={EPOCHS}", "training.batch=16", f"training.precision={_precision(side)}", "task.patience=0",
+                ],
                 report=lambda line: None,
             )
             return round(float(tuned.metrics["accuracy"]), 4)
-        trainer, _ = _trainer(work, str(weights()), work / f"{texts}.jsonl", work / "dev.jsonl")
+        trainer, _ = _trainer(work, str(weights()), work / f"{texts}.jsonl", work / "dev.jsonl", bf16=side.endswith("bf16"))
         trainer.train()
         trainer.save_model(str(out))
         return round(max(event["eval_accuracy"] for event in trainer.state.log_history if "eval_accuracy" in event), 4)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import shutil
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 
 from cloze.networks import Clock, Transformer
 from cloze.networks.blocks.dropout import Dropout, dropouts, set_dropouts
+from cloze.training.step import compile_layers
 from cloze.uncompiled import uncompiled
+from tests.making import network_of
 
 pytestmark = [
     pytest.mark.slow,
@@ -59,3 +63,19 @@ def test_an_uncompiled_function_runs_as_it_is_inside_a_compiled_one() -> None:
 
     compiled = torch.compile(lambda x: apart(x + 1, factor=2.0).relu(), backend="eager")
     assert torch.equal(compiled(torch.arange(3.0)), torch.tensor([2.0, 4.0, 6.0])) and traced == [False]
+
+
+def test_compiled_gradients_of_rotated_queries_in_bf16_are_those_of_eager_layers() -> None:
+    size = {"layers": 1, "width": 64, "heads": 1, "vocab_size": 11}
+    network = network_of("transformer", **size, positions="rotary", dropout=0.0, clock=Clock(4))
+    tokens, directions = torch.randint(0, 11, (2, 128)), torch.randn(2, 128, 64)
+    gradients = []
+    for _ in range(2):
+        network.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16):
+            (network(want=frozenset({"hidden"}), tokens=tokens)["hidden"] * directions).sum().backward()
+        gradients.append(network.layers[0].attention.projections.weight.grad.clone())
+        step: Any = SimpleNamespace(networks={"main": network})
+        compile_layers(step, True, torch.device("cpu"))
+    eager, compiled = gradients
+    assert float((compiled - eager).norm() / eager.norm()) < 0.02
