@@ -18,6 +18,7 @@ from cloze.batch import Batch, sequence
 from cloze.bounds import BelowOne, Count
 from cloze.errors import RecipeError
 from cloze.networks.blocks.dropout import Dropout
+from cloze.networks.blocks.initial import Law
 from cloze.networks.clock import Clock
 from cloze.objectives.cross_entropy import are_right, cross_entropy_sum, vocabulary_loss
 from cloze.objectives.heads import ClassHead, VocabularyHead
@@ -183,6 +184,7 @@ def classify(
     output_bias: bool = True,
     dropout: BelowOne = 0.0,
     class_weights: ClassWeights = None,
+    initial: Law = "truncated",
     width: Given[int],
     clock: Given[Clock],
 ) -> Classify:
@@ -190,12 +192,14 @@ def classify(
 
     `reading` is the state that is read; with `mean` the mean of a text's tokens is classified. A `transform` puts a dense map and
     a non-linearity before the output; `{gelu: {norm_epsilon: 1e-5, biases: false}}` is ModernBERT's head. With
-    `output_bias: false` the output has no bias (GPT-2). `class_weights` weigh the loss of each class's targets (see
-    `relation_prediction`).
+    `output_bias: false` the output has no bias (GPT-2). `class_weights` weigh the loss of each class's targets, and weights
+    start with `initial` (see `relation_prediction`).
 
     Parameters: `head.output.*`; with a transform `head.dense.*`, with a norm `head.norm.*`.
     """
-    head = ClassHead(width=width, classes=classes, transform=transform, dropout=Dropout(dropout, clock))
+    head = ClassHead(
+        width=width, classes=classes, transform=transform, dropout=Dropout(dropout, clock), initial=initial
+    )
     if not output_bias:  # it stays zero
         head.output.bias.requires_grad_(False)
     if reading == "mean":

@@ -75,10 +75,10 @@ class TurnedHead(nn.Module):
     `source` (C to D) belongs to the network, which stores it.
     """
 
-    def __init__(self, source: nn.Linear, transform: Transform) -> None:
+    def __init__(self, source: nn.Linear, transform: Transform, initial: Law = "truncated") -> None:
         super().__init__()
         self.transform = None if transform is None else transform.kind
-        self.dense, self.norm = dense_and_norm(source.out_features, transform)
+        self.dense, self.norm = dense_and_norm(source.out_features, transform, initial)
         self.bias = nn.Parameter(torch.zeros(source.in_features))
         self._tied = (source,)
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from cloze.batch import Batch
 from cloze.networks.blocks.dropout import Dropout
+from cloze.networks.blocks.initial import Law
 from cloze.networks.clock import Clock
 from cloze.objectives.classify import means
 from cloze.objectives.heads import ClassHead
@@ -42,14 +43,14 @@ def read_texts(states: Mapping[str, Tensor], batch: Batch, read: Read) -> Tensor
 
 def summary_head(
     *, classes: int, width: int, clock: Clock, dropout: float, pool: bool, transform: Transform,
-    output_bias: bool, reading: Read,
+    output_bias: bool, reading: Read, initial: Law = "truncated",
 ) -> ClassHead:
     """The head of `relation_prediction` (`pool`) or of `classify`, or the pooler of the one before the other, with an output for
     each of `classes`."""
     both = pool and transform is not None
     head = ClassHead(
         width=3 * width if reading == "concat" else width, classes=classes, transform=Tanh() if pool and not both else transform,
-        dropout=Dropout(dropout, clock), pool=pool and not both, pooled=both,
+        dropout=Dropout(dropout, clock), pool=pool and not both, pooled=both, initial=initial,
     )
     if not output_bias:  # it stays zero
         head.output.bias.requires_grad_(False)

@@ -4,7 +4,8 @@ Source: "A Structural Probe for Finding Syntax in Word Representations" (Hewitt 
 authors' code (john-hewitt/structural-probes: reporter.py, regimen.py, loss.py).
 
 Differs: states are standardised; the last tenth of the training sentences is the development set; an epoch of a small treebank is
-repeated up to 50 updates before it is measured; punctuation is recognised by its characters, not by Penn tags.
+repeated up to 50 updates before it is measured; there are at most 40 epochs (their example/config/naacl19: 30); punctuation is
+recognised by its characters, not by Penn tags.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ attention-only classifier as in Syntax_Analysis.ipynb of clarkkev/attention-anal
 
 Differs: the head and the offset of each relation are chosen on one file and measured on another; the authors choose those that
 are best on the file that they measure. Offset 3 is among those tried. Possessors are measured like all words; theirs may be found
-from the clitic after them. The classifier is trained until the loss on a tenth of its sentences no longer falls, not once over
-36,160 of them, and its weights begin at 0.
+from the clitic after them. The classifier is trained on 20 sentences at a time, until the loss on a tenth of them no longer
+falls, not once over 36,160 of them, one at a time; its weights begin at 0, the two of the root at 1, there at random.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from cloze.batch import Batch
 from cloze.errors import RecipeError
 from cloze.networks import Clock
-from cloze.objectives import ContrastItems, Transport, regress
+from cloze.objectives import ContrastItems, ContrastPairs, Embedding, Transport, classify, regress
 from cloze.objectives.distances.transport import transport_plan
 from cloze.objectives.transforms import Gelu
 
@@ -54,6 +54,29 @@ def test_the_numbers_of_items_are_read_at_their_positions(deviation: str) -> Non
     weighed = Batch({**batch, "weights/features": torch.tensor([1.0, 0.5, 0.0])})
     torch.testing.assert_close(objective(states, weighed).total, expected[0] + 0.5 * expected[1], rtol=1e-6, atol=1e-6)
     assert objective.count(weighed).item() == 1.5 and objective.at == ("positions/features",)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        lambda law: classify(classes=50, transform=Gelu(), width=64, clock=Clock(), initial=law),
+        lambda law: regress(numbers=50, transform=Gelu(), width=64, clock=Clock(), initial=law),
+        lambda law: regress(
+            numbers=50, transform=Gelu(), tied_map="items", maps={"items": nn.Linear(50, 64)}, width=64, clock=Clock(),
+            initial=law,
+        ),
+        lambda law: ContrastPairs(width=4000, initial=law),
+        lambda law: Embedding(project="same", width=64, initial=law),
+    ],
+)
+def test_weights_of_heads_are_cut_at_two_deviations_or_not(head: Any) -> None:
+    """`init_weights` of LXMERT, ViLBERT, VL-BERT, UNITER, UniVL and SimCSE is `normal_(std=0.02)` for heads, too."""
+    torch.manual_seed(0)
+    largest = {
+        law: min(float(weight.detach().abs().max()) for weight in head(law).parameters() if weight.dim() == 2)
+        for law in ("truncated", "normal")
+    }
+    assert largest["truncated"] <= 0.04 < largest["normal"]
 
 
 def test_a_distribution_is_no_distance_from_itself() -> None:
@@ -100,8 +123,8 @@ def test_the_plan_costs_what_a_linear_program_finds(m: int, n: int) -> None:
     costs = torch.rand(1, m, n, generator=torch.Generator().manual_seed(m * 10 + n), dtype=torch.double)
     sides = torch.ones(1, m, dtype=torch.bool), torch.ones(1, n, dtype=torch.bool)
     plan = transport_plan(costs, *sides, beta=0.1, steps=1000)
-    torch.testing.assert_close(plan.sum(2), torch.full((1, m), 1 / m, dtype=torch.double), rtol=0, atol=1e-6)
-    torch.testing.assert_close(plan.sum(1), torch.full((1, n), 1 / n, dtype=torch.double), rtol=0, atol=1e-12)
+    torch.testing.assert_close(plan.sum(2), torch.full((1, m), 1 / m, dtype=torch.double), rtol=0, atol=1e-12)
+    torch.testing.assert_close(plan.sum(1), torch.full((1, n), 1 / n, dtype=torch.double), rtol=0, atol=1e-6)
     assert float((plan * costs).sum()) == pytest.approx(cheapest(costs[0]), abs=1e-5)
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from cloze.batch import Batch
+from cloze.networks.blocks.initial import Law
 from cloze.objectives.cross_entropy import cross_entropy_sum
 from cloze.objectives.distances.contrast import fingerprints
 from cloze.objectives.heads import dense
@@ -24,17 +25,19 @@ class ContrastPairs(Objective):
     It reads `pairs` (B, B, D), what is pooled of the text of each row (first axis) with the items of each row; a linear map gives
     each pair its score. `among: items` compares the items of all rows for each text, `among: texts` the texts of all rows for
     each row's items. Rows with the same text are no negatives of each other. With N others, the loss of uninformative pairs is
-    ln(N + 1). Metric `correct`. Parameters: `head.weight`.
+    ln(N + 1). Weights start as in `relation_prediction` (`initial`). Metric `correct`. Parameters: `head.weight`.
     """
 
     scope: Literal["row", "batch", "step"] = "batch"
     training_only = True
     reads = ("pairs",)
 
-    def __init__(self, *, among: Literal["items", "texts"] = "items", width: Given[int]) -> None:
+    def __init__(
+        self, *, among: Literal["items", "texts"] = "items", initial: Law = "truncated", width: Given[int]
+    ) -> None:
         super().__init__()
         self.takes, self.optional, self.among = frozenset({"tokens"}), frozenset({"block"}), among
-        self.head = dense(width, 1, bias=False)
+        self.head = dense(width, 1, bias=False, initial=initial)
 
     def count(self, batch: Batch) -> Tensor:
         """The number of rows."""

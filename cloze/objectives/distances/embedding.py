@@ -14,6 +14,7 @@ from cloze.batch import Batch, sequence
 from cloze.bounds import BelowOne, Count, Positive, Width
 from cloze.errors import RecipeError
 from cloze.networks.blocks.dropout import Dropout
+from cloze.networks.blocks.initial import Law
 from cloze.networks.clock import Clock
 from cloze.objectives.classify import means
 from cloze.objectives.heads import dense
@@ -55,10 +56,11 @@ class Embedding(Objective):
 
     It has no loss of its own, hence weight 0: `contrast` reads it as a state, `read: {query: query.embedding, key:
     passage.embedding}`. `project` maps vectors to that width (`same`: to the width that they have), followed by the
-    `activation`; `normalise` scales them to length 1, so that products are cosines. With `norm_epsilon`, ORQA's vectors (Lee et
-    al., 2019; `module_fn` in orqa/models/ict_model.py): a dense map with tanh comes before `project`, a layer norm and
-    `dropout` after it. The mean over all tokens is that of Sentence-BERT (Reimers and Gurevych, 2019, §3). `length`: how many
-    tokens of a text are read once trained; the folder of a run says so to sentence-transformers. Parameters: `head.*` with
+    `activation`; the map starts as in `relation_prediction` (`initial`). `normalise` scales vectors to length 1, so that products
+    are cosines. With `norm_epsilon`, ORQA's vectors (Lee et al., 2019; `module_fn` in orqa/models/ict_model.py): a dense map with
+    tanh comes before `project`, a layer norm and `dropout` after it. The mean over all tokens is that of Sentence-BERT (Reimers
+    and Gurevych, 2019, §3). `length`: how many tokens of a text are read once trained; the folder of a run says so to
+    sentence-transformers. Parameters: `head.*` with
     `project`; with a norm, those of `NormedMap`.
     """
 
@@ -67,7 +69,7 @@ class Embedding(Objective):
     def __init__(
         self, *, reading: Literal["summary", "mean", "max"] = "mean", project: Width | Literal["same"] | None = None,
         activation: Literal["tanh"] | None = None, bias: bool = True, norm_epsilon: Positive | None = None,
-        dropout: BelowOne | None = None, normalise: bool = True, length: Count | None = None,
+        dropout: BelowOne | None = None, normalise: bool = True, length: Count | None = None, initial: Law = "truncated",
         width: Given[int], clock: Given[Clock | None] = None,
     ) -> None:
         super().__init__()
@@ -84,7 +86,9 @@ class Embedding(Objective):
         self.reads = ("summary",) if self.pool is None else ("hidden",)
         self.activation = activation
         self.width = width if project is None or project == "same" else int(project)
-        self.head: nn.Module = nn.Identity() if project is None else dense(width, self.width, bias=bias)
+        self.head: nn.Module = nn.Identity()
+        if project is not None:
+            self.head = dense(width, self.width, bias=bias, initial=initial)
         if norm_epsilon is not None:
             self.head = NormedMap(width, self.width, epsilon=norm_epsilon, dropout=Dropout(dropout or 0.0, clock or Clock()))
 

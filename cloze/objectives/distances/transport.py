@@ -85,18 +85,19 @@ def costs_of(x: Tensor, y: Tensor) -> Tensor:
 def transport_plan(costs: Tensor, rows: Tensor, columns: Tensor, *, beta: float, steps: int) -> Tensor:
     """How much of each of the real `rows` (B, M) moves to each of the real `columns` (B, N), by IPOT: (B, M, N).
 
-    Rows sum to about 1/number of rows, columns to exactly 1/number of columns. All zero where one side has nothing.
+    Rows sum to exactly 1/number of rows, columns to about 1/number of columns: columns are scaled first, as in `ipot` of UNITER's
+    code (model/ot.py). All zero where one side has nothing.
     """
     # IPOT scales a kernel times the plan so far by a factor per row, `across` (B, M), and one per column,
     # `down` (B, N); the product is the next plan, (B, M, N) as are `real`, `kernel` and `weighed`.
     real = rows[:, :, None] & columns[:, None]
     number_of_rows, number_of_columns = (side.sum(1, keepdim=True).clamp(min=1).to(costs.dtype) for side in (rows, columns))
     kernel = torch.exp(-costs / beta) * real
-    plan, down = real.to(costs.dtype), columns.to(costs.dtype) / number_of_columns
+    plan, across = real.to(costs.dtype), rows.to(costs.dtype) / number_of_rows
     for _ in range(steps):
         weighed = kernel * plan
-        across = _shares(number_of_rows * (weighed @ down[..., None]).squeeze(-1), rows)
         down = _shares(number_of_columns * (across[:, None] @ weighed).squeeze(1), columns)
+        across = _shares(number_of_rows * (weighed @ down[..., None]).squeeze(-1), rows)
         plan = across[..., None] * weighed * down[:, None]
     return plan
 

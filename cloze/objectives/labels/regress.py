@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from cloze.batch import Batch
 from cloze.bounds import BelowOne, Count
 from cloze.errors import RecipeError
+from cloze.networks.blocks.initial import Law
 from cloze.networks.clock import Clock
 from cloze.objectives.heads import TurnedHead
 from cloze.objectives.objective import Loss, at_least_float32
@@ -76,6 +77,7 @@ def regress(
     transform: Transform = None,
     output_bias: bool = True,
     dropout: BelowOne = 0.0,
+    initial: Law = "truncated",
     width: Given[int],
     clock: Given[Clock],
     maps: Given[Mapping[str, Any] | None] = None,
@@ -88,7 +90,8 @@ def regress(
     `reading: mean` reads the mean of a text's tokens, `concat` the last token, the maximum and the mean. Before the linear map
     come a pooler as in `relation_prediction` (`pool`) or a `transform` as in `classify`.
     The bias of the output starts at `mean`, the mean of the labels. `tied_map` names a map of the network that reads such
-    numbers: the output is then that map transposed, with a bias of its own (UNITER).
+    numbers: the output is then that map transposed, with a bias of its own (UNITER). Weights start as in `relation_prediction`
+    (`initial`).
 
     Parameters: `head.output.*`, with `tied_map` `head.bias`; with `pool` `head.pool.*`; with a transform `head.dense.*`, with a
     norm `head.norm.*`.
@@ -96,7 +99,7 @@ def regress(
     if tied_map is None:
         head: Any = summary_head(
             classes=numbers, width=width, clock=clock, dropout=dropout, pool=pool, transform=transform,
-            output_bias=output_bias, reading=reading,
+            output_bias=output_bias, reading=reading, initial=initial,
         )
         if output_bias:
             nn.init.constant_(head.output.bias, mean)
@@ -111,4 +114,4 @@ def regress(
             f"regress.tied_map: the map {tied_map!r} goes from {source.in_features} numbers to width {source.out_features}; the "
             f"head goes from width {width} to {numbers} numbers. Leave tied_map out."
         )
-    return Regress(TurnedHead(source, transform), set=set, reading=reading, deviation=deviation)
+    return Regress(TurnedHead(source, transform, initial), set=set, reading=reading, deviation=deviation)
