@@ -10,13 +10,13 @@ fine-tunes first. Texts: 600 short ones (sentences about films, 26 tokens) and 1
     predict   `cloze.load(…).predict` · transformers' pipeline in batches of 32, and sorted by length · onnxruntime on the file
               that `cloze export --to onnx` writes, sorted, in batches of the same size as ours
     evaluate  `cloze.load(…).evaluate` on 600 labelled rows · `Trainer.evaluate` (rows of like length together)
-    finetune  `cloze.finetune` · `Trainer`, both in fp32 and in bf16, 100 (few), 1,000 (many) and 8,000 rows (all), three epochs,
-              the dev set of 400 rows measured after each
+    finetune  `cloze.finetune` · `Trainer`, both in fp32 and in bf16, 100 (few), 1,000 (many) and 8,000 rows (all), three epochs
+              or one, the dev set of 400 rows measured after each
     cold      the commands `cloze embed` and `cloze predict` · a script with the peer's imports, ten texts, whole processes
 
 All sides run in fp32 unless their name says bf16, each in a process of its own that has read the model and answered once; in
-every round each side answers once. Wall-clock times are disturbed by whatever else runs, so processor time is reported, too. Medians. Every
-answer of ours is checked against the peer's.
+every round each side answers once. Wall-clock times are disturbed by whatever else runs, so processor time is reported, too.
+Medians. Every answer of ours is checked against the peer's.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SIDES = {
     "embed": ("cloze", "cloze, bf16", "sentence-transformers"),
     "predict": ("cloze", "cloze, bf16", "pipeline", "pipeline, sorted", "onnxruntime"),
     "evaluate": ("cloze", "Trainer"),
-    "finetune": ("cloze", "Trainer", "cloze, bf16", "Trainer, bf16"),
+    "finetune": ("cloze", "Trainer", "cloze, bf16", "Trainer, bf16", "cloze, one epoch, bf16", "Trainer, one epoch, bf16"),
     "cold": ("cloze embed", "sentence-transformers", "cloze predict", "pipeline"),
 }
 TEXTS = {"embed": ["short", "long"], "predict": ["short", "long"]}
@@ -235,6 +235,10 @@ def _precision(side: str) -> str:
     return "bf16" if side.endswith("bf16") else "fp32"
 
 
+def _epochs(side: str) -> int:
+    return 1 if "one epoch" in side else EPOCHS
+
+
 def _cosine(vectors: Any) -> float:
     return round(float(vectors[0] @ vectors[1]), 4)
 
@@ -298,7 +302,7 @@ def evaluate(side: str, texts: str, work: Path) -> Answer:
     return lambda: round(float(trainer.evaluate(encoded)["eval_accuracy"]), 4)
 
 
-def _trainer(work: Path, model: str, train: Path, dev: Path, *, bf16: bool = False) -> tuple[Any, Any]:
+def _trainer(work: Path, model: str, train: Path, dev: Path, *, side: str = "fp32") -> tuple[Any, Any]:
     """transformers' Trainer with dynamic padding and rows of like length together, and its encoded dev rows."""
     import datasets
     import transformers as t
@@ -316,10 +320,10 @@ def _trainer(work: Path, model: str, train: Path, dev: Path, *, bf16: bool = Fal
         batched=True, remove_columns=["text", "label"],
     )
     arguments = t.TrainingArguments(
-        output_dir=str(out), per_device_train_batch_size=16, per_device_eval_batch_size=32, num_train_epochs=EPOCHS,
+        output_dir=str(out), per_device_train_batch_size=16, per_device_eval_batch_size=32, num_train_epochs=_epochs(side),
         learning_rate=5e-5, warmup_steps=0.1, weight_decay=0.01, use_cpu=True, report_to=[], save_strategy="no",
         logging_strategy="no", eval_strategy="epoch", disable_tqdm=True, optim="adamw_torch_fused",
-        train_sampling_strategy="group_by_length", bf16=bf16,
+        train_sampling_strategy="group_by_length", bf16=_precision(side) == "bf16",
     )
     trainer = t.Trainer(
         t.AutoModelForSequenceClassification.from_pretrained(model, num_labels=2), arguments,
@@ -339,12 +343,13 @@ def finetune(side: str, texts: str, work: Path) -> float:
             tuned = cloze.finetune(
                 str(weights()), train=str(work / f"{texts}.jsonl"), dev=str(work / "dev.jsonl"), out=str(out), baselines=False,
                 overrides=[
-                    f"training.epochs={EPOCHS}", "training.batch=16", f"training.precision={_precision(side)}", "task.patience=0",
+                    f"training.epochs={_epochs(side)}", "training.batch=16", f"training.precision={_precision(side)}",
+                    "task.patience=0",
                 ],
                 report=lambda line: None,
             )
             return round(float(tuned.metrics["accuracy"]), 4)
-        trainer, _ = _trainer(work, str(weights()), work / f"{texts}.jsonl", work / "dev.jsonl", bf16=side.endswith("bf16"))
+        trainer, _ = _trainer(work, str(weights()), work / f"{texts}.jsonl", work / "dev.jsonl", side=side)
         trainer.train()
         trainer.save_model(str(out))
         return round(max(event["eval_accuracy"] for event in trainer.state.log_history if "eval_accuracy" in event), 4)
