@@ -33,7 +33,7 @@ class PairHalf(Edit):
     Gives `parts` (B, 2, 2): start and stop of both segments. The halves are those of a row to which three tokens will be added.
 
     Differs: a B that continues A ends where the row's text ends, so that nothing is cut from A; the authors read on to the end of
-    the sentence and cut the longer one.
+    the sentence and cut the longer one. They count the tokens of another B from a random place in its first sentence.
     """
 
     elsewhere: Share = 0.5
