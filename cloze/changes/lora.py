@@ -56,11 +56,14 @@ class LoRA(Change):
 
     `on` names linear maps: `out`, `inner`, `outer`, `attention.out`; in stacked projections `query`, `key` and `value`, as in the
     paper: `on: [query, value]`. A recurrence has `input` and `recurrent`. The default is every map above the embeddings. `alpha`
-    is twice the rank if not given. A is drawn as in the authors' code and B is zero, so training starts from the checkpoint's
-    outputs. Export merges the updates into the weights.
+    is twice the rank if not given, as in the authors' commands for RoBERTa and DeBERTa (microsoft/LoRA, examples/NLU). A is drawn
+    as in their code and B is zero, so training starts from the checkpoint's outputs. Export merges the updates into the weights.
 
     The update is added to the weight, not to the output of the map. The result is the same, and it works in every network; but a
     step saves no time, only the optimizer's memory.
+
+    Differs: what A reads has no dropout of its own. In the authors' code it is 0 unless given, and 0.1 in their example for GPT-2
+    (examples/NLG).
     """
 
     rank: Width = 8

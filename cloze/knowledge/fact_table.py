@@ -40,7 +40,7 @@ class Facts(LookUp):
     """Facts that `inject` adds to texts (K-BERT, Liu et al., 2020, §3.2).
 
     file: a line for each fact: subject, predicate and object, separated by tabs. Of a subject with many facts the first lines
-      count.
+      count; a fact that is there twice counts once.
     words: a list of further words, one per line. In a text without spaces, a subject inside one of them is not found.
     built_in: cloze's short list of frequent Chinese words is among them.
 
@@ -106,9 +106,9 @@ class BoundFacts:
 
     @classmethod
     def of(cls, triples: Sequence[tuple[str, str, str]], tokenizer: Tokenizer, words: Sequence[str] = ()) -> BoundFacts:
-        """The facts as a tokenizer reads them, in their order. Subjects and words with special tokens are left out."""
+        """The facts as a tokenizer reads them, each once, in their order. Subjects and words with special tokens are left out."""
         facts: dict[str, list[tuple[str, str]]] = {}
-        for subject, predicate, object_ in triples:
+        for subject, predicate, object_ in dict.fromkeys(triples):
             facts.setdefault(subject, []).append((predicate, object_))
         special = set(tokenizer.special_ids.tolist())
         grams: dict[tuple[int, ...], int] = {}

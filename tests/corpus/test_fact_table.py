@@ -51,6 +51,13 @@ def tokens_of(table: BoundFacts, tokenizer: Tokenizer, text: str) -> list[tuple[
     return made
 
 
+def test_a_fact_that_is_there_twice_counts_once_and_the_others_keep_their_order(english: Callable[[str], Tokenizer]) -> None:
+    once, twice = (BoundFacts.of(facts, english("wordpiece")) for facts in (FACTS, [FACTS[1], *FACTS, FACTS[1], FACTS[2]]))
+    (_, of_beijing), = tokens_of(twice, english("wordpiece"), "Beijing")
+    assert of_beijing == ["capital of china", "in asia"]
+    assert len(twice.predicate) == len(once.predicate)
+
+
 @pytest.mark.parametrize("kind", ["wordpiece", "byte_bpe", "unigram", "bpe"])
 def test_subjects_are_found_as_whole_words_wherever_they_stand(kind: str, english: Callable[[str], Tokenizer]) -> None:
     tokenizer = english(kind)

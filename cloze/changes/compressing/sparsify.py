@@ -79,6 +79,10 @@ class Sparsify(Change):
 
     A share with a schedule grows while training: `{cubic: {start: 0, end: 0.6, until: 0.5}}` (Zhu and Gupta, 2017, §3). Such a
     network may start at random.
+
+    Differs: while a share grows, masks change after every hundredth of the budget, and what is pruned stays pruned. TensorFlow's
+    library, which Gordon et al. use (contrib.model_pruning), computes them every ten steps from the values behind the masks, so
+    that a pruned weight can come back when others have become smaller.
     """
 
     share: Live[BelowOne]
