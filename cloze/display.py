@@ -199,6 +199,15 @@ def _notebook() -> Callable[..., Any] | None:
     return publish
 
 
+def three_digits(number: float) -> str:
+    """A positive number to three digits, or to a whole one.
+
+    >>> three_digits(0.12345), three_digits(6012.3)
+    ('0.123', '6,012')
+    """
+    return f"{number:,.0f}" if number >= 1000 else f"{number:.3g}"
+
+
 def duration(seconds: float) -> str:
     """Seconds in words.
 

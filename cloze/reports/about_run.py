@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from cloze.corpus.readers.not_text import STORE_FILE
-from cloze.display import duration
+from cloze.display import duration, three_digits
 from cloze.errors import BudgetError
 from cloze.reports.about_checkpoint import (
     NETWORK,
@@ -262,7 +262,7 @@ class _Run:
         if last:
             value = {key: last.get(key) for key in ("step", "tokens", "epochs", "seconds", "share")}
             parts = [f"{last['step']:,} steps" if "step" in last else "", f"{last.get('tokens', 0):,.0f} tokens"]
-            parts += [f"{last['epochs']:.3g} epochs"] if number(last, "epochs") is not None else []
+            parts += [f"{three_digits(last['epochs'])} epochs"] if number(last, "epochs") is not None else []
             parts += [duration(last["seconds"])] if number(last, "seconds") is not None else []
             facts.append(Fact("spent", value, f"{self._share()}: {', '.join(part for part in parts if part)}"))
         facts.append(Fact("finished", self.finished, "yes" if self.finished else "no"))

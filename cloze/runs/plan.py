@@ -14,6 +14,7 @@ from cloze.budget.fit_text import sample_for
 from cloze.budget.fitted import Fitted
 from cloze.checkpoint.build import build_step
 from cloze.corpus import Store
+from cloze.display import three_digits
 from cloze.errors import ClozeError
 from cloze.recipe.parts import class_of
 from cloze.recipe.recipe import Recipe
@@ -168,7 +169,7 @@ class Plan:
         text = f"text: {short(self.text_tokens)} tokens"
         if self.forecast is None:
             return [head, *fit, f"no forecast of {self.why_no_forecast}", text, *self.starts]
-        read = "" if self.forecast.epochs is None else f", read {self.forecast.epochs:.3g} times"
+        read = "" if self.forecast.epochs is None else f", read {three_digits(self.forecast.epochs)} times"
         return [head, *fit, str(self.forecast), text + read, *self.starts]
 
 

@@ -6,9 +6,9 @@ entry in order. Each pass reads one view of the batch, runs its network (`_run_n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, nullcontext
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -487,17 +487,3 @@ def _without_training(parts: Sequence[nn.Module]) -> Iterator[None]:
     finally:
         for module, was in training:
             module.training = was
-
-
-#: For kernels of a CPU: with vectors of 512 bits (torch 2.13, GCC 12), gradients of rotated queries and keys in bf16 were wrong or
-#: not finite.
-NARROW_VECTORS: dict[str, str | int | bool | Callable[..., Any]] = {"cpp.simdlen": 256}
-
-
-def compile_layers(step: StepModule, choice: bool | Literal["auto"], device: torch.device) -> None:
-    """Compile the depth groups, whose shapes are fixed within a phase, by default on CUDA only."""
-    if choice is True or (choice == "auto" and device.type == "cuda"):
-        networks: Iterable[Any] = step.networks.values()
-        for network in networks:
-            for group in network.depth_groups()[1:]:
-                group.compile(options=NARROW_VECTORS if device.type == "cpu" else None)

@@ -11,7 +11,7 @@ import torch
 
 from cloze.networks import Clock, Transformer
 from cloze.networks.blocks.dropout import Dropout, dropouts, set_dropouts
-from cloze.training.step import compile_layers
+from cloze.training.trainee import compile_layers
 from cloze.uncompiled import uncompiled
 from tests.making import network_of
 

@@ -80,6 +80,7 @@ def command(
     from cloze.decoding.vectors.embedding import embed, length_of, save_vectors
     from cloze.decoding.vectors.features import save_features, token_features
     from cloze.decoding.vectors.prompted import prompt_remark, prompted
+    from cloze.errors import counted
 
     loaded = load_checkpoint(checkpoint, device, precision=precision)
     reader, trained_head, _ = to_embed(loaded, language=language)
@@ -104,7 +105,7 @@ def command(
         typer.echo(f"note: {remark}", err=True)
     if out is not None:
         path = save_vectors(out, vectors)
-        typer.echo(f"{path}: {vectors.shape[0]} vectors of width {vectors.shape[1]}")
+        typer.echo(f"{path}: {counted(len(vectors), 'vector')} of width {vectors.shape[1]}")
         return
     print_vectors(inputs, vectors, as_json=as_json)
 

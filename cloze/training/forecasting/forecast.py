@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cloze.batching import MicroBatch
-from cloze.display import duration
+from cloze.display import duration, three_digits
 from cloze.training.forecasting import memory
 from cloze.training.forecasting.trial import RowCosts, tried, update_of
 from cloze.training.precision import choose_device, choose_precision
@@ -89,7 +89,7 @@ class Forecast:
         if self.tokens is not None:
             parts.append(f"{_rounded(self.tokens)} tokens")
         if self.epochs is not None:
-            parts.append(f"{self.epochs:.3g} epochs")
+            parts.append(f"{three_digits(self.epochs)} epochs")
         if self.range is not None:
             low, high = map(_time, self.range)
             early = ""
