@@ -106,7 +106,7 @@ def test_ranks_and_scales_are_those_of_the_maps_whose_full_names_the_patterns_ma
 
     path = tmp_path / "peft" / "adapter_config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "alpha_pattern": {"query(": 2}}))
-    with pytest.raises(CheckpointError, match=r"alpha_pattern has 'query\('; expected a regular expression \(.*Copy the file again"):
+    with pytest.raises(CheckpointError, match=r"alpha_pattern has 'query\('; expected a regular expression \(.*Copy the file"):
         load_checkpoint(tmp_path / "peft")
 
 
