@@ -43,7 +43,8 @@ def add_entities(source: Path, vectors: Path | str, out: Path, *, prefix: str = 
     Entities are the entries that begin with `prefix`; all others are words. The vectors are mapped to the raw token table by
     least squares over the words that are single pieces (E-BERT; Poerner et al., 2020). The token of `ENTITY/Q42` is
     `[ENTITY/Q42]` wherever a text contains it. Nothing else changes: a text without entities has the same states, and no head
-    predicts an entity. Raises a `CheckpointError` for a head that would, because its scores of tokens have no bias.
+    predicts an entity. Raises a `CheckpointError` for a head that would, because its scores of tokens have no bias, and for a
+    checkpoint that has a token for one of the entities already.
     """
     require_new(out)
     imported, embeddings = import_folder(source), open_vectors(vectors)
@@ -56,6 +57,11 @@ def add_entities(source: Path, vectors: Path | str, out: Path, *, prefix: str = 
         raise CorpusError(
             f"{vectors}: no entry begins with {prefix!r}, so none is an entity: {', '.join(map(repr, embeddings.words[:3]))}, …\n"
             f"  Write entities with that prefix, or name another one with --prefix."
+        )
+    if known := [entity for entity in entities if tokenizer.id(f"[{entity}]") is not None]:
+        raise CheckpointError(
+            f"{source}: has {len(known):,} of the {len(entities):,} entities of {vectors} already, such as [{known[0]}].\n"
+            "  Start from the checkpoint without entities, or leave out of the vectors those that it has."
         )
     _require_biases(source, imported, len(table))
     alignment = aligned(embeddings, tokenizer, table[: tokenizer.size].float().numpy())

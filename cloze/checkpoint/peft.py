@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -178,7 +179,7 @@ def read_peft(folder: Path) -> Imported:
 
 
 def _require_numbers(config: Mapping[str, Any], path: Path) -> None:
-    """A `CheckpointError` if a rank or a scale is no number."""
+    """A `CheckpointError` if a rank or a scale is no number, or if the name of a map that has its own is no pattern."""
     def sound(value: Any) -> bool:
         return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < 1 << 40
 
@@ -189,6 +190,13 @@ def _require_numbers(config: Mapping[str, Any], path: Path) -> None:
         value = config.get(key) or {}
         if not isinstance(value, dict) or not all(map(sound, value.values())):
             raise CheckpointError(f"{path}: {key} is {value!r:.60}; expected positive numbers by name. Copy the file again.")
+        for name in value:
+            try:
+                re.compile(f"({name})")
+            except re.error as error:
+                raise CheckpointError(
+                    f"{path}: {key} has {name!r:.60}; expected a regular expression ({error}). Copy the file again."
+                ) from None
 
 
 def _require_heads(path: Path, imported: Imported, names: set[str]) -> None:
@@ -289,9 +297,8 @@ def _read_updates(
         for lead in (_LEAD, *(_LEAD + lead for lead in architecture.bases)):
             keys = [f"{lead}{linear.theirs}.lora_{letter}.weight" for letter in "AB"]
             if keys[0] in tensors and (linear.ours, linear.rows.start) not in pairs:
-                pairs[linear.ours, linear.rows.start] = _Pair(
-                    tensors.pop(keys[0]), tensors.pop(keys[1]), _scale(config, linear.theirs)
-                )
+                scale = _scale(config, f"{lead.removeprefix(_LEAD)}{linear.theirs}")
+                pairs[linear.ours, linear.rows.start] = _Pair(tensors.pop(keys[0]), tensors.pop(keys[1]), scale)
                 names[_short(linear, heights[linear.ours])] = None
                 pair, width = pairs[linear.ours, linear.rows.start], imported.model.network[f"{linear.ours}.weight"].shape[1]
                 here, shape = (len(pair.up), pair.down.shape[1]), (linear.rows.stop - linear.rows.start, width)
@@ -346,10 +353,11 @@ def _joined(pairs: Mapping[tuple[str, int], _Pair], heights: Mapping[str, int]) 
 
 
 def _scale(config: Mapping[str, Any], name: str) -> float:
-    """lora_alpha / r of one map; with `use_rslora` lora_alpha / √r."""
+    """lora_alpha / r of one map, by its full name; with `use_rslora` lora_alpha / √r. The keys of patterns are regular
+    expressions for its end that begin behind a dot or at its start, and the first one counts (peft, `get_pattern_key`)."""
 
     def own(pattern: str, usual: str) -> float:
-        values = [value for key, value in (config.get(pattern) or {}).items() if f".{name}".endswith(f".{key}")]
+        values = [value for key, value in (config.get(pattern) or {}).items() if re.match(rf"(.*\.)?({key})$", name)]
         return float(values[0] if values else config[usual])
 
     rank = own("rank_pattern", "r")

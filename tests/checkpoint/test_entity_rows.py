@@ -79,6 +79,18 @@ def test_entities_are_tokens_with_aligned_rows_and_all_else_is_as_before(
     assert [c.probability for c in there.masks[0]] == pytest.approx([c.probability for c in here.masks[0]], abs=1e-6)
 
 
+def test_entities_that_a_checkpoint_has_already_are_refused(
+    bert: Path, vectors: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, _ = vectors(tmp_path / "wiki.txt")
+    add_entities(bert, file, tmp_path / "e")
+    file.write_text(file.read_text().replace("ENTITY/Q12 ", "ENTITY/Q7 "))  # its row would be that of another entity
+    assert main(["vocab", "entities", str(tmp_path / "e"), "--vectors", str(file), "--out", str(tmp_path / "twice")]) == 2
+    message = capsys.readouterr().err
+    assert "has 1 of the 2 entities of" in message and "already, such as [ENTITY/Q1]" in message
+    assert "leave out of the vectors those that it has" in message and not (tmp_path / "twice").exists()
+
+
 def test_mentions_are_replaced_or_stand_beside_their_entities(
     bert: Path, vectors: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

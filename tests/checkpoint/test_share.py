@@ -71,6 +71,13 @@ def test_the_card_of_a_run_warns_of_the_text_next_to_it(run: Path) -> None:
     (["--to", "huggingface", "--overwrite"], "choose a new or empty folder"),
     (["--to", "word2vec", "--licence", "mit"], "are for --to huggingface, not for --to word2vec"),
     (["--to", "hugginface"], "Did you mean 'huggingface'"),
+    (["--to", "onnx", "--licence", "mit"], "--licence and --data are for --to huggingface, not for --to onnx"),
+    (["--to", "onnx", "--base", "x"], "--base is for --to peft and --to change, not for --to onnx"),
+    (["--to", "onnx", "--overwrite"], "for --to onnx choose a new or empty folder or a new file"),
+    (["--to", "peft", "--task", "topics"], "--task is for --to huggingface and --to onnx, not for --to peft"),
+    (["--to", "change", "--language", "en"], "are for --to huggingface, not for --to change"),
+    (["--to", "change", "--overwrite"], "for --to change choose a new or empty folder"),
+    (["--to", "fasttext", "--task", "topics"], "not for --to fasttext"),
 ])  # fmt: skip
 def test_what_cannot_be_published_is_told_and_nothing_is_written(
     run: Path, tmp_path: Path, arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]

@@ -226,6 +226,16 @@ def test_formats_convert_into_each_other(to: str, name: str, tmp_path: Path) -> 
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([name, "v.txt"])
 
 
+@pytest.mark.parametrize("to", ["word2vec", "word2vec-binary", "glove"])
+def test_words_with_white_space_are_not_counted_among_those_that_are_written(to: str, tmp_path: Path) -> None:
+    source = tmp_path / "v.txt"
+    source.write_text("3 2\nthe 1 2\nNew\u00a0York 3 4\ncat 5 6\n", encoding="utf-8")
+    assert len(open_vectors(source)) == 3
+    count, width, remarks = write_vectors(source, to, tmp_path / "out")
+    assert (count, width) == (2, 2) and remarks[0].startswith("1 words with white space in them were left out")
+    assert len(open_vectors(tmp_path / "out")) == 2
+
+
 def test_nothing_is_left_of_a_file_that_could_not_be_written(tmp_path: Path) -> None:
     source = tmp_path / "v.txt"
     source.write_bytes(GOOD.replace(b"3 4", b"3"))

@@ -88,6 +88,28 @@ def test_a_folder_of_peft_that_cloze_cannot_compute_is_refused(systems: ModuleTy
         load_checkpoint(folder)
 
 
+@pytest.mark.parametrize("settings", [
+    {"alpha_pattern": {"^bert.encoder.layer.1.attention.self.query": 32}}, {"rank_pattern": {r".*layer\.1.*": 6}},
+    {"alpha_pattern": {r"layer\.\d+.attention.self.(query|key)": 1, "query": 32}},
+], ids=["anchored", "rank", "first"])  # fmt: skip
+def test_ranks_and_scales_are_those_of_the_maps_whose_full_names_the_patterns_match(
+    systems: ModuleType, tmp_path: Path, settings: dict[str, Any], peft: ModuleType
+) -> None:
+    start = publish_start(tmp_path / "base", "bert", systems.tokenizer("wordpiece"))
+    base = transformers.BertForNextSentencePrediction.from_pretrained(start)
+    config = peft.LoraConfig(r=2, lora_alpha=4, target_modules=["query", "value"], init_lora_weights=False, **settings)
+    torch.manual_seed(0)
+    opened = peft.get_peft_model(base, config).eval()
+    opened.save_pretrained(tmp_path / "peft")
+    expected = read_by_transformers(opened)
+    torch.testing.assert_close(read_by_cloze(tmp_path / "peft"), expected, atol=1e-5, rtol=0)
+
+    path = tmp_path / "peft" / "adapter_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "alpha_pattern": {"query(": 2}}))
+    with pytest.raises(CheckpointError, match=r"alpha_pattern has 'query\('; expected a regular expression \(.*Copy the file"):
+        load_checkpoint(tmp_path / "peft")
+
+
 @pytest.mark.parametrize(("name", "kind", "cls", "task"), [
     ("bert", "wordpiece", "BertForSequenceClassification", "SEQ_CLS"),
     ("bert", "wordpiece", "BertForTokenClassification", "TOKEN_CLS"),

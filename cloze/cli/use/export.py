@@ -2,13 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from cloze.cli.options import WithFiles
+
+_FOLDERS = ("huggingface", "hub", "merged")
+#: Options, the formats that read them, and what is said where another format is asked for.
+_READ_BY = (
+    (("--public",), ("hub",), "--public is for --to hub"),
+    (("--int8",), ("onnx",), "--int8 is for --to onnx"),
+    (("--cutoff", "--piece", "--norms", "--answers"), ("fasttext-quantised",),
+     "--cutoff, --piece, --norms and --answers are for --to fasttext-quantised"),
+    (("--base",), ("peft", "change"), "--base is for --to peft and --to change"),
+    (("--language", "--licence", "--data"), _FOLDERS, "--language, --licence and --data are for --to huggingface"),
+    (("--task",), (*_FOLDERS, "onnx"), "--task is for --to huggingface and --to onnx"),
+)  # fmt: skip
+
+
+def _require_read(to: str, options: Set[str]) -> None:
+    """A `UserError` if there is no such format or if it does not read one of these options."""
+    from cloze.errors import UserError, propose
+    from cloze.interop.vectors import FORMATS
+
+    files = (*FORMATS, "fasttext-quantised")
+    formats = (*_FOLDERS, "peft", "change", "onnx", *files)
+    if to not in formats:
+        raise UserError(f"unknown format {to!r}. {propose(to, formats)}")
+    for names, readers, sentence in _READ_BY:
+        if options & set(names) and to not in readers:
+            raise UserError(f"{sentence}, not for --to {to}.")
+    if "--overwrite" in options and to not in files:
+        file = " or a new file" if to == "onnx" else ""
+        raise UserError(f"--overwrite replaces a file of vectors; for --to {to} choose a new or empty folder{file}.")
 
 
 def command(
@@ -54,14 +83,13 @@ def command(
     """
     from cloze.errors import UserError
 
-    if public and to != "hub":
-        raise UserError(f"--public is for --to hub, not for --to {to}.")
-    if int8 and to != "onnx":
-        raise UserError(f"--int8 is for --to onnx, not for --to {to}.")
     if piece < 1:
         raise UserError(f"--piece {piece}: expected a size of 1 or more, such as 2.")
-    if to != "fasttext-quantised" and (cutoff is not None or piece != 2 or norms or answers):
-        raise UserError(f"--cutoff, --piece, --norms and --answers are for --to fasttext-quantised, not for --to {to}.")
+    options = {
+        "--base": base, "--overwrite": overwrite, "--language": language, "--licence": licence, "--task": task, "--data": data,
+        "--cutoff": cutoff, "--piece": piece != 2, "--norms": norms, "--answers": answers, "--int8": int8, "--public": public,
+    }
+    _require_read(to, {name for name, value in options.items() if value is not None and value is not False})
     if to in ("fasttext", "fasttext-quantised") and _is_classifier(model, to):
         from cloze.interop.vectors import Quantising
 
@@ -73,15 +101,9 @@ def command(
     if to in ("peft", "change"):
         _write_change(model, out, to, base)
         return
-    if base is not None:
-        raise UserError(f"--base is for --to peft and --to change, not for --to {to}.")
-    if to not in ("huggingface", "hub", "merged"):
-        if any(value is not None for value in (language, licence, data, task)):
-            raise UserError(f"--task, --language, --licence and --data are for --to huggingface, not for --to {to}.")
+    if to not in _FOLDERS:
         _write_vectors(model, out, to, overwrite=overwrite)
         return
-    if overwrite:
-        raise UserError(f"--overwrite replaces a file of vectors; for --to {to} choose a new or empty folder.")
     codes = [code.strip() for code in (language or "").split(",") if code.strip()]
     _share(model, out, to, {"languages": codes, "licence": licence, "data": data, "task": task}, public=public)
 
@@ -110,12 +132,8 @@ def _share(model: Path, out: Path, to: str, card: Mapping[str, Any], *, public: 
 def _write_vectors(model: Path, out: Path, to: str, *, overwrite: bool) -> None:
     """Write the vectors of words to a file."""
     from cloze.cli.hints import suggest
-    from cloze.errors import UserError, propose
-    from cloze.interop.vectors import FORMATS, write_vectors
+    from cloze.interop.vectors import write_vectors
 
-    if to not in FORMATS:
-        formats = ("huggingface", "hub", "merged", "peft", "change", "onnx", *FORMATS)
-        raise UserError(f"unknown format {to!r}. {propose(to, formats)}")
     count, width, remarks = write_vectors(model, to, out, overwrite=overwrite)
     print(f"{out}: {count:,} vectors of width {width}")
     for remark in remarks:

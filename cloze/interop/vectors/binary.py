@@ -9,7 +9,7 @@ import numpy as np
 
 from cloze.errors import CheckpointError
 from cloze.interop.vectors.spellings import Spellings
-from cloze.interop.vectors.text import check_sizes, left_out, sizes_of
+from cloze.interop.vectors.text import check_sizes, left_out, sizes_of, writable
 from cloze.interop.vectors.vectors import Vectors, refuse_infinite, refuse_repeated
 
 _LONGEST = 4096  # bytes of a word; word2vec.c itself cuts at 99
@@ -61,7 +61,7 @@ def read_binary(data: bytes | mmap.mmap, path: str, *, repeated: str = "refuse")
 
 def write_binary(file: IO[bytes], vectors: Vectors) -> list[str]:
     """Write what word2vec.c writes with `-binary 1`. Returns remarks: words with white space in them are left out."""
-    rows = [row for row, word in enumerate(vectors.words) if word and not any(map(str.isspace, word))]
+    rows = writable(vectors)
     file.write(b"%d %d\n" % (len(rows), vectors.width))
     for row in rows:
         file.write(vectors.words[row].encode() + b" " + vectors.matrix[row].astype("<f4").tobytes() + b"\n")

@@ -71,13 +71,18 @@ def write_text(file: IO[bytes], vectors: Vectors, *, header: bool = True) -> lis
 
     Returns remarks: words with white space in them are left out, because no reader could tell them from their numbers.
     """
-    rows = [row for row, word in enumerate(vectors.words) if word and not any(map(str.isspace, word))]
+    rows = writable(vectors)
     if header:
         file.write(b"%d %d\n" % (len(rows), vectors.width))
     form = " %.9g" * vectors.width + "\n"
     for row in rows:
         file.write((vectors.words[row] + form % tuple(vectors.matrix[row].tolist())).encode())
     return left_out(vectors, len(rows))
+
+
+def writable(vectors: Vectors) -> list[int]:
+    """The rows of the words without white space."""
+    return [row for row, word in enumerate(vectors.words) if word and not any(map(str.isspace, word))]
 
 
 def left_out(vectors: Vectors, count: int) -> list[str]:

@@ -10,14 +10,14 @@ from cloze.interop.vectors.binary import write_binary
 from cloze.interop.vectors.checkpoint import answers_of
 from cloze.interop.vectors.fasttext import FastText, as_fasttext, write_fasttext
 from cloze.interop.vectors.opening import kind_of, open_fasttext, open_vectors
-from cloze.interop.vectors.text import write_text
+from cloze.interop.vectors.text import writable, write_text
 from cloze.interop.vectors.whole import whole_file
 
 FORMATS = ("word2vec", "word2vec-binary", "glove", "fasttext")
 
 
 def write_vectors(source: Path, to: str, out: Path, *, overwrite: bool = False) -> tuple[int, int, list[str]]:
-    """Write the vectors of a file or a checkpoint to `out`; returns how many, their width, and remarks.
+    """Write the vectors of a file or a checkpoint to `out`; returns how many were written, their width, and remarks.
 
     `to`: `word2vec` and `glove` are text with and without a line of sizes, `word2vec-binary` and `fasttext` (.bin) binary. A name
     ending in .gz compresses. An unknown format, or an existing file without `overwrite`, is a `UserError`. The file is written
@@ -39,7 +39,7 @@ def write_vectors(source: Path, to: str, out: Path, *, overwrite: bool = False) 
             remarks = write_text(file, vectors, header=to == "word2vec")
     if vectors.subwords is not None:
         remarks.append("n-grams were left out: in this file unseen words have no vectors. --to fasttext keeps them.")
-    return len(vectors), vectors.width, remarks
+    return len(writable(vectors)), vectors.width, remarks
 
 
 def _fasttext(source: Path) -> tuple[FastText, list[str]]:
