@@ -35,8 +35,8 @@ from cloze.interop.own import own_description, read_own_parts
 from cloze.interop.prompts import prompts_of
 from cloze.interop.purpose import labels_of
 from cloze.interop.sentences import NAME as SENTENCES
-from cloze.interop.sentences import read_sentences
-from cloze.interop.tokenizer_settings import gives_segments, longest_row, tokenizer_settings
+from cloze.interop.sentences import length_of_texts, read_sentences
+from cloze.interop.tokenizer_settings import gives_segments, tokenizer_settings
 from cloze.missing import require_checkpoint
 from cloze.reading import Reading
 from cloze.text.layout import saved_frame
@@ -258,7 +258,7 @@ def _reading(
     folder: Path, config: Mapping[str, Any], architecture: Architecture, model: PortableModel, tokenizer: Tokenizer
 ) -> Reading:
     """How a folder of others reads text; rows end where transformers cuts them, if that is before the network's last position."""
-    positions, limits = model.flat.get("positions.max_length"), (longest_row(folder), architecture.longest(config))
+    positions, limits = model.flat.get("positions.max_length"), (length_of_texts(folder), architecture.longest(config))
     longest = min((limit for limit in limits if limit is not None), default=None)
     limited = positions is not None and longest is not None and longest < positions and not architecture.generates
     reading = architecture.reading

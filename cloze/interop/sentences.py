@@ -17,7 +17,7 @@ from cloze.errors import CheckpointError
 from cloze.interop.files import parse_modules, read_json, read_tensors, weights_file, write_json, write_tensors
 from cloze.interop.model import PortableHead, PortableModel
 from cloze.interop.prompts import MODULES, PROMPTS, write_prompts
-from cloze.interop.tokenizer_settings import as_length, longest_row
+from cloze.interop.tokenizer_settings import SETTINGS, as_length, longest_row, tokenizer_settings
 from cloze.reading import Reading
 
 if TYPE_CHECKING:
@@ -128,7 +128,8 @@ def read_sentences(folder: Path, arguments: Mapping[str, Any], reading: Reading)
         dense_settings, state = _dense(folder / places["Dense"], width)
         settings |= dense_settings
     _require_capitals(folder)
-    length, longest = _length(folder), arguments.get("positions.max_length")
+    _require_whole_texts_and_vectors(folder)
+    length, longest = length_of_texts(folder), arguments.get("positions.max_length")
     if settings == _PLAIN and (length is None or (longest is not None and length >= longest)):
         return None
     return PortableHead(PART, {**settings, **({} if length is None else {"length": length})}, state)
@@ -170,10 +171,11 @@ def _dense(folder: Path, width: int) -> tuple[dict[str, Any], Mapping[str, Tenso
     return {"project": outputs, "activation": _ACTIVATIONS[activation], "bias": bool(bias)}, state
 
 
-def _length(folder: Path) -> int | None:
-    """How many tokens of a text are read; None: as many as the network can. Today's sentence-transformers leaves it to the
-    tokenizer."""
-    return as_length(_length_file(folder)[1].get("max_seq_length")) or longest_row(folder)
+def length_of_texts(folder: Path) -> int | None:
+    """How many tokens of a text are read; None: as many as the network can. The number of sentence-transformers, in a folder that
+    has one, counts more than the tokenizer's."""
+    own = as_length(_length_file(folder)[1].get("max_seq_length")) if (folder / MODULES).is_file() else None
+    return own or longest_row(folder)
 
 
 def _length_file(folder: Path) -> tuple[Path, Mapping[str, Any]]:
@@ -190,6 +192,16 @@ def _require_capitals(folder: Path) -> None:
         rules = json.dumps(read_json(path, "the tokenizer").get("normalizer")) if path.is_file() else "Lowercase"
         if '"lowercase": true' not in rules and "Lowercase" not in rules:
             raise _refused(length_path, "every text is lower-cased for a tokenizer that keeps capitals", "texts as they are")
+
+
+def _require_whole_texts_and_vectors(folder: Path) -> None:
+    """Refuse a folder that cuts vectors, or that cuts texts in front."""
+    path = folder / PROMPTS
+    dimension = read_json(path, "the prompts of the model").get("truncate_dim") if path.is_file() else None
+    if dimension is not None:
+        raise _refused(path, f"vectors are cut to {dimension} numbers (truncate_dim)", "whole vectors")
+    if tokenizer_settings(folder).get("truncation_side") == "left":
+        raise _refused(folder / SETTINGS, "long texts lose their beginning (truncation_side)", "vectors of beginnings")
 
 
 def _refused(path: Path, problem: str, expected: str) -> CheckpointError:

@@ -160,6 +160,16 @@ def test_a_mean_over_fewer_tokens_than_the_network_reads_is_a_head(
         np.testing.assert_allclose(ours, theirs, atol=2e-5, rtol=0)
 
 
+def test_the_length_of_sentence_transformers_counts_more_than_that_of_the_tokenizer(systems: ModuleType, tmp_path: Path) -> None:
+    made = systems.system("bert")
+    export_folder(tmp_path, model=made.model(), tokenizer=made.tokenizer, reading=made.reading, card=Card("x"))
+    shutil.rmtree(tmp_path / "cloze")
+    edit(tmp_path / "tokenizer_config.json", model_max_length=9)
+    edit(tmp_path / "sentence_bert_config.json", max_seq_length=16)
+    ours, theirs = both(tmp_path, [" ".join(TEXTS * 3)])
+    np.testing.assert_allclose(ours, theirs, atol=2e-5, rtol=0)
+
+
 @pytest.mark.parametrize(("change", "message"), [
     (lambda folder: edit(folder / "1_Pooling" / "config.json", pooling_mode="weightedmean"), "the pooling weightedmean"),
     (lambda folder: edit(folder / "1_Pooling" / "config.json", pooling_mode=["mean", "max"]), "the pooling mean, max"),
@@ -173,6 +183,9 @@ def test_a_mean_over_fewer_tokens_than_the_network_reads_is_a_head(
     (lambda folder: edit(folder / "1_Pooling" / "config.json", include_prompt=False), "a pooling that leaves out the prompt"),
     (lambda folder: edit(folder / "sentence_bert_config.json", do_lower_case=True),
      "every text is lower-cased for a tokenizer that keeps capitals"),
+    (lambda folder: (folder / "config_sentence_transformers.json").write_text('{"truncate_dim": 4}'),
+     "vectors are cut to 4 numbers"),
+    (lambda folder: edit(folder / "tokenizer_config.json", truncation_side="left"), "long texts lose their beginning"),
     (lambda folder: (folder / "modules.json").write_text('[{"type": "a.Transformer", "path": "../x"}]'), "the folder '../x'"),
     (lambda folder: (folder / "modules.json").write_text('[{"type": "a.Transformer"}]'), "not a list of modules"),
 ])  # fmt: skip
