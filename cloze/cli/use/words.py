@@ -78,7 +78,7 @@ def retrofit(
     from cloze.cli.vectors import opened
     from cloze.corpus.readers.text_files import cells_of, lines, require_files
     from cloze.decoding.vectors.word_sets import retrofitted
-    from cloze.interop.vectors.text import write_text
+    from cloze.interop.vectors.text import writable, write_text
     from cloze.interop.vectors.whole import whole_file
 
     require_output(out, overwrite=overwrite)
@@ -87,6 +87,6 @@ def retrofit(
     table, moved = retrofitted(opened(model), entries, passes=passes, normed=normed)
     with whole_file(out) as stage:
         remarks = write_text(stage, table, header=True)
-    typer.echo(f"{out}: {len(table):,} vectors, {moved:,} of them moved")
+    typer.echo(f"{out}: {len(writable(table)):,} vectors, {moved:,} of them moved")
     for remark in remarks:
         typer.echo(remark)
