@@ -222,6 +222,9 @@ ASK = ["predict", "{gpt2}", "the dog"]
         ([*ASK, "--template", "{text}", "--shots", "99", "--demonstrations", "{rows}"], "expected at least 99"),
         ([*ASK, "--template", "{text}", "--verbalise", "a=cat,b=dog", "--shots", "1", "--demonstrations", "{rows}"],
          "the label 'animal' does not occur among the labels that have an answer"),
+        ([*ASK, "--template", "{text}", "--verbalise", "a=cat,b=dog", "--demonstrations", "{rows}"],
+         "Say how many, such as --shots 4"),
+        ([*ASK, "--template", "{text}", "--verbalise", "a=cat,b=dog", "--seed", "3"], "--seed 3: nothing is drawn at random."),
         (["predict", "{electra}", "the dog", "--template", "{text}", "--verbalise", "a=cat,b=dog"], "predicts"),
     ],
 )  # fmt: skip
