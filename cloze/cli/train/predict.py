@@ -63,15 +63,12 @@ def command(
     texts of a pair, or a text and the key of its picture, with a tab.
     """
     from cloze.corpus.readers.labelled import as_format, as_quoting
-    from cloze.errors import UserError
     from cloze.tasks.prediction_files import check_predictions
     from cloze.tasks.result import task_in_folder
 
-    if seed is not None and not shots:
-        raise UserError(f"--seed {seed}: nothing is drawn at random. Omit it, or ask for demonstrations: --shots 4")
     input_format, inputs = as_format(file_format), inputs or []
     prompt = prompt_of(
-        template, verbalise, shots, demonstrations, seed=seed or 0, text=text, text_b=text_b, label=None, normalise=normalise,
+        template, verbalise, shots, demonstrations, seed=seed, text=text, text_b=text_b, label=None, normalise=normalise,
         task=task, threshold=threshold, beams=beams, length_penalty=length_penalty, length=length,
     )
     chosen_task: Task = prompt.task if prompt else task_in_folder(checkpoint, task, text=text, text_b=text_b, threshold=threshold)
