@@ -22,7 +22,8 @@ from cloze.api.items import ItemFiles, item_files
 from cloze.api.predictions import Predictions
 from cloze.api.summary import model_html, model_line
 from cloze.api.texts import as_list, for_each_text, reading_files
-from cloze.arguments import checked
+from cloze.arguments import checked, with_checked_methods
+from cloze.bounds import Count
 from cloze.checkpoint.build import Loaded, load_checkpoint
 from cloze.corpus.readers.hub_tables import local_table
 from cloze.decoding.filling import Filled, fill
@@ -32,7 +33,7 @@ from cloze.decoding.generating.options import WritingOptions, parts_of
 from cloze.decoding.lengths import cut_remark
 from cloze.decoding.links import given_links
 from cloze.decoding.pictures import pictures_for, shown_picture
-from cloze.decoding.ready import to_embed, to_fill, to_generate, to_score
+from cloze.decoding.ready import check_scored, to_embed, to_fill, to_generate, to_score
 from cloze.decoding.scores.answer_scoring import score_answers
 from cloze.decoding.scores.scoring import Score, score
 from cloze.decoding.scores.windows import Windows
@@ -60,6 +61,7 @@ T = TypeVar("T")
 Texts = Iterable[str]
 
 
+@with_checked_methods
 class Model:
     """A checkpoint ready for use: `cloze.load(folder)` opens one, `cloze.pretrain` and `cloze.finetune` return one.
 
@@ -151,8 +153,8 @@ class Model:
         links: Sequence[Any] | None = None, language: str | None = None, batch: int = 32,
     ) -> list[Filled]: ...
     def fill(
-        self, texts: str | Texts, *, top: int = 5, items: ItemFiles = None, picture: str | None = None,
-        links: Sequence[Any] | None = None, language: str | None = None, batch: int = 32,
+        self, texts: str | Texts, *, top: Count = 5, items: ItemFiles = None, picture: str | None = None,
+        links: Sequence[Any] | None = None, language: str | None = None, batch: Count = 32,
     ) -> Any:
         """The `top` most probable words for every [MASK].
 
@@ -195,9 +197,9 @@ class Model:
         **options: Unpack[WritingOptions],
     ) -> list[Generated]: ...
     def generate(
-        self, texts: str | Texts = "", *, tokens: int = 64, draft: Model | None = None, seed: int = 0,
+        self, texts: str | Texts = "", *, tokens: Count = 64, draft: Model | None = None, seed: int = 0,
         language: str | None = None, to: str | None = None, items: ItemFiles = None, picture: str | None = None,
-        batch: int = 32, **options: Unpack[WritingOptions],
+        batch: Count = 32, **options: Unpack[WritingOptions],
     ) -> Any:
         """Continue every text by up to `tokens` tokens. An encoder-decoder generates its output for the text; of one that is too
         long it reads the beginning, with a warning.
@@ -232,7 +234,7 @@ class Model:
         def write(strings: list[str]) -> list[Generated]:
             generated = generate(reader, ready.head, strings, tokens=tokens, seed=seed, rows=batch, **how)
             if (remark := remark_on_cut(generated)) is not None:
-                warnings.warn(f"{remark}.", stacklevel=4)
+                warnings.warn(f"{remark}.", stacklevel=5)
             return generated
 
         if isinstance(texts, str) and how["beams"] is not None and how["beams"].best > 1:
@@ -241,7 +243,7 @@ class Model:
 
     def embed(
         self, texts: str | Texts, *, layer: int = -1, pooling: Pooling | None = None, normalise: bool = False,
-        length: int | None = None, prompt: str | None = None, language: str | None = None, batch: int | None = None,
+        length: Count | None = None, prompt: str | None = None, language: str | None = None, batch: Count | None = None,
         items: ItemFiles = None, picture: str | Sequence[str] | None = None, of: Subject = "text",
     ) -> NDArray[np.float32]:
         """One vector per text. Texts that are too long are cut, with a warning; that of a text without tokens is zero.
@@ -269,13 +271,13 @@ class Model:
         framed = reader.encode(read_texts, max_length=length or (length_of(self.checkpoint) if pooling is None else None))
         if cut := sum(row.cut > 0 for row in framed):
             most = max(map(len, framed))
-            warnings.warn(f"{cut} of {len(strings)} texts have more than {most} tokens and lost their end.", stacklevel=2)
+            warnings.warn(f"{cut} of {len(strings)} texts have more than {most} tokens and lost their end.", stacklevel=3)
         head = trained_head if pooling is None and layer == -1 and of == "text" else None
         pictures, framed = pictures_for(self.checkpoint, framed, item_files(items), picture)
         reader = replace(reader, pictures=pictures)
         vectors = embed(reader, framed, layer=layer, pooling=pooling, normalise=normalise, rows=batch, head=head, of=of)
         for remark in vector_remarks(reader, framed, vectors, head=head):
-            warnings.warn(remark, stacklevel=2)
+            warnings.warn(remark, stacklevel=3)
         return vectors[0] if alone else vectors
 
     @overload
@@ -313,9 +315,7 @@ class Model:
         self._require("score", lambda: to_score(self.checkpoint))
         ready = to_score(self.checkpoint, order=order, language=language, to=to)
         method = ready.method
-        if (method is None) != (answers is not None):
-            raise UserError("score: this network scores answers to texts. Call model.score(texts, answers)." if method is None
-                            else "score: this network scores texts alone. Leave the answers out.")  # fmt: skip
+        check_scored(method, answers=answers is not None, stride=stride, truncate=truncate)
         if method is None:
             outputs, (sources, alone) = as_list(answers or ())[0], as_list(texts)
             if len(outputs) != len(sources):
@@ -335,8 +335,8 @@ class Model:
         batch: int = 64, encoding: str | None = None,
     ) -> list[Any]: ...
     def predict(
-        self, texts: str | Path | Iterable[Any], *, task: str | None = None, items: ItemFiles = None, length: int | None = None,
-        batch: int = 64, encoding: str | None = None,
+        self, texts: str | Path | Iterable[Any], *, task: str | None = None, items: ItemFiles = None, length: Count | None = None,
+        batch: Count = 64, encoding: str | None = None,
     ) -> Any:
         """The predictions of a fine-tuned model. Texts that are too long are cut, with a warning.
 
@@ -363,12 +363,12 @@ class Model:
             predictions: Sequence[Prediction] = learner.predict(examples, size=batch)
         cut = [prediction.cut for prediction in predictions]
         for remark in filter(None, (cut_remark(cut, learner.length), *learner.remarks_on_texts(examples))):
-            warnings.warn(remark, stacklevel=2)
+            warnings.warn(remark, stacklevel=3)
         return predictions[0] if alone else Predictions(predictions, learner.labels or ())
 
     def evaluate(
         self, rows: str | Path | Iterable[Any], *, task: str | None = None, items: ItemFiles = None,
-        length: int | None = None, bootstrap: int | None = None, seed: int = 0, batch: int = 64, encoding: str | None = None,
+        length: Count | None = None, bootstrap: int | None = None, seed: int = 0, batch: Count = 64, encoding: str | None = None,
     ) -> Evaluation:
         """The metrics of a fine-tuned model on labelled rows. Rows that it is trained on are a warning.
 
@@ -391,7 +391,7 @@ class Model:
             with file.encoded():
                 note = shared_row_note(self.folder, file.path, task=task, in_memory=file.in_memory)
             if note:
-                warnings.warn(note.removeprefix("note: "), stacklevel=2)
+                warnings.warn(note.removeprefix("note: "), stacklevel=3)
             learner = self._shown(learner, items, task, length, examples)
             return evaluate(learner, examples, constant_answer=constant_answer, size=batch, bootstrap=bootstrap, seed=seed)
 
@@ -401,7 +401,7 @@ class Model:
     ) -> list[Neighbour]: ...
     @overload
     def neighbours(self, words: Texts, *, count: int = 10, restrict: int | None = None) -> list[list[Neighbour]]: ...
-    def neighbours(self, words: str | Texts, *, count: int = 10, restrict: int | None = None) -> Any:
+    def neighbours(self, words: str | Texts, *, count: Count = 10, restrict: Count | None = None) -> Any:
         """The `count` words whose vectors have the highest cosine with the vector of a word, best first.
 
         For a Transformer these are the rows of its token embeddings. `restrict` searches the first so many words only.
@@ -410,7 +410,7 @@ class Model:
         return for_each_text(words, lambda queries: neighbours(self.vectors, queries, count=count, restrict=restrict))
 
     def analogy(
-        self, a: str, b: str, c: str, *, method: Method = "add", count: int = 10, restrict: int | None = None
+        self, a: str, b: str, c: str, *, method: Method = "add", count: Count = 10, restrict: Count | None = None
     ) -> list[Neighbour]:
         """The words that are to `c` as `b` is to `a`, best first: `model.analogy("man", "king", "woman")`."""
         self._require("analogy", self._require_vectors)

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from typing import overload
 
 from cloze.api.model import Model
+from cloze.arguments import checked
+from cloze.bounds import Count
 from cloze.tasks.in_memory import each_text
 from cloze.tasks.search import Hit, depth_of, remarks_on, rerank, reranker_of, retriever_of, search
 
@@ -21,9 +23,10 @@ def retrieve(
     finder: Model, queries: Iterable[str], passages: Iterable[str], *, top: int | None = None, reranker: Model | None = None,
     rerank_top: int | None = None, task: str | None = None, batch: int = 64,
 ) -> list[list[Hit]]: ...
+@checked
 def retrieve(
-    finder: Model, queries: str | Iterable[str], passages: Iterable[str], *, top: int | None = None,
-    reranker: Model | None = None, rerank_top: int | None = None, task: str | None = None, batch: int = 64,
+    finder: Model, queries: str | Iterable[str], passages: Iterable[str], *, top: Count | None = None,
+    reranker: Model | None = None, rerank_top: Count | None = None, task: str | None = None, batch: Count = 64,
 ) -> list[Hit] | list[list[Hit]]:
     """The best passages for every query by exact search, the best first.
 
@@ -52,5 +55,5 @@ def retrieve(
     if second is not None:
         rankings = rerank(second, query_texts, rankings, top=shown, size=batch)
     for remark in remarks_on(retriever, second):
-        warnings.warn(remark, stacklevel=2)
+        warnings.warn(remark, stacklevel=3)
     return rankings[0] if isinstance(queries, str) else rankings

@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 def reading_files(encoding: str | None) -> AbstractContextManager[None]:
     """How files are read; one that is not UTF-8 is a warning."""
-    return reading_as(encoding, lambda line: warnings.warn(line.removeprefix("note: "), stacklevel=8))
+    return reading_as(encoding, lambda line: warnings.warn(line.removeprefix("note: "), stacklevel=9))
 
 
 def paths_or_texts(values: Any, what: str) -> Paths | None:

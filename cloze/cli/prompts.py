@@ -25,7 +25,7 @@ class TaskPrompt(NamedTuple):
 
 
 def prompt_of(
-    template: str | None, verbalise: str | None, shots: int, demonstrations: str | None, *, seed: int, text: str | None,
+    template: str | None, verbalise: str | None, shots: int, demonstrations: str | None, *, seed: int | None, text: str | None,
     text_b: str | None, label: str | None, normalise: str | None = None, **folder_options: object,
 ) -> TaskPrompt | None:
     """The prompt of the options; None without a template.
@@ -36,6 +36,8 @@ def prompt_of(
     from cloze.errors import TaskError
     from cloze.tasks.kinds.prompted import Prompt, task_for
 
+    if seed is not None and not shots:
+        raise TaskError(f"--seed {seed}: nothing is drawn at random. Omit it, or ask for demonstrations: --shots 4")
     if template is None:
         if verbalise is not None or shots or demonstrations is not None or normalise is not None:
             options = "--shots, --verbalise, --normalise and --demonstrations configure a prompt"
@@ -46,7 +48,7 @@ def prompt_of(
         option = idle.replace("_", "-")
         raise TaskError(f"--{option} is for a fine-tuned folder; --template prompts any checkpoint. Omit one of them.")
     prompt = Prompt.of(
-        template, verbalise=verbalise, shots=shots, demonstrations=demonstrations, seed=seed, context=normalise,
+        template, verbalise=verbalise, shots=shots, demonstrations=demonstrations, seed=seed or 0, context=normalise,
         text=text, text_b=text_b, label=label,
     )
     return TaskPrompt(prompt, task_for(prompt.template, text=text, text_b=text_b, label=label))

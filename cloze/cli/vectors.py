@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from cloze.cli.modes import Mode
-from cloze.cli.options import AsJson, Unknown
+from cloze.cli.options import AsJson, Encoding, Unknown
 from cloze.cli.train.measures import say
 from cloze.errors import TaskError, UserError, counted, propose
 
@@ -92,6 +92,7 @@ class WordVectorsMode(Mode):
     restrict: Annotated[int | None, typer.Option(min=1, help="For --analogies: search only the first N words.")] = None
     unknown: Unknown = "skip"
     lower: Annotated[bool, typer.Option("--lower", help="Look words up in lower case.")] = False
+    encoding: Encoding = None
     as_json: AsJson = False
 
     @classmethod

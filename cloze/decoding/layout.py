@@ -56,10 +56,6 @@ class Framed:
         """A row next to the pictures of this one."""
         return replace(row, picture=self.picture, picture_b=self.picture_b)
 
-    def with_ids(self, ids: Ids) -> Framed:
-        """The same layout showing other ids."""
-        return self._like(Framed(ids, self.segments, self.part, self.cut, tree=self.tree, marks=self.marks))
-
     def marked(self, texts: Sequence[Marks]) -> Framed:
         """The row with the labelled layers and the characters of its texts, whose ends may have been cut off."""
         marks: dict[str, NDArray[Any]] = {}

@@ -75,6 +75,18 @@ def to_score(
     return Ready(reader, head, method)
 
 
+def check_scored(method: Method | None, *, answers: bool, stride: int | None, truncate: bool) -> None:
+    """A `UserError` for what `Model.score` is given and this method would ignore, and for answers that it lacks."""
+    if method is None and not answers:
+        raise UserError("score: this network scores answers to texts. Call model.score(texts, answers).")
+    if method is None and stride is not None:
+        raise UserError("stride divides a long text; this network scores answers to texts, which truncate cuts. Leave it out.")
+    if method is not None and answers:
+        raise UserError("score: this network scores texts alone. Leave the answers out.")
+    if method is not None and truncate:
+        raise UserError("truncate cuts answers and what they answer; this network scores texts alone, whole. Leave it out.")
+
+
 def predicting_heads(loaded: Checkpoint) -> list[str]:
     """The names of the heads that predict tokens, first those of what the network writes, if it does."""
     names = [name for name, head in loaded.heads.items() if head.over_vocabulary]

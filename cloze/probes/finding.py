@@ -79,8 +79,8 @@ def subjects(folders: Sequence[Path], steps: str | None = None) -> list[Subject]
         UserError: `steps` is given with several folders, or names a step that was not kept.
     """
     if steps is None:
-        names = [Path(os.path.abspath(folder)).name for folder in folders]  # a link has its own
-        return [Subject(n if names.count(n) == 1 else str(f), f) for f, n in zip(folders, names, strict=True)]
+        names = unlike([Path(os.path.abspath(folder)).name for folder in folders], folders)  # a link has its own
+        return [Subject(name, folder) for name, folder in zip(names, folders, strict=True)]
     if len(folders) != 1:
         raise UserError(f"--steps {steps}: expected the folder of one run, got {len(folders)}.")
     checkpoints = folders[0] / "cloze" / "checkpoints"
@@ -95,6 +95,11 @@ def subjects(folders: Sequence[Path], steps: str | None = None) -> list[Subject]
             "  To keep more in the next run: --set training.keep_steps=[100,1000]"
         )
     return [Subject(f"step {step:,}", by_step[step], step) for step in numbers]
+
+
+def unlike(names: Sequence[str], paths: Sequence[Path | str]) -> list[str]:
+    """Short names of files or folders, of which those that are alike give way to the paths."""
+    return [name if names.count(name) == 1 else str(path) for name, path in zip(names, paths, strict=True)]
 
 
 def layer_name(number: int) -> str:

@@ -100,9 +100,8 @@ class TextExamples(LossExamples):
             return _TextRow(row, (columns - 1).astype(np.int32), row.ids[columns])
         drawn = Draw(row_keys(seed, "probe", items=np.array([number], np.int64))).uniform("mask", len(row))[0]
         chosen = np.sort(columns[np.argsort(drawn[columns], kind="stable")[: int(np.ceil(RATE * len(columns)))]])
-        ids = row.ids.copy()
-        ids[chosen] = self.reader.tokenizer.role("[MASK]")
-        return _TextRow(row.with_ids(ids), chosen.astype(np.int32), row.ids[chosen])
+        masked = row.masked(chosen, self.reader.tokenizer.role("[MASK]"))
+        return _TextRow(masked, chosen.astype(np.int32), row.ids[chosen])
 
     def losses(self, index: Sequence[int]) -> Tensor:
         reader, rows = self.reader, [self.rows[i] for i in index]
@@ -277,16 +276,18 @@ def text_examples(loaded: Checkpoint, texts: Sequence[str], *, seed: int = 0, le
 
 
 def task_examples(
-    loaded: Checkpoint, labelled: str, *, most: int | None = None, metric: str | None = None, bleu: str | None = None
+    loaded: Checkpoint, labelled: str, *, most: int | None = None, metric: str | None = None, bleu: str | None = None,
+    length: int | None = None,
 ) -> LossExamples:
     """Labelled rows for a fine-tuned checkpoint, the first `most` of them: `FILE`, or `TASK=FILE` if it has several tasks.
 
-    `metric` names what is measured, None the first metric of the task; `bleu` is the tokenization by which BLEU is computed.
+    `metric` names what is measured, None the first metric of the task; `bleu` is the tokenization by which BLEU is computed;
+    `length` is how many tokens of a text are read, None as many as in training.
     """
     name, _, file = labelled.rpartition("=")
     require_files([file])
     task = None if bleu is None else task_in_folder(Path(loaded.folder), name or None, bleu=bleu)
-    learner = load_tuned(loaded, task, name=name or None)[0]
+    learner = load_tuned(loaded, task, name=name or None, length=length)[0]
     return learner_examples(learner, learner.task.read(file), most=most, metric=metric)
 
 

@@ -32,9 +32,11 @@ class Probe(ABC, Generic[Material, Figures]):
 
     Attributes:
         sentences: How many sentences of each file it reads unless `most` says otherwise.
+        needs: Options that change nothing without another one, by their names.
     """
 
     sentences: ClassVar[int]
+    needs: ClassVar[Mapping[str, str]] = {}
 
     most: Annotated[int | None, typer.Option(min=2, help="Read at most this many sentences of each file")] = None
     seed: Annotated[int, typer.Option(help="Seed of samples and controls.")] = 0
@@ -135,7 +137,7 @@ class LossProbe(TextProbe[list[str], Figures]):
 
         if task is None:
             return text_examples(loaded, texts, seed=self.seed, length=self.length)
-        return task_examples(loaded, task, most=rows, **measuring)
+        return task_examples(loaded, task, most=rows, length=self.length, **measuring)
 
 
 @dataclass(frozen=True, kw_only=True)

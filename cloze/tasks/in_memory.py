@@ -71,7 +71,9 @@ def _named(value: Any, names: Sequence[str] | None) -> Any:
 
 def each_text(collection: Any, column: str = "text") -> Iterator[str]:
     """Texts one by one: strings, or the column `column` of rows, or their only one. Raises a `TaskError` for anything
-    else."""
+    else, also for one string, whose letters nobody means."""
+    if isinstance(collection, str):
+        raise TaskError(f"expected a list of texts, got one: {collection[:40]!r}. Put it into a list.")
     for number, item in enumerate(each_item(collection), start=1):
         text = item
         if isinstance(item, Mapping):

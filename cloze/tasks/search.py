@@ -85,8 +85,10 @@ def search(
     retriever: Retriever, queries: Sequence[str], passages: Callable[[], Iterable[tuple[int, str]]], *, top: int = TOP,
     size: int = 64, report: Report = silent,
 ) -> list[list[Hit]]:
-    """The `top` best numbered passages of every query by exact search, the best first; `passages` is read twice."""
-    rankings = retriever.retrieve(queries, passages(), most=top, size=size, report=report)
+    """The `top` best numbered passages of every query by exact search, the best first; `passages` is read twice, and those
+    without text are no passages."""
+    worded = ((number, text) for number, text in passages() if text.strip())
+    rankings = retriever.retrieve(queries, worded, most=top, size=size, report=report)
     numbers = {hit.passage for hit in chain(*rankings)}
     texts = {number: text for number, text in passages() if number in numbers}
     return [[Hit(*hit, texts[hit.passage]) for hit in ranking] for ranking in rankings]

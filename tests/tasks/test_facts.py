@@ -120,6 +120,19 @@ def test_answers_are_ranked_among_the_words_of_a_list(bert: Path, tmp_path: Path
         read_vocabulary(tmp_path / "words.txt", fixed.reader)
 
 
+def test_facts_and_a_list_of_words_are_read_in_the_encoding_that_is_named(
+    bert: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    facts, words = tmp_path / "facts.tsv", tmp_path / "words.txt"
+    facts.write_bytes("object\ttext\nriver\tthe café by the [MASK] .\n".encode("latin-1"))
+    words.write_bytes("café\nriver\nsea\n".encode("latin-1"))
+    asked = ["evaluate", str(bert), "--facts", str(facts), "--vocabulary", str(words)]
+    assert main(asked) == 2
+    assert "Name it: --encoding NAME" in capsys.readouterr().err
+    assert main([*asked, "--encoding", "latin-1"]) == 0
+    assert "1 facts" in capsys.readouterr().out
+
+
 NAMED = FactPrompt("Rome is in [MASK] .", ("Italy",), "in", "Rome", "", "Q220", "[X] is in [Y] .")
 
 

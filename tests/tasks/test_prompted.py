@@ -70,7 +70,7 @@ def expected(learner: Any, text: str, answer: str) -> float:
             assert ids[place] == token
             if kind is InGaps:
                 ids[place : opening + first + len(predicted)] = pieces.role("[MASK]")
-            batch = reader.batch([framed.with_ids(ids)])
+            batch = reader.batch([replace(framed, ids=ids)])
             flat = torch.tensor([place])
             read, at = (batch, flat - 1) if kind is InOrder else reader.prediction_inputs(head, batch, flat)
             scores = reader.token_scores(head, reader.states(read, head.reads), read, at)
@@ -120,12 +120,12 @@ def test_answers_of_one_length_in_gaps_share_a_probability_of_one(folder: Folder
     for predicted in ((first, second) for first in (5, 9, 40) for second in range(pieces.size)):
         ids = one.source.ids.copy()
         ids[one.asked[:2]] = predicted  # the first is in the row when the second is asked
-        made.append(replace(one, source=one.source.with_ids(ids), asked=one.asked[:2], target=np.array(predicted)))
+        made.append(replace(one, source=replace(one.source, ids=ids), asked=one.asked[:2], target=np.array(predicted)))
     sums = np.exp(prompting.scores(made, size=256, report=int)).reshape(3, pieces.size).sum(1)
     hidden = one.source.ids.copy()
     hidden[one.asked[:2]] = pieces.role("[MASK]")
     with torch.inference_mode():
-        batch = learner.reader.batch([one.source.with_ids(hidden)])
+        batch = learner.reader.batch([replace(one.source, ids=hidden)])
         states = learner.reader.states(batch, prompting.head.reads)
         scores = learner.reader.token_scores(prompting.head, states, batch, torch.tensor([int(one.asked[0])]))
     assert sums == pytest.approx(scores.softmax(-1)[0, [5, 9, 40]].numpy(), rel=1e-4)
@@ -222,6 +222,9 @@ ASK = ["predict", "{gpt2}", "the dog"]
         ([*ASK, "--template", "{text}", "--shots", "99", "--demonstrations", "{rows}"], "expected at least 99"),
         ([*ASK, "--template", "{text}", "--verbalise", "a=cat,b=dog", "--shots", "1", "--demonstrations", "{rows}"],
          "the label 'animal' does not occur among the labels that have an answer"),
+        ([*ASK, "--template", "{text}", "--verbalise", "a=cat,b=dog", "--demonstrations", "{rows}"],
+         "Say how many, such as --shots 4"),
+        ([*ASK, "--template", "{text}", "--verbalise", "a=cat,b=dog", "--seed", "3"], "--seed 3: nothing is drawn at random."),
         (["predict", "{electra}", "the dog", "--template", "{text}", "--verbalise", "a=cat,b=dog"], "predicts"),
     ],
 )  # fmt: skip

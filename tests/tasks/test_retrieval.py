@@ -435,6 +435,12 @@ def test_a_reading_that_an_embedding_does_not_have_is_refused(folder: Callable[[
         recipe_onto("retrieval", load_checkpoint(folder("bert")), overrides=["passes[0].objectives.embedding.reading=concat"])
 
 
+def test_a_passage_without_text_is_never_found(folder: Callable[..., Path]) -> None:
+    texts = ["the cat", "", "the dog", "  "]
+    hits = cloze.retrieve(cloze.load(folder("bert")), "the cat", texts)
+    assert sorted(hit.passage for hit in hits) == [0, 2]
+
+
 def test_a_missing_column_of_passages_is_named_by_the_options_of_retrieve(tmp_path: Path) -> None:
     (tmp_path / "p.tsv").write_text("text\tlabel\na\tb\n")
     with pytest.raises(TaskError, match=r"no column 'passage'; it has: text, label\.\n  Choose a column with --text-b NAME$"):

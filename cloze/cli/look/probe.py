@@ -199,6 +199,9 @@ def _build_probe(kind: str, context: typer.Context, options: Mapping[str, Any]) 
     if foreign := [spellings[name] for name in chosen if name not in fields]:
         uses = ", ".join(spellings[name] for name in fields if name not in annotations_of(Probe))
         raise UserError(f"{kind} does not use {foreign[0]}. Omit it. {kind} uses {uses}.")
+    if idle := next((name for name in chosen if cls.needs.get(name, name) not in chosen), None):
+        option, other = spellings[idle], spellings[cls.needs[idle]]
+        raise UserError(f"{kind}: {option} changes nothing without {other}. Add that, or leave {option} out.")
     built: Probe[Any, Any] = cls(**chosen)
     return built
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from cloze.cli.modes import Mode
-from cloze.cli.options import AsJson, Batch, Device, Task
+from cloze.cli.options import AsJson, Batch, Device, Encoding, Task
 from cloze.errors import TaskError
 
 TASK = "entity_linking"
@@ -27,6 +27,7 @@ class EntityLinkingMode(Mode):
     rounds: Annotated[int, typer.Option(min=1, help="Rounds in which the links of a text are decided.")] = 3
     batch: Batch = 64
     device: Device = "auto"
+    encoding: Encoding = None
     as_json: AsJson = False
 
     @classmethod

@@ -250,8 +250,8 @@ class PromptedMode(LabelledMode):
     def prompt(self) -> TaskPrompt:
         """The prompt, and the task that reads its files."""
         prompt = prompt_of(
-            self.template, self.verbalise, self.shots, self.demonstrations, seed=self.seed or 0, text=self.text,
-            text_b=self.text_b, label=self.label, normalise=self.normalise,
+            self.template, self.verbalise, self.shots, self.demonstrations, seed=self.seed if self.shots else None,
+            text=self.text, text_b=self.text_b, label=self.label, normalise=self.normalise,
         )
         assert prompt is not None  # without a template there is an error
         return prompt

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 
 from cloze.cli.modes import Mode
-from cloze.cli.options import AsJson, Batch, Device
+from cloze.cli.options import AsJson, Batch, Device, Encoding
 
 if TYPE_CHECKING:
     from cloze.tasks.intrinsic.facts import FactResults, Knowledge
@@ -35,6 +35,7 @@ class FactsMode(Mode):
     ] = False
     batch: Batch = 64
     device: Device = "auto"
+    encoding: Encoding = None
     as_json: AsJson = False
 
     @classmethod

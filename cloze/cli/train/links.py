@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cloze.cli.modes import Mode
-from cloze.cli.options import AsJson, Candidates, Device, Seed, Task, Unknown, count_of
+from cloze.cli.options import AsJson, Candidates, Device, Encoding, Seed, Task, Unknown, count_of
 from cloze.errors import TaskError
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ class LinksMode(Mode):
     unknown: Unknown = "skip"
     seed: Seed = None
     device: Device = "auto"
+    encoding: Encoding = None
     as_json: AsJson = False
 
     @classmethod

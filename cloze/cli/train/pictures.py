@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cloze.cli.modes import Mode
-from cloze.cli.options import AsJson, Batch, Candidates, Device, Seed, Task, count_of
+from cloze.cli.options import AsJson, Batch, Candidates, Device, Encoding, Seed, Task, count_of
 from cloze.errors import TaskError
 
 
@@ -24,6 +24,7 @@ class PicturesMode(Mode):
     seed: Seed = None
     batch: Batch = 64
     device: Device = "auto"
+    encoding: Encoding = None
     as_json: AsJson = False
 
     @classmethod

@@ -38,7 +38,7 @@ def command(
     shots: Shots = 0,
     demonstrations: Demonstrations = None,
     normalise: Normalise = None,
-    seed: Annotated[int, typer.Option(help="With --shots: seed of the drawn demonstrations.")] = 0,
+    seed: Annotated[int | None, typer.Option(help="With --shots: seed of the drawn demonstrations; default: 0.")] = None,
     threshold: Annotated[float | None, typer.Option(
         help="With two classes: predict the second if its probability reaches this. With several labels: each label that does."
     )] = None,

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from cloze.cli.modes import Mode
-from cloze.cli.options import AsJson, Batch, Device
+from cloze.cli.options import AsJson, Batch, Device, Encoding
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +23,7 @@ class SensesMode(Mode):
     senses: Annotated[list[str] | None, typer.Option(help="Columns text, word, sense; optionally start.")] = None
     batch: Batch = 64
     device: Device = "auto"
+    encoding: Encoding = None
     as_json: AsJson = False
 
     @classmethod

@@ -66,7 +66,7 @@ def command(
     from cloze.tasks.search import rerank as ranked_again
 
     read = partial(_texts, passages, passage_column, "text_b")
-    count = sum(1 for _ in read())
+    count = sum(bool(text.strip()) for _, text in read())
     if not count:
         raise TaskError(f"{passages}: holds no passage; expected one per line, or a table with a column {passage_column!r}.")
     shown, depth = depth_of(top, rerank_top, again=rerank is not None)
@@ -95,8 +95,7 @@ def command(
 
 
 def _texts(path: str, column: str, parameter: str) -> Iterator[tuple[int, str]]:
-    """The texts of a file with their lines, in constant memory: a column of a table, which `parameter` chooses, or its lines that
-    are not empty."""
+    """The texts of a file with their lines, in constant memory: a column of a table, which `parameter` chooses, or its lines."""
     from cloze.corpus.readers.text_files import lines
     from cloze.decoding.texts import column_texts, holds_rows
     from cloze.errors import Parameter
@@ -104,4 +103,4 @@ def _texts(path: str, column: str, parameter: str) -> Iterator[tuple[int, str]]:
     if holds_rows(path):
         yield from column_texts(path, column, Parameter(parameter, "NAME", "option"))
     else:
-        yield from ((line.number, line.text) for line in lines(path) if line.text.strip())
+        yield from ((line.number, line.text) for line in lines(path))

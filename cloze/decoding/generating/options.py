@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypedDict
 
+from cloze.arguments import require_types
 from cloze.decoding.generating.sampling import Sampling
 from cloze.decoding.generating.search import Beams, Limits
 from cloze.decoding.reader import Reader
@@ -68,6 +69,7 @@ def parts_of(reader: Reader, options: WritingOptions) -> dict[str, Any]:
     settings: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     if unknown := settings.keys() - WritingOptions.__annotations__.keys():
         raise UserError(f"{min(unknown)}: no option of generate. It has {', '.join(WritingOptions.__annotations__)}.")
+    require_types(WritingOptions, settings)
     stop, ban = (as_strings(settings.get(name, ())) for name in ("stop", "ban"))
     if "" in stop:
         raise UserError(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import Literal, NamedTuple, Protocol
 
 import torch
@@ -134,6 +135,8 @@ class Beams:
             raise UserError(f"beams {self.count}: expected 1 to {_MOST:,}.")
         if not 1 <= self.best <= self.count:
             raise UserError(f"{self.best} texts from {self.count} beams: expected at most as many texts as beams.")
+        if not isfinite(self.length_penalty):
+            raise UserError(f"length-penalty {self.length_penalty}: expected a finite number; above 0 favours long texts.")
         if self.groups < 1 or self.count % self.groups:
             raise UserError(f"groups {self.groups}: expected a divisor of the number of beams, {self.count}.")
         if not 0.0 <= self.diversity < float("inf"):

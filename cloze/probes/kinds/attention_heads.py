@@ -48,6 +48,7 @@ class AttentionProbe(TextProbe[AttentionData, AttentionFigures]):
 
     title = "What do the heads attend to?"
     sentences = 500
+    needs = {"rare": "task"}
 
     task: Annotated[str | None, typer.Option(help="TRAIN,TEST, CoNLL-U: heads are chosen on TRAIN and measured on TEST")] = None
     rare: Annotated[int, typer.Option(min=1, help="leave out relations with fewer words in TEST")] = 100

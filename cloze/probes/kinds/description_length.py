@@ -24,6 +24,7 @@ class DescriptionProbe(WordLabelProbe["Description"]):
     """How many bits describe the labels of words, given a layer (online code; Voita & Titov, 2020); with a control task."""
 
     files = "TRAIN,DEV"
+    needs = {"width": "hidden"}
     form = "COLUMN=TRAIN,DEV or sense=TRAIN,DEV"
 
     task: Annotated[str | None, typer.Option(help=f"{form}: TRAIN is described, DEV says when training stops")] = None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from cloze.errors import UserError
-from cloze.probes.finding import Plot, Subject, Table, by_layer_and_step, layer_name
+from cloze.probes.finding import Plot, Subject, Table, by_layer_and_step, layer_name, unlike
 from cloze.probes.probe import TextProbe
 from cloze.registry import register
 
@@ -48,8 +48,10 @@ class StaticProbe(TextProbe[SimilarityData, "Compared"]):
         texts = self.texts()
         if not self.similarity:
             raise UserError(f"{self.name} needs --similarity FILE: two words and a score per line; repeatable.")
-        sets = {Path(file).name.partition(".")[0]: read_pairs(file) for file in self.similarity}
-        return SimilarityData(texts, sets, {path.name: open_vectors(path) for path in self.against})
+        names = unlike([Path(file).name.partition(".")[0] for file in self.similarity], self.similarity)
+        sets = {name: read_pairs(file) for name, file in zip(names, self.similarity, strict=True)}
+        others = unlike([path.name for path in self.against], self.against)
+        return SimilarityData(texts, sets, {name: open_vectors(path) for name, path in zip(others, self.against, strict=True)})
 
     def measure(self, loaded: Checkpoint, material: SimilarityData) -> Compared:
         from cloze.probes.static import compare, static_vectors

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
-from cloze.errors import Phrase, spelled_by
+from cloze.errors import Phrase, UserError, spelled_by
 from cloze.probes.finding import Plot, Subject, Table, by_layer_and_step, layer_table
 from cloze.probes.probe import Figures, TrainTestProbe
 from cloze.registry import register
@@ -68,6 +68,7 @@ class LayerProbe(WordLabelProbe["LayerScores"]):
     """How well each layer predicts labels or senses of words, by a linear map or an MLP; with a control task."""
 
     form = "COLUMN=TRAIN,TEST or sense=TRAIN,TEST"
+    needs = {"width": "hidden", "dropout": "hidden"}
 
     task: Annotated[str | None, typer.Option(help=form)] = None
     hidden: Annotated[
@@ -89,6 +90,8 @@ class LayerProbe(WordLabelProbe["LayerScores"]):
     def read_file(self, path: str) -> LabelledWords:
         from cloze.corpus.readers.sense_xml import first_senses
 
+        if self.wordnet is not None and not self.senses:
+            raise UserError(f"--wordnet names senses of lemmas, and the labels are {self.labels}. Leave it out.")
         probed = super().read_file(path)
         return probed if self.wordnet is None else replace(probed, fallback=first_senses(self.wordnet))
 

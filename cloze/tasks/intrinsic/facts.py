@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from cloze.corpus.readers.labelled import TextTable, read_table
+from cloze.corpus.readers.text_files import lines, require_files
 from cloze.decoding.layout import Framed
 from cloze.decoding.marks import marks_around
 from cloze.decoding.reader import Reader
@@ -125,7 +126,8 @@ def _fact(table: TextTable, line: int, text: str, objects: str, subject: str, re
 def read_vocabulary(path: Path | str, reader: Reader) -> NDArray[np.int64]:
     """The ids of the words of a file, one per line, as they stand in a sentence: the vocabulary that several models share, as
     LAMA's common_vocab_cased.txt. Words that are no single token are left out; a `TaskError` if all are."""
-    words = [line.strip() for line in Path(path).read_text(encoding="utf-8").splitlines() if line.strip()]
+    require_files([path])
+    words = [line.text.strip() for line in lines(path) if line.text.strip()]
     if not words:
         raise TaskError(f"{path}: no words; expected one per line.")
     frame = FactPrompt(f"a {MASK} .", tuple(words))

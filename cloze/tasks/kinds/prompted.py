@@ -57,6 +57,8 @@ class Prompt:
         ).read(demonstrations)  # fmt: skip
         if examples is not None and shots > len(examples):
             raise TaskError(f"{examples.path}: {len(examples)} examples; expected at least {shots} to draw --shots {shots} from.")
+        if demonstrations is not None and verbalise is not None and not shots:
+            raise TaskError(f"--demonstrations {demonstrations}: none is shown. Say how many, such as --shots 4, or omit it.")
         if verbalise is None and examples is None:
             raise TaskError("give the answer for each label: --verbalise positive=great,negative=terrible")
         names = label_names(examples.labels or ()) if examples is not None else ()
