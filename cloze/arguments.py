@@ -11,7 +11,7 @@ from dataclasses import astuple
 from functools import lru_cache, wraps
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Annotated, Any, ParamSpec, TypeVar
+from typing import Annotated, Any, ParamSpec, Protocol, TypeVar
 
 from annotated_types import Ge, Gt, Le, Lt
 
@@ -111,7 +111,7 @@ def _is_plain(kind: Any) -> bool:
 
 def _is_class(kind: Any) -> bool:
     """Whether a kind is a class of cloze, whose objects users make with its functions."""
-    return isinstance(kind, type) and kind.__module__.partition(".")[0] == "cloze" and not getattr(kind, "_is_protocol", False)
+    return isinstance(kind, type) and kind.__module__.partition(".")[0] == "cloze" and Protocol not in kind.__bases__
 
 
 def _alternatives(sequence: Any) -> tuple[Any, ...]:
