@@ -82,8 +82,7 @@ def command(
     from cloze.decoding.vectors.prompted import prompt_remark, prompted
     from cloze.errors import counted
 
-    loaded = load_checkpoint(checkpoint, device, precision=precision)
-    reader, trained_head, _ = to_embed(loaded, language=language)
+    reader, trained_head, _ = to_embed(loaded := load_checkpoint(checkpoint, device, precision=precision), language=language)
     as_trained = pooling is None and layer == -1 and layers is None and of == "text"
     read_texts = prompted(loaded, inputs, prompt, default=as_trained)
     framed = reader.encode(read_texts, max_length=length or (length_of(loaded) if pooling is None else None))
