@@ -15,7 +15,7 @@ import json
 import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -251,7 +251,7 @@ def read_senses(loaded: Any, judged: Sequence[Question]) -> dict[str, list[Vecto
             columns.append(int(np.flatnonzero(row.part == 0)[at]))
             ids = row.ids.copy()
             ids[columns[-1]] = judge.reader.tokenizer.role("[MASK]") if name == "masked" else ids[columns[-1]]
-            rows.append(row.with_ids(ids))
+            rows.append(replace(row, ids=ids))
         parts = [judge.scores(rows[i : i + 64], columns[i : i + 64]) for i in range(0, len(rows), 64)]
         found[name] = only_allowed(judged, torch.cat(parts), judge.table.names)
     return found
