@@ -302,7 +302,7 @@ def evaluate(side: str, texts: str, work: Path) -> Answer:
     return lambda: round(float(trainer.evaluate(encoded)["eval_accuracy"]), 4)
 
 
-def _trainer(work: Path, model: str, train: Path, dev: Path, *, side: str = "fp32") -> tuple[Any, Any]:
+def _trainer(work: Path, model: str, train: Path, dev: Path, *, side: str = "Trainer") -> tuple[Any, Any]:
     """transformers' Trainer with dynamic padding and rows of like length together, and its encoded dev rows."""
     import datasets
     import transformers as t

@@ -15,6 +15,7 @@ from typing import Annotated, Any, ParamSpec, Protocol, TypeVar
 
 from annotated_types import Ge, Gt, Le, Lt
 
+from cloze.bounds import LARGEST
 from cloze.errors import UserError, propose
 
 P = ParamSpec("P")
@@ -34,7 +35,6 @@ _EXAMPLES = {
 _BOUNDS: dict[type, tuple[Callable[[Any, Any], bool], str]] = {
     Ge: (operator.ge, "of at least"), Gt: (operator.gt, "above"), Le: (operator.le, "of at most"), Lt: (operator.lt, "below"),
 }
-_UNSAID = 1 << 40  # the upper bound of `Count`, which nobody needs to be told
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
@@ -139,7 +139,7 @@ def _within(bound: Any, value: Any) -> bool:
 def _in_words(kind: Any) -> str:
     if typing.get_origin(kind) is Annotated:
         plain, *bounds = typing.get_args(kind)
-        limits = [f"{_BOUNDS[type(bound)][1]} {limit}" for bound in bounds for limit in astuple(bound) if limit != _UNSAID]
+        limits = [f"{_BOUNDS[type(bound)][1]} {limit}" for bound in bounds for limit in astuple(bound) if limit != LARGEST]
         return f"{_in_words(plain)} {' and '.join(limits)}"
     if _is_class(kind):
         return f"a {kind.__name__}"

@@ -128,7 +128,7 @@ def read_sentences(folder: Path, arguments: Mapping[str, Any], reading: Reading)
         dense_settings, state = _dense(folder / places["Dense"], width)
         settings |= dense_settings
     _require_capitals(folder)
-    _require_whole_texts_and_vectors(folder)
+    _require_uncut(folder)
     length, longest = length_of_texts(folder), arguments.get("positions.max_length")
     if settings == _PLAIN and (length is None or (longest is not None and length >= longest)):
         return None
@@ -172,10 +172,10 @@ def _dense(folder: Path, width: int) -> tuple[dict[str, Any], Mapping[str, Tenso
 
 
 def length_of_texts(folder: Path) -> int | None:
-    """How many tokens of a text are read; None: as many as the network can. The number of sentence-transformers, in a folder that
-    has one, counts more than the tokenizer's."""
-    own = as_length(_length_file(folder)[1].get("max_seq_length")) if (folder / MODULES).is_file() else None
-    return own or longest_row(folder)
+    """How many tokens of a text are read; None: as many as the network can. In a folder of
+    sentence-transformers, its `max_seq_length` takes precedence over the tokenizer's limit."""
+    length = as_length(_length_file(folder)[1].get("max_seq_length")) if (folder / MODULES).is_file() else None
+    return length or longest_row(folder)
 
 
 def _length_file(folder: Path) -> tuple[Path, Mapping[str, Any]]:
@@ -194,14 +194,15 @@ def _require_capitals(folder: Path) -> None:
             raise _refused(length_path, "every text is lower-cased for a tokenizer that keeps capitals", "texts as they are")
 
 
-def _require_whole_texts_and_vectors(folder: Path) -> None:
-    """Refuse a folder that cuts vectors, or that cuts texts in front."""
+def _require_uncut(folder: Path) -> None:
+    """Refuse a folder that truncates vectors, or texts on the left."""
     path = folder / PROMPTS
     dimension = read_json(path, "the prompts of the model").get("truncate_dim") if path.is_file() else None
     if dimension is not None:
-        raise _refused(path, f"vectors are cut to {dimension} numbers (truncate_dim)", "whole vectors")
+        raise _refused(path, f"vectors are cut to {dimension} numbers (truncate_dim; null keeps them whole)", "whole vectors")
     if tokenizer_settings(folder).get("truncation_side") == "left":
-        raise _refused(folder / SETTINGS, "long texts lose their beginning (truncation_side)", "vectors of beginnings")
+        problem = "long texts are cut on the left (truncation_side)"
+        raise _refused(folder / SETTINGS, problem, "vectors of texts that are cut on the right")
 
 
 def _refused(path: Path, problem: str, expected: str) -> CheckpointError:

@@ -160,7 +160,7 @@ def test_a_mean_over_fewer_tokens_than_the_network_reads_is_a_head(
         np.testing.assert_allclose(ours, theirs, atol=2e-5, rtol=0)
 
 
-def test_the_length_of_sentence_transformers_counts_more_than_that_of_the_tokenizer(systems: ModuleType, tmp_path: Path) -> None:
+def test_max_seq_length_takes_precedence_over_the_limit_of_the_tokenizer(systems: ModuleType, tmp_path: Path) -> None:
     made = systems.system("bert")
     export_folder(tmp_path, model=made.model(), tokenizer=made.tokenizer, reading=made.reading, card=Card("x"))
     shutil.rmtree(tmp_path / "cloze")
@@ -185,7 +185,7 @@ def test_the_length_of_sentence_transformers_counts_more_than_that_of_the_tokeni
      "every text is lower-cased for a tokenizer that keeps capitals"),
     (lambda folder: (folder / "config_sentence_transformers.json").write_text('{"truncate_dim": 4}'),
      "vectors are cut to 4 numbers"),
-    (lambda folder: edit(folder / "tokenizer_config.json", truncation_side="left"), "long texts lose their beginning"),
+    (lambda folder: edit(folder / "tokenizer_config.json", truncation_side="left"), "long texts are cut on the left"),
     (lambda folder: (folder / "modules.json").write_text('[{"type": "a.Transformer", "path": "../x"}]'), "the folder '../x'"),
     (lambda folder: (folder / "modules.json").write_text('[{"type": "a.Transformer"}]'), "not a list of modules"),
 ])  # fmt: skip

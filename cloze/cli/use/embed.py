@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -77,12 +77,12 @@ def command(
     from cloze.decoding.progress import DecodingProgress
     from cloze.decoding.ready import to_embed
     from cloze.decoding.unknown import vector_remarks
-    from cloze.decoding.vectors.embedding import embed, length_of, save_vectors
+    from cloze.decoding.vectors.embedding import embed, length_of
     from cloze.decoding.vectors.features import save_features, token_features
     from cloze.decoding.vectors.prompted import prompt_remark, prompted
-    from cloze.errors import counted
 
-    reader, trained_head, _ = to_embed(loaded := load_checkpoint(checkpoint, device, precision=precision), language=language)
+    loaded = load_checkpoint(checkpoint, device, precision=precision)
+    reader, trained_head, _ = to_embed(loaded, language=language)
     as_trained = pooling is None and layer == -1 and layers is None and of == "text"
     read_texts = prompted(loaded, inputs, prompt, default=as_trained)
     framed = reader.encode(read_texts, max_length=length or (length_of(loaded) if pooling is None else None))
@@ -103,8 +103,7 @@ def command(
     for remark in (*prompt_remark(loaded, prompt), *vector_remarks(reader, framed, vectors, head=head)):
         typer.echo(f"note: {remark}", err=True)
     if out is not None:
-        path = save_vectors(out, vectors)
-        typer.echo(f"{path}: {counted(len(vectors), 'vector')} of width {vectors.shape[1]}")
+        _save(out, vectors)
         return
     print_vectors(inputs, vectors, as_json=as_json)
 
@@ -167,3 +166,12 @@ def with_ending(out: Path, ending: str) -> Path:
         way = "" if ending == ".npz" else "; without --out, numbers or, with --json, JSON lines are printed"
         raise UserError(f"--out {out}: {what} a {ending} file of numpy. Name one, such as {out.with_suffix(ending)}{way}.")
     return out if out.suffix == ending else out.with_name(out.name + ending)
+
+
+def _save(out: Path, vectors: Any) -> None:
+    """Save vectors (N, D), and say where and how many."""
+    from cloze.decoding.vectors.embedding import save_vectors
+    from cloze.errors import counted
+
+    path = save_vectors(out, vectors)
+    typer.echo(f"{path}: {counted(len(vectors), 'vector')} of width {vectors.shape[1]}")

@@ -50,8 +50,8 @@ class StaticProbe(TextProbe[SimilarityData, "Compared"]):
             raise UserError(f"{self.name} needs --similarity FILE: two words and a score per line; repeatable.")
         names = unlike([Path(file).name.partition(".")[0] for file in self.similarity], self.similarity)
         sets = {name: read_pairs(file) for name, file in zip(names, self.similarity, strict=True)}
-        others = unlike([path.name for path in self.against], self.against)
-        return SimilarityData(texts, sets, {name: open_vectors(path) for name, path in zip(others, self.against, strict=True)})
+        tables = unlike([path.name for path in self.against], self.against)
+        return SimilarityData(texts, sets, {name: open_vectors(path) for name, path in zip(tables, self.against, strict=True)})
 
     def measure(self, loaded: Checkpoint, material: SimilarityData) -> Compared:
         from cloze.probes.static import compare, static_vectors
