@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from cloze.batch import Batch
 from cloze.batching import Data, MicroBatch
+from cloze.decoding.progress import DecodingProgress
 from cloze.errors import RecipeError, Say
 from cloze.networks.remembered import remembering
 from cloze.objectives.heads import ClassHead
@@ -98,7 +99,12 @@ class _Output(nn.Module):
 
 
 def fit_heads(
-    step: StepModule, data: Data, keys: Collection[str], *, device: torch.device, say: Say,
+    step: StepModule,
+    data: Data,
+    keys: Collection[str],
+    *,
+    device: torch.device,
+    say: Say,
     measure: Callable[[], Metrics] | None = None,
 ) -> Metrics | None:
     """Fit the heads `keys` of a step to the first rows of its entries, which the networks read on `device`; one line each.
@@ -147,7 +153,8 @@ def _fit_to_rows(step: StepModule, data: Data, keys: Collection[str], device: to
     dev = _read(step, {entry: data.held_out(entry) for entry in step.entries}, keys, device)
     folds = 1 if all(_count_targets(step.objectives[key], dev[key]) >= ENOUGH for key in keys) else 2 * FOLDS
     training = {entry: data.first_rows(entry, count, max(1, min(PIECE, count // folds))) for entry, count in rows.items()}
-    seen = _read(step, training, keys, device)
+    with DecodingProgress(sum(rows.values()), "rows read to fit the heads") as progress:
+        seen = _read(step, training, keys, device, progress)
     for key in keys:
         objective: Any = step.objectives[key]
         if not seen[key]:
@@ -160,9 +167,13 @@ def _fit_to_rows(step: StepModule, data: Data, keys: Collection[str], device: to
 
 
 def _read(
-    step: StepModule, micros: Mapping[str, Iterable[MicroBatch]], keys: Collection[str], device: torch.device
+    step: StepModule,
+    micros: Mapping[str, Iterable[MicroBatch]],
+    keys: Collection[str],
+    device: torch.device,
+    progress: Callable[[int], None] = lambda rows: None,
 ) -> dict[str, list[ObjectiveReading]]:
-    """What the heads `keys` read of some micro-batches of every entry."""
+    """What the heads `keys` read of some micro-batches of every entry; `progress` is told the rows of each."""
     recorders = {key: _Recorder(step.objectives[key], []) for key in keys}
     try:
         with _evaluating(step, device), torch.no_grad():
@@ -170,6 +181,7 @@ def _read(
                 for micro in batches:
                     step.clock.set(step=0, first_row=micro.first_row)
                     step(entry, micro.batch.to(device))
+                    progress(micro.examples)
     finally:
         for recorder in recorders.values():
             for hook in recorder.hooks:
@@ -231,7 +243,8 @@ def fit_output(objective: Any, pieces: Sequence[ObjectiveReading], dev: Sequence
             ([piece for number, piece in enumerate(pieces) if number % folds != fold], pieces[fold::folds])
             for fold in range(folds)
         ]
-    penalty = choose_penalty([fit.path(train, held) for train, held in parts])
+    with DecodingProgress(len(parts) * len(PENALTIES), "penalties tried") as progress:
+        penalty = choose_penalty([fit.path(train, held, progress) for train, held in parts])
     fit.start()
     fit.minimise(pieces, penalty, LAST_STEPS)
     fit.copy_to(objective)
@@ -280,9 +293,14 @@ class _Fit:
     def minimise(self, pieces: Sequence[ObjectiveReading], penalty: float, steps: int = STEPS) -> None:
         """Continue from the parameters as they are to the minimum of the loss plus the penalty; offsets are free."""
         optimizer = eager(torch.optim.LBFGS)(
-            self.fitted, max_iter=steps, history_size=20, tolerance_grad=1e-5, tolerance_change=1e-9,
+            self.fitted,
+            max_iter=steps,
+            history_size=20,
+            tolerance_grad=1e-5,
+            tolerance_change=1e-9,
             line_search_fn="strong_wolfe",
         )
+
         def closure() -> Tensor:
             optimizer.zero_grad()
             total = self.loss(pieces) + 0.5 * penalty * self.scale * self.head.output.weight.square().sum()
@@ -296,15 +314,24 @@ class _Fit:
         with torch.no_grad():
             return float(self.loss(pieces)) / max(_count_targets(self.objective, pieces), 1.0)
 
-    def path(self, train: Sequence[ObjectiveReading], held: Sequence[ObjectiveReading]) -> list[Losses]:
-        """The losses after each of `PENALTIES`, each fitted from the last, until those of the pieces `held` have risen twice."""
+    def path(
+        self,
+        train: Sequence[ObjectiveReading],
+        held: Sequence[ObjectiveReading],
+        progress: Callable[[int], None] = lambda penalties: None,
+    ) -> list[Losses]:
+        """The losses after each of `PENALTIES`, each fitted from the last, until those of the pieces `held` have risen twice.
+
+        `progress` is told of each penalty, and of those that are left out at the end."""
         self.start()
         path: list[Losses] = []
         for penalty in PENALTIES:
             self.minimise(train, penalty)
             path.append(Losses(self.mean(train), self.mean(held)))
+            progress(1)
             if len(path) > 2 and path[-1].held > path[-2].held > path[-3].held:
                 break
+        progress(len(PENALTIES) - len(path))
         return path
 
     @torch.no_grad()
