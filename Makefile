@@ -64,7 +64,6 @@ lint: $(VENV)/.dev
 
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
-	$(BIN)/ruff format .
 
 # Speed of data and training against other tools, an hour or more. The other benchmarks: python benchmarks/NAME.py --help
 SPEED := text_to_ids corpus_build exercises train_cpu train_family word_vectors fast

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from cloze.api.cells import Texts, cells_run, paths_of, result_html
+from cloze.api.cells import Texts, cells_run, paths_of, result_html, write_in_memory
 from cloze.api.model import Model, load
-from cloze.api.texts import keep
 from cloze.api.train import Corpus, Values, overrides_of
 from cloze.arguments import checked
 from cloze.comparison.best.best import answer
 from cloze.comparison.best.best_page import figures
 from cloze.comparison.best.question import BUDGET, SIZE, BestQuestion
 from cloze.comparison.best.verdict import Verdict, as_data, as_text, remarks, sentences, table
+from cloze.corpus.readers.formats import with_column
 from cloze.corpus.readers.hub_tables import local_tables
 from cloze.errors import Say, TaskError
 from cloze.hub import local_folder
@@ -63,7 +63,8 @@ class Best:
 def best(
     *, corpus: Texts, train: Corpus, out: str | Path, test: Corpus | None = None, unlabelled: Texts = (),
     task: str = "sentence_classification", models: Sequence[str | Path | Model] = (), budget: str = BUDGET, size: str = SIZE,
-    tuning: Values = (), jobs: int = 1, text_format: str = "auto", device: str = "auto", report: Say | None = print,
+    tuning: Values = (), jobs: int = 1, text_format: str = "auto", encoding: str | None = None, device: str = "auto",
+    report: Say | None = print,
 ) -> Best:
     """Find the best model for a text and a few labels, and keep it in `out/best`; see `cloze best`.
 
@@ -84,6 +85,7 @@ def best(
         size: The size of `quick`.
         tuning: Values of the recipe of the task, such as `{"corpus.text": "review"}`.
         jobs: How many runs to do at the same time.
+        encoding: The encoding of the files of rows and texts. None: it is detected.
         report: Called with every line. None prints nothing.
 
     Raises:
@@ -93,21 +95,22 @@ def best(
     folders = [local_folder(model.folder if isinstance(model, Model) else model) for model in models]
     target = Path(out) / "best"
     with cells_run(out, report) as say:
-        train_files = _row_files(train, "train", Path(out), task)
-        test_files = [None] if test is None else _row_files(test, "test", Path(out), task)
+        train_files = _row_files(train, "train", out, task, encoding)
+        test_files = [None] if test is None else _row_files(test, "test", out, task, encoding)
         if len(test_files) > 1:
             raise TaskError(f"test: {len(test_files)} files; expected one.")
         question = BestQuestion(
-            task, train_files, test_files[0], paths_of(corpus, out), local_tables(paths_of(unlabelled, out, "unlabelled")),
-            folders, budget, size, tuning=overrides_of(tuning), text_format=text_format, device=device,
+            task, train_files, test_files[0], paths_of(corpus, out, encoding=encoding),
+            local_tables(paths_of(unlabelled, out, "unlabelled", encoding)), folders, budget, size, tuning=overrides_of(tuning),
+            text_format=with_column(text_format, None, encoding), device=device, encoding=encoding,
         )
         verdict, page = answer(question, Path(out), workers_on("local", jobs), keep=target, say=say)
         return Best(verdict, page, target)
 
 
-def _row_files(rows: Corpus, what: str, out: Path, task: str) -> list[str]:
+def _row_files(rows: Corpus, what: str, out: str | Path, task: str, encoding: str | None) -> list[str]:
     """The files of labelled rows; rows in memory are written into the folder of the comparison."""
     files = [rows] if isinstance(rows, (str, Path)) else rows
     if isinstance(files, Sequence) and all(isinstance(file, (str, Path)) for file in files):
         return list(map(os.path.abspath, local_tables(list(map(str, files)))))
-    return [str(keep((out / "cloze" / "corpus").absolute(), what, as_records(rows, make_task(task), labelled=True), what))]
+    return [write_in_memory(as_records(rows, make_task(task), labelled=True), out, what, encoding)]

@@ -3,7 +3,7 @@ a result, and what Ctrl-C says."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,20 +13,26 @@ from cloze.api.texts import documents, keep, paths_or_texts
 from cloze.api.train import reporting
 from cloze.comparison.compare import Interrupted
 from cloze.corpus.readers.hub_tables import with_local_tables
-from cloze.errors import Say, TaskError
+from cloze.errors import CorpusError, Say, TaskError
 
 Files = str | Sequence[str | Path]
 #: Text files, or one token store; or texts in memory.
 Texts = str | Path | Iterable[Any]
 
 
-def paths_of(corpus: Texts, out: str | Path, what: str = "corpus") -> list[str]:
+def paths_of(corpus: Texts, out: str | Path, what: str = "corpus", encoding: str | None = None) -> list[str]:
     """The paths of a corpus. Texts in memory are written into the folder `out` of the result, because every run is a process."""
     if isinstance(corpus, (list, tuple)) and not corpus:
         return []
     paths = paths_or_texts(corpus, what)
-    folder = (Path(out) / "cloze" / "corpus").absolute()
-    return [str(keep(folder, what, documents(corpus, "text", what), what))] if paths is None else paths
+    return [write_in_memory(documents(corpus, "text", what), out, what, encoding)] if paths is None else paths
+
+
+def write_in_memory(records: Iterable[Mapping[str, Any]], out: str | Path, what: str, encoding: str | None) -> str:
+    """Write records from memory into the folder `out` of the result; returns the file. With an encoding it is a `CorpusError`."""
+    if encoding is not None:
+        raise CorpusError(f"encoding={encoding!r}: is for files, and {what} is in memory. Give files, or omit it.")
+    return str(keep((Path(out) / "cloze" / "corpus").absolute(), what, records, what))
 
 
 def typed_task(name: str, files: Files) -> str:

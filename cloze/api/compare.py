@@ -15,6 +15,7 @@ from cloze.comparison.compare import finish
 from cloze.comparison.design import Design, budgets_of, candidates_of, tasks_of, transfers_of
 from cloze.comparison.page import figures_of
 from cloze.comparison.sentence import as_data, as_records, remarks, rows, sentence, table
+from cloze.corpus.readers.formats import with_column
 from cloze.errors import Say
 from cloze.hub import local_folder
 from cloze.jobs import workers_on
@@ -68,9 +69,9 @@ def compare(
     corpus: Texts = (), budget: str | Sequence[str] = (), seeds: int = 3, size: str | None = None,
     transfer: Sequence[str] = ("full",), vary: Mapping[str, Sequence[Any]] | None = None, overrides: Values = (),
     tuning: Values = (), rates: int = 1, jobs: int = 1, on: str = "local", tokenizer: str | Path | None = None,
-    text_format: str = "auto", reach: float | None = None, allow_shared: bool = False, device: str = "auto",
-    with_files: Sequence[str | Path] = (), fit: bool | None = None, baselines: bool = True, track: Sequence[str] = (),
-    report: Say | None = print,
+    text_format: str = "auto", encoding: str | None = None, reach: float | None = None, allow_shared: bool = False,
+    device: str = "auto", with_files: Sequence[str | Path] = (), fit: bool | None = None, baselines: bool = True,
+    track: Sequence[str] = (), report: Say | None = print,
 ) -> Comparison:
     """Pre-train and fine-tune candidates at an equal budget, and say which differ significantly; see `cloze compare`.
 
@@ -93,6 +94,7 @@ def compare(
         jobs: How many runs to do at the same time.
         on: Where they run: local, ray or ray://HOST:PORT.
         tokenizer: The folder of one tokenizer for all recipes. None: each trains its own.
+        encoding: The encoding of the files of rows and texts. None: it is detected.
         reach: Show the cost of reaching this mean score.
         allow_shared: Compare although splits of a task share rows.
         fit: Whether to fit recipes to the budget. None: built-in recipes are fitted, your own are not.
@@ -110,10 +112,10 @@ def compare(
     with cells_run(out, report) as say:
         design = Design(
             candidates_of(names, vary=varied, values=overrides_of(overrides)),
-            tasks_of([typed_task(name, splits) for name, splits in tasks.items()]), paths_of(corpus, out),
+            tasks_of([typed_task(name, splits) for name, splits in tasks.items()]), paths_of(corpus, out, encoding=encoding),
             budgets_of([budget] if isinstance(budget, str) else budget), seeds, size,
             transfers_of(",".join(transfer), with_files=files), rates, overrides_of(tuning),
-            None if tokenizer is None else local_folder(tokenizer), text_format, device, files, allow_shared, fit,
-            baselines=baselines, track=track,
+            None if tokenizer is None else local_folder(tokenizer), with_column(text_format, None, encoding), device, files,
+            allow_shared, fit, encoding, baselines=baselines, track=track,
         )
         return Comparison(*finish(design, Path(out), workers_on(on, jobs), reach=reach, say=say))

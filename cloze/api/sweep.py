@@ -15,6 +15,7 @@ from cloze.comparison.space import space_of
 from cloze.comparison.standings import SweepFinding, as_records, remarks, rows, sentence, table
 from cloze.comparison.sweep import Sweep, keep_of, rungs_of
 from cloze.comparison.sweep_page import curves, finish, value_figures
+from cloze.corpus.readers.formats import with_column
 from cloze.errors import Say
 from cloze.hub import local_folder
 from cloze.jobs import workers_on
@@ -76,8 +77,8 @@ def sweep(
     out: str | Path, tasks: Mapping[str, Files] | None = None, trials: int | None = None, search: str = "random",
     search_seed: int = 0, rungs: Sequence[float] = (0.1, 0.3, 1.0), keep: float | str = "1/3", seeds: int = 1,
     size: str | None = None, overrides: Values = (), jobs: int = 1, on: str = "local", tokenizer: str | Path | None = None,
-    text_format: str = "auto", device: str = "auto", with_files: Sequence[str | Path] = (), fit: bool | None = None,
-    track: Sequence[str] = (), report: Say | None = print,
+    text_format: str = "auto", encoding: str | None = None, device: str = "auto", with_files: Sequence[str | Path] = (),
+    fit: bool | None = None, track: Sequence[str] = (), report: Say | None = print,
 ) -> Swept:
     """Try many values of a recipe, and give up the worst early; see `cloze sweep`.
 
@@ -98,6 +99,7 @@ def sweep(
         overrides: Values of all trials.
         jobs: How many runs to do at the same time.
         on: Where they run: local, ray or ray://HOST:PORT.
+        encoding: The encoding of the files of rows and texts. None: it is detected.
         fit: Whether to fit the recipe to the budget. None: a built-in recipe is fitted, one of your own is not.
         track: Where the numbers of each run also go: "tensorboard", "wandb", "mlflow", "trackio".
         report: Called with every line. None prints nothing.
@@ -111,9 +113,10 @@ def sweep(
         space = space_of(varied)
         design = Design(
             [], tasks_of([typed_task(name, splits) for name, splits in tasks.items()]) if tasks else [],
-            paths_of(corpus, out), budgets_of([budget]), seeds, size,
-            tokenizer=None if tokenizer is None else local_folder(tokenizer), text_format=text_format, device=device,
-            with_files=[Path(file) for file in with_files], fit=fit, track=track,
+            paths_of(corpus, out, encoding=encoding), budgets_of([budget]), seeds, size,
+            tokenizer=None if tokenizer is None else local_folder(tokenizer), device=device,
+            text_format=with_column(text_format, None, encoding), with_files=[Path(file) for file in with_files], fit=fit,
+            encoding=encoding, track=track,
         )
         plan = Sweep(
             str(recipe), design, space, search_of(search, space, trials, search_seed), rungs_of(",".join(map(str, rungs))),

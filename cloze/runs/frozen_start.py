@@ -99,12 +99,7 @@ class _Output(nn.Module):
 
 
 def fit_heads(
-    step: StepModule,
-    data: Data,
-    keys: Collection[str],
-    *,
-    device: torch.device,
-    say: Say,
+    step: StepModule, data: Data, keys: Collection[str], *, device: torch.device, say: Say,
     measure: Callable[[], Metrics] | None = None,
 ) -> Metrics | None:
     """Fit the heads `keys` of a step to the first rows of its entries, which the networks read on `device`; one line each.
@@ -167,10 +162,7 @@ def _fit_to_rows(step: StepModule, data: Data, keys: Collection[str], device: to
 
 
 def _read(
-    step: StepModule,
-    micros: Mapping[str, Iterable[MicroBatch]],
-    keys: Collection[str],
-    device: torch.device,
+    step: StepModule, micros: Mapping[str, Iterable[MicroBatch]], keys: Collection[str], device: torch.device,
     progress: Callable[[int], None] = lambda rows: None,
 ) -> dict[str, list[ObjectiveReading]]:
     """What the heads `keys` read of some micro-batches of every entry; `progress` is told the rows of each."""
@@ -293,14 +285,9 @@ class _Fit:
     def minimise(self, pieces: Sequence[ObjectiveReading], penalty: float, steps: int = STEPS) -> None:
         """Continue from the parameters as they are to the minimum of the loss plus the penalty; offsets are free."""
         optimizer = eager(torch.optim.LBFGS)(
-            self.fitted,
-            max_iter=steps,
-            history_size=20,
-            tolerance_grad=1e-5,
-            tolerance_change=1e-9,
+            self.fitted, max_iter=steps, history_size=20, tolerance_grad=1e-5, tolerance_change=1e-9,
             line_search_fn="strong_wolfe",
         )
-
         def closure() -> Tensor:
             optimizer.zero_grad()
             total = self.loss(pieces) + 0.5 * penalty * self.scale * self.head.output.weight.square().sum()
@@ -315,14 +302,13 @@ class _Fit:
             return float(self.loss(pieces)) / max(_count_targets(self.objective, pieces), 1.0)
 
     def path(
-        self,
-        train: Sequence[ObjectiveReading],
-        held: Sequence[ObjectiveReading],
+        self, train: Sequence[ObjectiveReading], held: Sequence[ObjectiveReading],
         progress: Callable[[int], None] = lambda penalties: None,
     ) -> list[Losses]:
         """The losses after each of `PENALTIES`, each fitted from the last, until those of the pieces `held` have risen twice.
 
-        `progress` is told of each penalty, and of those that are left out at the end."""
+        `progress` is told of each penalty, and at the end of those that are left out.
+        """
         self.start()
         path: list[Losses] = []
         for penalty in PENALTIES:

@@ -11,7 +11,7 @@ import pytest
 
 import cloze
 from cloze.cli.main import main
-from cloze.errors import TaskError
+from cloze.errors import CorpusError, TaskError
 
 from .conftest import Here, stub
 
@@ -26,7 +26,7 @@ def found(files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> cloze
     return cloze.compare(
         ["a.yaml", Path("b.yaml")], tasks={"mood": three, "back": ("sentence_classification", *three)}, out=tmp_path / "out",
         corpus="text.txt", budget="4steps", seeds=2, vary={"training.batch": [4, 8]}, tuning={"back:training.epochs": 1},
-        reach=0.5, report=None,
+        encoding="latin-1", reach=0.5, report=None,
     )  # fmt: skip
 
 
@@ -37,7 +37,7 @@ def test_it_finds_what_the_command_finds(
     typed = [
         "compare", "a.yaml", "b.yaml", "--task", f"mood={task}", "--task", f"back=sentence_classification:{task}", "--corpus",
         "text.txt", "--budget", "4steps", "--seeds", "2", "--vary", "training.batch=4,8", "--tune", "back:training.epochs=1",
-        "--reach", "0.5", "--out", str(tmp_path / "out"),
+        "--encoding", "latin-1", "--reach", "0.5", "--out", str(tmp_path / "out"),
     ]  # fmt: skip
     assert main([*typed, "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
@@ -66,6 +66,21 @@ def test_a_notebook_shows_the_table_the_sentence_and_the_figures_of_the_page(fou
     titles = [figure.title for figure in found.plot().figures]
     assert titles[0].startswith("mean accuracy over 2 tasks") and titles[1].startswith("mood: accuracy")
     assert 'class="spreads"' in found.plot()._repr_svg_()
+
+
+def test_an_encoding_is_for_files_and_has_a_name(tmp_path: Path) -> None:
+    three, texts = ("train.tsv", "dev.tsv", "test.tsv"), ["the cat", "the dog"]
+    rows = [{"text": "good", "label": "yes"}, {"text": "bad", "label": "no"}]
+    for corpus, encoding, message in ((texts, "latin-1", "corpus is in memory"), ([], "nonsense", "no such encoding")):
+        with pytest.raises(CorpusError, match=message):
+            cloze.compare(["bert"], tasks={"mood": three}, corpus=corpus, encoding=encoding, out=tmp_path / "out")
+        with pytest.raises(CorpusError, match=message):
+            cloze.sweep(
+                "bert", corpus=corpus, vary={"training.batch": [4]}, budget="4steps", encoding=encoding, out=tmp_path / "out"
+            )
+    with pytest.raises(CorpusError, match="encoding='latin-1': is for files, and train is in memory. Give files, or omit it."):
+        cloze.best(corpus=[], train=rows, encoding="latin-1", out=tmp_path / "out")
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_task_with_too_few_files_is_refused(tmp_path: Path) -> None:
