@@ -11,7 +11,7 @@ fine-tunes first. Texts: 600 short ones (sentences about films, 26 tokens) and 1
               that `cloze export --to onnx` writes, sorted, in batches of the same size as ours
     evaluate  `cloze.load(…).evaluate` on 600 labelled rows · `Trainer.evaluate` (rows of like length together)
     finetune  `cloze.finetune` · `Trainer`, both in fp32 and in bf16, 100 (few), 1,000 (many) and 8,000 rows (all), three epochs
-              or one, the dev set of 400 rows measured after each
+              or one, the dev set of 400 rows measured after each; `cloze.finetune` with a frozen network
     cold      the commands `cloze embed` and `cloze predict` · a script with the peer's imports, ten texts, whole processes
 
 All sides run in fp32 unless their name says bf16, each in a process of its own that has read the model and answered once; in
@@ -33,19 +33,44 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parent)]
 
+EPOCHS = 3
+
+
+class Side(NamedTuple):
+    """A tool with its settings; `by_length`: a pipeline that is given its texts sorted, `frozen`: only the head is trained."""
+
+    tool: str
+    precision: str = "fp32"
+    epochs: int = EPOCHS
+    by_length: bool = False
+    frozen: bool = False
+
+
 SIDES = {
-    "embed": ("cloze", "cloze, bf16", "sentence-transformers"),
-    "predict": ("cloze", "cloze, bf16", "pipeline", "pipeline, sorted", "onnxruntime"),
-    "evaluate": ("cloze", "Trainer"),
-    "finetune": ("cloze", "Trainer", "cloze, bf16", "Trainer, bf16", "cloze, one epoch, bf16", "Trainer, one epoch, bf16"),
-    "cold": ("cloze embed", "sentence-transformers", "cloze predict", "pipeline"),
-}
+    "embed": {
+        "cloze": Side("cloze"), "cloze, bf16": Side("cloze", "bf16"), "sentence-transformers": Side("sentence-transformers"),
+    },
+    "predict": {
+        "cloze": Side("cloze"), "cloze, bf16": Side("cloze", "bf16"), "pipeline": Side("pipeline"),
+        "pipeline, sorted": Side("pipeline", by_length=True), "onnxruntime": Side("onnxruntime"),
+    },
+    "evaluate": {"cloze": Side("cloze"), "Trainer": Side("Trainer")},
+    "finetune": {
+        "cloze": Side("cloze"), "Trainer": Side("Trainer"), "cloze, bf16": Side("cloze", "bf16"),
+        "Trainer, bf16": Side("Trainer", "bf16"), "cloze, one epoch, bf16": Side("cloze", "bf16", 1),
+        "Trainer, one epoch, bf16": Side("Trainer", "bf16", 1), "cloze, frozen, bf16": Side("cloze", "bf16", 1, frozen=True),
+    },
+    "cold": {
+        "cloze embed": Side("cloze"), "sentence-transformers": Side("sentence-transformers"), "cloze predict": Side("cloze"),
+        "pipeline": Side("pipeline"),
+    },
+}  # fmt: skip
 TEXTS = {"embed": ["short", "long"], "predict": ["short", "long"]}
-SHORT, LONG, EPOCHS = 600, 100, 3
+SHORT, LONG = 600, 100
 Answer = Callable[[], Any]
 
 
@@ -127,10 +152,10 @@ def compare(verb: str, texts: str, threads: int, rounds: int, work: Path) -> lis
     """The sides of a verb in turns: a record for each."""
     answer = whole_processes if verb in ("finetune", "cold") else warm
     times = answer(verb, texts, threads, rounds, work)
-    ours = statistics.median(times[SIDES[verb][0]]["cpu"])
+    ours = statistics.median(times[next(iter(SIDES[verb]))]["cpu"])
     records = []
     for side, measured in times.items():
-        if verb == "cold" and side.startswith("cloze"):
+        if verb == "cold" and SIDES[verb][side].tool == "cloze":
             ours = statistics.median(measured["cpu"])
         seconds, cpu = statistics.median(measured["wall"]), statistics.median(measured["cpu"])
         records.append({
@@ -173,7 +198,7 @@ def whole_processes(verb: str, texts: str, threads: int, rounds: int, work: Path
     for _ in range(rounds):
         for side in SIDES[verb]:
             command = [sys.executable, __file__, "--work", str(work), "--side", f"{verb}:{side}:{texts}"]
-            if side.startswith("cloze ") and verb == "cold":
+            if verb == "cold" and SIDES[verb][side].tool == "cloze":
                 word = side.removeprefix("cloze ")
                 model = weights() if word == "embed" else work / "model"
                 out = ["--out", str(work / "cold.npy"), "--overwrite"] if word == "embed" else []
@@ -199,10 +224,11 @@ def whole_processes(verb: str, texts: str, threads: int, rounds: int, work: Path
 
 def serve(verb: str, side: str, texts: str, work: Path) -> None:
     """One side: answer once, then again for every line of standard input, with times; whole processes answer once."""
+    settings = SIDES[verb][side]
     if verb in ("finetune", "cold"):
-        print("DONE", json.dumps({"finetune": finetune, "cold": cold}[verb](side, texts, work)))
+        print("DONE", json.dumps({"finetune": finetune, "cold": cold}[verb](settings, texts, work)))
         return
-    answer = {"embed": embed, "predict": predict, "evaluate": evaluate}[verb](side, texts, work)
+    answer = {"embed": embed, "predict": predict, "evaluate": evaluate}[verb](settings, texts, work)
     answer()
     for _ in sys.stdin:
         began, cpu = time.perf_counter(), time.process_time()
@@ -217,13 +243,13 @@ def peak_memory() -> int:
     return int(lines["VmHWM"].split()[0]) // 1024
 
 
-def embed(side: str, texts: str, work: Path) -> Answer:
+def embed(side: Side, texts: str, work: Path) -> Answer:
     """Vectors of length 1; the value is the cosine of the first two, which both sides must agree on."""
     strings = json.loads((work / f"{texts}.json").read_text(encoding="utf-8"))
-    if side.startswith("cloze"):
+    if side.tool == "cloze":
         import cloze
 
-        model = cloze.load(str(weights()), precision=_precision(side))
+        model = cloze.load(str(weights()), precision=side.precision)
         return lambda: _cosine(model.embed(strings, normalise=True, length=256))
     from sentence_transformers import SentenceTransformer
 
@@ -231,32 +257,24 @@ def embed(side: str, texts: str, work: Path) -> Answer:
     return lambda: _cosine(peer.encode(strings, normalize_embeddings=True, show_progress_bar=False))
 
 
-def _precision(side: str) -> str:
-    return "bf16" if side.endswith("bf16") else "fp32"
-
-
-def _epochs(side: str) -> int:
-    return 1 if "one epoch" in side else EPOCHS
-
-
 def _cosine(vectors: Any) -> float:
     return round(float(vectors[0] @ vectors[1]), 4)
 
 
-def predict(side: str, texts: str, work: Path) -> Answer:
+def predict(side: Side, texts: str, work: Path) -> Answer:
     """Labels; the value is the share of the first label."""
     strings = json.loads((work / f"{texts}.json").read_text(encoding="utf-8"))
-    if side.startswith("cloze"):
+    if side.tool == "cloze":
         import cloze
 
-        model = cloze.load(str(work / "model"), precision=_precision(side))
+        model = cloze.load(str(work / "model"), precision=side.precision)
         return lambda: _share([answer.label for answer in model.predict(strings)])
     import transformers as t
 
     tokenizer = t.AutoTokenizer.from_pretrained(str(work / "model"))
-    if side.startswith("pipeline"):
+    if side.tool == "pipeline":
         pipe = t.pipeline("text-classification", model=str(work / "model"), tokenizer=tokenizer, device="cpu")
-        ordered = sorted(strings, key=len, reverse=True) if side.endswith("sorted") else strings
+        ordered = sorted(strings, key=len, reverse=True) if side.by_length else strings
         length = tokenizer.model_max_length if tokenizer.model_max_length < 10_000 else 512
         return lambda: _share([a["label"] for a in pipe(ordered, batch_size=32, truncation=True, max_length=length)])
     import numpy as np
@@ -290,19 +308,19 @@ def _share(labels: list[str]) -> float:
     return round(sum(label == "subjective" for label in labels) / len(labels), 4)
 
 
-def evaluate(side: str, texts: str, work: Path) -> Answer:
+def evaluate(side: Side, texts: str, work: Path) -> Answer:
     """Accuracy on 600 rows."""
     file = work / "test.jsonl"
-    if side == "cloze":
+    if side.tool == "cloze":
         import cloze
 
         model = cloze.load(str(work / "model"))
         return lambda: round(float(model.evaluate(str(file)).metrics["accuracy"]), 4)
-    trainer, encoded = _trainer(work, str(work / "model"), file, file)
+    trainer, encoded = _trainer(work, str(work / "model"), file, file, side=side)
     return lambda: round(float(trainer.evaluate(encoded)["eval_accuracy"]), 4)
 
 
-def _trainer(work: Path, model: str, train: Path, dev: Path, *, side: str = "Trainer") -> tuple[Any, Any]:
+def _trainer(work: Path, model: str, train: Path, dev: Path, *, side: Side) -> tuple[Any, Any]:
     """transformers' Trainer with dynamic padding and rows of like length together, and its encoded dev rows."""
     import datasets
     import transformers as t
@@ -320,10 +338,10 @@ def _trainer(work: Path, model: str, train: Path, dev: Path, *, side: str = "Tra
         batched=True, remove_columns=["text", "label"],
     )
     arguments = t.TrainingArguments(
-        output_dir=str(out), per_device_train_batch_size=16, per_device_eval_batch_size=32, num_train_epochs=_epochs(side),
+        output_dir=str(out), per_device_train_batch_size=16, per_device_eval_batch_size=32, num_train_epochs=side.epochs,
         learning_rate=5e-5, warmup_steps=0.1, weight_decay=0.01, use_cpu=True, report_to=[], save_strategy="no",
         logging_strategy="no", eval_strategy="epoch", disable_tqdm=True, optim="adamw_torch_fused",
-        train_sampling_strategy="group_by_length", bf16=_precision(side) == "bf16",
+        train_sampling_strategy="group_by_length", bf16=side.precision == "bf16",
     )
     trainer = t.Trainer(
         t.AutoModelForSequenceClassification.from_pretrained(model, num_labels=2), arguments,
@@ -333,17 +351,17 @@ def _trainer(work: Path, model: str, train: Path, dev: Path, *, side: str = "Tra
     return trainer, data["dev"]
 
 
-def finetune(side: str, texts: str, work: Path) -> float:
+def finetune(side: Side, texts: str, work: Path) -> float:
     """The best accuracy on the dev rows."""
-    out = work / f"{side}-{os.getpid()}"
+    out = work / f"tuned-{os.getpid()}"
     try:
-        if side.startswith("cloze"):
+        if side.tool == "cloze":
             import cloze
 
             tuned = cloze.finetune(
                 str(weights()), train=str(work / f"{texts}.jsonl"), dev=str(work / "dev.jsonl"), out=str(out), baselines=False,
-                overrides=[
-                    f"training.epochs={_epochs(side)}", "training.batch=16", f"training.precision={_precision(side)}",
+                changes=["frozen"] if side.frozen else [], overrides=[
+                    f"training.epochs={side.epochs}", "training.batch=16", f"training.precision={side.precision}",
                     "task.patience=0",
                 ],
                 report=lambda line: None,
@@ -357,10 +375,10 @@ def finetune(side: str, texts: str, work: Path) -> float:
         shutil.rmtree(out, ignore_errors=True)
 
 
-def cold(side: str, texts: str, work: Path) -> str:
+def cold(side: Side, texts: str, work: Path) -> str:
     """What a script does that answers ten texts with a peer."""
     strings = (work / "ten.txt").read_text(encoding="utf-8").splitlines()
-    if side == "sentence-transformers":
+    if side.tool == "sentence-transformers":
         from sentence_transformers import SentenceTransformer
 
         return str(SentenceTransformer(str(weights()), device="cpu").encode(strings, show_progress_bar=False).shape)
