@@ -76,6 +76,12 @@ def test_peek_says_what_a_token_sees_in_such_a_network(
     assert [json.loads(line)["sees"] for line in shown.splitlines()] == sees.splitlines()
 
 
+def test_peek_writes_a_page_or_prints_json(little_text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "page.html"
+    assert main(["peek", "bert", "--corpus", str(little_text), "--html", str(page), "--json"]) == 2
+    assert "--html writes a page instead of what --json prints" in capsys.readouterr().err and not page.exists()
+
+
 @pytest.mark.parametrize(("subject", "hidden"), [("alpha", True), ("gamma beta", False)])
 def test_peek_says_whether_tokens_are_hidden_from_others(
     subject: str, hidden: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
