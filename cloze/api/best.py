@@ -17,6 +17,7 @@ from cloze.comparison.best.best_page import figures
 from cloze.comparison.best.question import BUDGET, SIZE, BestQuestion
 from cloze.comparison.best.verdict import Verdict, as_data, as_text, remarks, sentences, table
 from cloze.corpus.readers.hub_tables import local_tables
+from cloze.corpus.readers.report import TEXTS_FOLDER
 from cloze.errors import Say, TaskError
 from cloze.hub import local_folder
 from cloze.jobs import workers_on
@@ -110,4 +111,4 @@ def _row_files(rows: Corpus, what: str, out: Path, task: str) -> list[str]:
     files = [rows] if isinstance(rows, (str, Path)) else rows
     if isinstance(files, Sequence) and all(isinstance(file, (str, Path)) for file in files):
         return list(map(os.path.abspath, local_tables(list(map(str, files)))))
-    return [str(keep((out / "cloze" / "corpus").absolute(), what, as_records(rows, make_task(task), labelled=True), what))]
+    return [str(keep((out / TEXTS_FOLDER).absolute(), what, as_records(rows, make_task(task), labelled=True), what))]

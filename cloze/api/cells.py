@@ -13,6 +13,7 @@ from cloze.api.texts import documents, keep, paths_or_texts
 from cloze.api.train import reporting
 from cloze.comparison.compare import Interrupted
 from cloze.corpus.readers.hub_tables import with_local_tables
+from cloze.corpus.readers.report import TEXTS_FOLDER
 from cloze.errors import Say, TaskError
 
 Files = str | Sequence[str | Path]
@@ -25,7 +26,7 @@ def paths_of(corpus: Texts, out: str | Path, what: str = "corpus") -> list[str]:
     if isinstance(corpus, (list, tuple)) and not corpus:
         return []
     paths = paths_or_texts(corpus, what)
-    folder = (Path(out) / "cloze" / "corpus").absolute()
+    folder = (Path(out) / TEXTS_FOLDER).absolute()
     return [str(keep(folder, what, documents(corpus, "text", what), what))] if paths is None else paths
 
 

@@ -29,10 +29,11 @@ _BYTE_LEVEL: Mapping[str, bool] = {
 _CLASS_OF: Mapping[str, str] = {
     **dict.fromkeys(("bert", "convbert", "ernie", "megatron-bert", "visual_bert"), "BertTokenizer"),
     "electra": "ElectraTokenizer", "distilbert": "DistilBertTokenizer", "mobilebert": "MobileBertTokenizer",
-    "mpnet": "MPNetTokenizer", "lxmert": "LxmertTokenizer", "squeezebert": "SqueezeBertTokenizer", "layoutlm": "LayoutLMTokenizer",
-    "funnel": "FunnelTokenizer", "splinter": "SplinterTokenizer", "gpt2": "GPT2Tokenizer", "roberta": "RobertaTokenizer",
-    "bart": "BartTokenizer", "deberta": "DebertaTokenizer", "blenderbot": "BlenderbotTokenizer",
-    "gpt_neox": "GPTNeoXTokenizer", "longformer": "LongformerTokenizer", "led": "LEDTokenizer",
+    "mpnet": "MPNetTokenizer", "lxmert": "LxmertTokenizer", "squeezebert": "SqueezeBertTokenizer",
+    "layoutlm": "LayoutLMTokenizer", "funnel": "FunnelTokenizer", "splinter": "SplinterTokenizer",
+    "gpt2": "GPT2Tokenizer", "roberta": "RobertaTokenizer", "bart": "BartTokenizer", "deberta": "DebertaTokenizer",
+    "blenderbot": "BlenderbotTokenizer", "gpt_neox": "GPTNeoXTokenizer", "longformer": "LongformerTokenizer",
+    "led": "LEDTokenizer",
 }  # fmt: skip
 
 

@@ -158,7 +158,7 @@ def test_tokenizer_json_gives_equal_ids(
         ("lower", "bert", {"do_lower_case": False}, "do_lower_case is True there, and tokenizer_config.json says False"),
         ("cased", "electra", {"do_lower_case": True}, "do_lower_case is False there, and tokenizer_config.json says True"),
         ("cased", "bert", {}, "do_lower_case is False there, and tokenizer_config.json does not say; the default of Bert"),
-        ("lower", "distilbert", {"strip_accents": False}, "strip_accents is None there, and tokenizer_config.json says False"),
+        ("lower", "distilbert", {"strip_accents": False}, "strip_accents is True there, and tokenizer_config.json says False"),
         ("lower", "bert", {"tokenize_chinese_chars": False}, "tokenize_chinese_chars is True there"),
         ("roberta", "roberta", {"add_prefix_space": True}, "add_prefix_space is False there, and tokenizer_config.json says"),
         ("gpt2", "gpt2", {"add_prefix_space": True}, "add_prefix_space is False there"),
