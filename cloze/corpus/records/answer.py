@@ -132,7 +132,7 @@ class Answer(ABC):
         """
 
     def also_has(self, path: Path | str, columns: Columns, name: str) -> bool:
-        """Whether a file has a column `name`; False where files have no columns."""
+        """Whether a file has a column `name`. Override it if files are tables, so that users hear of a text that is not read."""
         return False
 
     def encoder(self, tokenizer: Tokenizer, classes: Sequence[str] | None) -> RecordEncoder:

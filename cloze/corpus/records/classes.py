@@ -16,7 +16,7 @@ from cloze.corpus.readers.text_files import read_all
 from cloze.corpus.readers.unusable import Fault, unusable
 from cloze.corpus.records.answer import Answer, Columns, Labels, Record, RecordEncoder, described_classes
 from cloze.corpus.records.audits import Audit, OddClasses
-from cloze.corpus.records.table import table_rows
+from cloze.corpus.records.table import has_column, table_rows
 from cloze.corpus.records.windows import TextParts
 from cloze.errors import TaskError
 from cloze.registry import register
@@ -59,6 +59,10 @@ class ClassAnswer(Answer):
                 yield Record(line, tuple(texts), single_class(label, columns.label))
             except ValueError as error:
                 unusable(path, line, str(error), fault=fault)
+
+    def also_has(self, path: Path | str, columns: Columns, name: str) -> bool:
+        """Whether a table has a column `name`; a folder per class has none."""
+        return (is_columnar(path) or not Path(path).is_dir()) and has_column(path, columns, name)
 
     def labels_of(self, record: Record) -> Iterator[tuple[int, str]]:
         """The line and the class of a record."""

@@ -25,6 +25,7 @@ class Choose(Objective):
     offers one text is 0, and that of K equal scores is ln K. Metric `correct`: the records whose first highest score is right.
     """
 
+    likelihood = False  # a record has one right row: how often rows are right is no baseline
     linear = True
 
     def __init__(self, head: nn.Module, *, set: str, reading: Read = "summary") -> None:
@@ -126,9 +127,6 @@ def choose(
     return Choose(head, set=set, reading=reading)
 
 
-choose.likelihood = False  # type: ignore[attr-defined]  # frequencies of right rows are no baseline for a softmax within a record
-
-
 @register("objective", "judge")
 def judge(
     *,
@@ -152,6 +150,3 @@ def judge(
         output_bias=output_bias, reading=reading,
     )
     return JudgedRows(head, set=set, reading=reading)
-
-
-judge.likelihood = False  # type: ignore[attr-defined]  # as of `choose`

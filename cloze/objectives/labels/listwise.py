@@ -36,9 +36,6 @@ def listwise(
     )
 
 
-listwise.likelihood = False  # type: ignore[attr-defined]  # as of `choose`
-
-
 @register("objective", "text_listwise")
 class TextListwise(HeadFromCheckpoint):
     """The right one of the rows of a record (see the edit `spread`), by the head of `text_classification` with one output."""

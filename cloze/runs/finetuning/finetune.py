@@ -179,7 +179,7 @@ def prepare_finetuning(options: FinetuneOptions) -> FinetuningPlan:
     _require_rows(recipe, files, options, loaded)
     training_hashes = hash_training_texts(recipe, files)
     shared = tuple(shared_row_notes(recipe, files, training_hashes, test=options.test))
-    for line in (*unread_text_notes(recipe, files), *shared):
+    for line in (*(unread_text_notes(recipe, files) if loaded is not None else ()), *shared):
         say(line)
     recipe = make_recipe(row_counts=row_counts, report=say)
     recipe = _from_scratch(recipe) if options.from_scratch else recipe

@@ -21,6 +21,7 @@ from cloze.corpus.records.build_records import batches
 from cloze.errors import CheckpointError, TaskError
 from cloze.interop.model import Annotating
 from cloze.recipe.load import pretraining_recipe_names, sentence_recipe_names
+from cloze.recipe.parts import class_of
 from cloze.recipe.recipe import Recipe
 from cloze.registry import lookup, names, parameters
 from cloze.runs.options import FinetuneOptions
@@ -87,15 +88,28 @@ def _batches_of(source: Any, files: Sequence[str]) -> Iterator[tuple[list[Record
 
 
 def unread_text_notes(recipe: Recipe, files: Mapping[str, LabelledFiles]) -> Iterator[str]:
-    """A note for every training file with a second text that the recipe does not read."""
+    """A note for every training file with a second text that the recipe does not read, if a task of its kind reads pairs."""
     for stage in stage_recipes(recipe):
+        types = {entry.source: entry.task.type for entry in stage.entries.values() if entry.task is not None}
         for name, spec in stage.sources.items():
             source: Any = build_part(spec, {})
-            for file in files[name].train if source.columns.text_b is None else ():
+            task_type = types.get(name, None if stage.task is None else stage.task.type)
+            pair_task = None if task_type is None else _pair_task(task_type)
+            for file in files[name].train if pair_task is not None and source.columns.text_b is None else ():
                 for second in () if Store.is_store(file) else second_texts(source.columns.text):
                     if source.answer.also_has(file, source.columns, second):
-                        pairs = f"--set corpus.text_b={second}"
-                        yield f"note: {file} has a column {second}, which is not read. To read pairs: {pairs}"
+                        options = [f"--task {pair_task}"] if pair_task != task_type else []
+                        options += [f"--set corpus.text_b={second}"] if not options or second != SECOND_TEXT else []
+                        yield f"note: {file} has a column {second}, which is not read. To read pairs: {' '.join(options)}"
+
+
+def _pair_task(task_type: str) -> str | None:
+    """The task with the same answers that reads pairs: the task itself, or another one of its class."""
+    pair_tasks = [
+        name for name in names("task")
+        if class_of("task", name) is class_of("task", task_type) and "text_b" in parameters(lookup("task", name))
+    ]
+    return task_type if task_type in pair_tasks else next(iter(pair_tasks), None)
 
 
 def second_texts(first: str) -> tuple[str, ...]:
