@@ -207,8 +207,8 @@ def _mean_helps(open_recipe: Recipe, recipe: Recipe, facts: TaskFacts) -> bool:
     network = recipe.exported
     alone = len(recipe.networks) == 1 and not recipe.stages and not network.change and network.train == "all"
     single = not any(plain_arguments(source.arguments).get("text_b") for source in recipe.sources.values())
-    ahead = any(entry.order != "open" for entry in recipe.entries.values())
-    if not (facts.short or facts.means) or not alone or not single or ahead or network.origin != START:
+    both_ways = all(entry.order == "open" for entry in recipe.entries.values())
+    if not (facts.short or facts.means) or not alone or not single or not both_ways or network.origin != START:
         return False
     return _decided(open_recipe) and _summarised(recipe)
 

@@ -22,7 +22,7 @@ from cloze.corpus.readers.not_text import require_apart
 from cloze.errors import CheckpointError, ClozeError, MissingExtra, Say
 from cloze.jobs import Ended, Job, LocalWorkers, Workers
 from cloze.runs.finetuning.measure_result import text_files_of
-from cloze.runs.task_selection import task_of_recipe
+from cloze.runs.recipe_tasks import task_of_recipe
 from cloze.tasks.linear.fit import fit_linear
 from cloze.tasks.task import join_examples
 from cloze.text.encodings import reading_as

@@ -4,9 +4,9 @@ Fine-tuning from a random head distorts what the network has learned; from a fit
 the first step is not lost (Kumar et al., 2022, "Fine-Tuning can Distort Pretrained Features and Underperform
 Out-of-Distribution"). The network reads the rows once, without dropout. A first map without a norm behind it then starts as the
 identity, centred and scaled to where its nonlinearity is nearly straight, and `head.output` minimises the objective's own loss
-plus an L2 penalty. Its weight is chosen by the loss of the dev rows, or of rows left out if there are few of those, among the
-weights that leave something to learn: a head that is sure of its training rows gives the network no gradients. Everything is
-deterministic and the same in every process.
+plus an L2 penalty. Its weight is chosen by the loss of the first dev rows (256, `Data.held_out_rows`), or of rows left out if
+there are few of those, among the weights that leave something to learn: a head that is sure of its training rows gives the
+network no gradients. Everything is deterministic and the same in every process.
 """
 
 from __future__ import annotations

@@ -45,10 +45,10 @@ from cloze.runs.frozen_start import fit_heads
 from cloze.runs.out_folder import run_name
 from cloze.runs.phasing import phases_of, positions_by_phase, unfreezing, with_dropouts, with_positions
 from cloze.runs.plan import Plan, made_later, prospects_of, ways_out
+from cloze.runs.recipe_tasks import selection_of, task_json_entries, with_example_facts
 from cloze.runs.request import Request, tokenizer_for
 from cloze.runs.samples import sampler
 from cloze.runs.table_start import described_starts, start_tables
-from cloze.runs.task_selection import selection_of, task_json_entries, with_example_facts
 from cloze.runs.unanswered import without_unanswered
 from cloze.text import Tokenizer
 from cloze.training.checkpoints.checkpoint import Checkpoints
@@ -133,7 +133,8 @@ def _build_run(
     if new_heads == "scaled" and not dry_run:
         scale_heads(step, data, heads_to_start)
 
-    selection = None if (best := recipe.training.keep_best) is None else Selection(None, best, higher_is_better=False)
+    loss_name = recipe.training.keep_best
+    selection = None if loss_name is None else Selection(measure=None, metric=loss_name, higher_is_better=False)
     if description is not None and dev_stores:
         description = with_example_facts(recipe, description, stores, dev_stores, _max_tokens(data))
         selection = selection_of(recipe, step, tokenizer, stores, dev_stores, description, out, tables=tables)

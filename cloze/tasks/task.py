@@ -255,7 +255,7 @@ class Learner(nn.Module, ABC):
     | `evaluate` | examples with labels | an `Evaluation` | the same with `mixed_outputs`, a baseline and remarks |
     | `remarks` | examples, rows, outputs, items of `per_example` | sentences on the figures | how many texts were cut |
     | `details` | rows, outputs, items of `per_example` | tables by class for the `Evaluation` | none |
-    | `lost` | a row | how many tokens of it did not fit | `row.cut` |
+    | `cut_tokens` | a row | how many tokens of it did not fit | `row.cut` |
     | `predict` | examples | predictions | `encode`, `mixed_outputs`, `predictions` |
     | `scored` | examples | each with the probabilities of all labels | a `TaskError` |
     | `network_outputs` | examples | what the network says of them, for a mixture | `row_outputs` if the task has a linear model |
@@ -376,10 +376,10 @@ class Learner(nn.Module, ABC):
 
     def remarks(self, examples: Any, rows: Sequence[LabelledRow], outputs: Any, per_example: Any) -> list[str]:
         """Sentences on the figures: here how many texts were cut."""
-        remark = cut_remark([self.lost(row.inputs) for row in rows], self.length)
+        remark = cut_remark([self.cut_tokens(row.inputs) for row in rows], self.length)
         return [] if remark is None else [remark]
 
-    def lost(self, row: Any) -> int:
+    def cut_tokens(self, row: Any) -> int:
         """How many tokens of a row did not fit."""
         tokens: int = row.cut
         return tokens

@@ -25,7 +25,7 @@ from cloze.errors import CorpusError, MissingExtra, Phrase, TaskError, spelled_b
 from cloze.missing import require_checkpoint
 from cloze.recipe.load import load_recipe, task_recipe_names
 from cloze.recipe.user_files import import_files, require_parts
-from cloze.runs.task_selection import task_of_recipe
+from cloze.runs.recipe_tasks import task_of_recipe
 from cloze.tasks.kinds.classification import LinearSingleLabel
 from cloze.tasks.kinds.multiple_choice import LinearChoice
 from cloze.tasks.linear.fit import FEWEST, fold_numbers

@@ -45,6 +45,6 @@ class TextListwise(HeadFromCheckpoint):
     def __init__(self, *, set: str = "label", dropout: BelowOne = 0.1, pool: Pool = "auto") -> None:
         self.set, self.dropout, self.pool = set, dropout, pool
 
-    def resolve(self, start: HeadFacts) -> tuple[str, dict[str, Any]]:
+    def resolve(self, facts: HeadFacts) -> tuple[str, dict[str, Any]]:
         """`listwise` with the head of such a network."""
-        return "listwise", {"set": self.set, "dropout": self.dropout, **head_arguments(start, self.pool)}
+        return "listwise", {"set": self.set, "dropout": self.dropout, **head_arguments(facts, self.pool)}

@@ -41,7 +41,7 @@ from cloze.runs.finetuning.task_checks import (
     unread_text_notes,
 )
 from cloze.runs.finetuning.task_recipe import is_recipe_without_checkpoint, recipe_maker
-from cloze.runs.options import FinetuneOptions, PretrainOptions, accepts_fields_of, quiet
+from cloze.runs.options import FinetuneOptions, PretrainOptions, accepts_fields_of, say_of
 from cloze.runs.out_folder import SEEDS, claimed, has_checkpoint, has_finished, require_usable
 from cloze.runs.request import Request, choose_budget, run_origins
 from cloze.runs.run import keep_with_trackers, run_stages, train_recipe
@@ -69,7 +69,7 @@ def run_finetuning(options: FinetuneOptions) -> FinetuningResult:
     model. Raises a `ClozeError` before training if the recipe cannot be trained.
     """
     assert options.out is not None
-    out, outcomes, say = options.out, dict[int, Outcome](), _say_of(options)
+    out, outcomes, say = options.out, dict[int, Outcome](), say_of(options.report)
     command = options.words()
     claim_options: dict[str, Any] = {"overwrite": options.overwrite and not options.extend, "command": command}
     require_usable(out, **claim_options)
@@ -140,11 +140,6 @@ def is_closed(out: Path, seeds: Sequence[int], *, extend: bool) -> bool:
     )
 
 
-def _say_of(options: FinetuneOptions) -> Say:
-    """Where notes go: to `report`, of one process only."""
-    return options.report if options.report is not None and rank() == 0 else quiet
-
-
 class FinetuningPlan(NamedTuple):
     """What a run of fine-tuning is made of: the checked recipe, fitted to checkpoint and rows, the files of its sources with
     their counts and the hashes of their training texts, and the request (of any seed). `from_scratch`: no network takes weights
@@ -163,7 +158,7 @@ class FinetuningPlan(NamedTuple):
 
 def prepare_finetuning(options: FinetuneOptions) -> FinetuningPlan:
     """What `run_finetuning` trains. Reads the files, writes nothing; raises a `ClozeError` for what cannot be trained."""
-    say, seeds, checkpoint = _say_of(options), options.seeds, options.checkpoint
+    say, seeds, checkpoint = say_of(options.report), options.seeds, options.checkpoint
     if not seeds or len(set(seeds)) < len(seeds):
         raise TaskError(f"seeds {','.join(map(str, seeds)) or '(none)'}: expected one or more different numbers.")
     choose_device(options.device)  # refuses a missing device before anything is read or printed

@@ -281,7 +281,7 @@ class Reranker(SummaryLearner):
         probabilities = 0.5 * (1.0 + np.tanh(0.5 * outputs))
         columns = outputs.tolist(), probabilities.tolist(), ranks.tolist(), examples.query_ids, examples.passage_ids, rows
         return [
-            ScoredPassage(*about, round(score, 6), round(probability, 6), rank, query_id, passage_id, self.lost(row))
+            ScoredPassage(*about, round(score, 6), round(probability, 6), rank, query_id, passage_id, self.cut_tokens(row))
             for about, (score, probability, rank, query_id, passage_id, row) in zip(
                 examples.with_lines(), zip(*columns, strict=True), strict=True
             )

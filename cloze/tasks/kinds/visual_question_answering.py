@@ -116,7 +116,7 @@ class QuestionAnswerer(SummaryLearner):
             order = np.argsort(-shares, kind="stable")[:SHOWN]
             likeliest = {self.label_names[number]: round(float(shares[number]), 6) for number in order}
             label, probability = next(iter(likeliest.items()))
-            answers.append(ChosenAnswer(*about, label, probability, likeliest, self.lost(row)))
+            answers.append(ChosenAnswer(*about, label, probability, likeliest, self.cut_tokens(row)))
         return answers
 
 

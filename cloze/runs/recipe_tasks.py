@@ -1,5 +1,5 @@
-"""A recipe with a `task:`: how it is measured on labelled text while it trains, and the description of the task, which is the
-contents of task.json before training.
+"""The tasks of a recipe with a `task:`: the head that solves each, their entries of task.json, and how a run is measured on their
+dev rows.
 
 A recipe has one task, or one for each of several entries. A checkpoint is selected by the metric of the one task, or by the mean
 of the metrics of all.
@@ -97,7 +97,7 @@ def answer_sets(recipe: Recipe, entry: EntrySpec) -> set[str]:
 
 
 def task_of_head(recipe: Recipe, head: TaskHead, store: Store) -> Task:
-    """A task of a recipe, which reads files as its source does. How answers are generated is an option of the task, too."""
+    """A task of a recipe, which reads files as its source does. The beam search of the recipe becomes an option of the task."""
     assert isinstance(store, RecordStore)
     return _make_task(recipe, head, store.about["read"], stores_answer=bool(store.columns))
 
