@@ -41,6 +41,7 @@ CENTRES: Mapping[Nonlinearity, float] = {"tanh": 0.0, "gelu": 1.0, "gelu_tanh": 
 PENALTIES = (1000.0, 300.0, 100.0, 30.0, 10.0, 3.0, 1.0, 0.3)  # tried in this order, for states of variance 1
 LEFT = 0.5  # the least loss of the training rows, as a share of that of other rows
 ENOUGH, FOLDS = 50, 5  # targets of dev rows that choose the penalty; with fewer, parts of the training rows do
+FITTABLE_HEADS = (ClassHead, LabellingHead, MixedLabellingHead, PooledHead)
 STEPS, LAST_STEPS = 30, 200  # of L-BFGS for each penalty that is tried, and for the one that is taken
 
 
@@ -112,7 +113,7 @@ def fit_heads(
     """
     for key in keys:
         objective: Any = step.objectives[key]
-        if not objective.linear or not isinstance(objective.module, ClassHead | LabellingHead | MixedLabellingHead | PooledHead):
+        if not objective.fittable or not isinstance(objective.module, FITTABLE_HEADS):
             raise RecipeError(
                 f"training.new_heads: the head {key!r} is not linear in the states of the frozen network, so it cannot be "
                 "fitted.\n  Use scaled or drawn: --set training.new_heads=scaled"

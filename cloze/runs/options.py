@@ -369,4 +369,4 @@ def _bound(binds: Sequence[str]) -> BoundCheckpoints:
 
 def _typed(task: LabelledFiles) -> str:
     """A task as it is typed: TYPE:TRAIN,DEV."""
-    return f"{task.type}:{','.join(task.train)},{','.join(task.dev)}"
+    return f"{task.recipe}:{','.join(task.train)},{','.join(task.dev)}"

@@ -72,14 +72,14 @@ class ClassAnswer(Answer):
         """Also what notices odd names of classes."""
         return [*super().audits(tokenizer), OddClasses(lambda record: (record.answer,))]
 
-    def fields(self, stored: Mapping[str, NDArray[Any]], parts: TextParts, classes: int) -> Mapping[str, NDArray[Any]]:
+    def fields(self, stored: Mapping[str, NDArray[Any]], parts: TextParts, class_count: int) -> Mapping[str, NDArray[Any]]:
         """`column/label` (B,)."""
         return {"column/label": stored["label"]}
 
-    def head_arguments(self, stored: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+    def head_arguments(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:
         """How often each class occurs, for objectives that need it."""
         labels = np.asarray(stored["label"])
-        return {"label_counts": np.bincount(labels[labels >= 0]).tolist()}
+        return {"label_counts": np.bincount(labels[labels >= 0], minlength=len(classes)).tolist()}
 
     def description(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:
         """The classes, how often each occurs, and the most frequent one."""
@@ -96,7 +96,7 @@ class ClassOrNone(ClassAnswer):
         for line, (first, *more_texts, label) in table_rows(path, columns, fault):
             yield from (Record(line, (text, *more_texts), label.strip()) for text in members(first) if text is not None)
 
-    def fields(self, stored: Mapping[str, NDArray[Any]], parts: TextParts, classes: int) -> Mapping[str, NDArray[Any]]:
+    def fields(self, stored: Mapping[str, NDArray[Any]], parts: TextParts, class_count: int) -> Mapping[str, NDArray[Any]]:
         """`column/label` (B,)."""
         return {"column/label": stored.get("label", np.full(len(parts.kept), -1, np.int32))}
 

@@ -26,7 +26,7 @@ class Choose(Objective):
     """
 
     likelihood = False  # a record has one right row: how often rows are right is no baseline
-    linear = True
+    fittable = True
 
     def __init__(self, head: nn.Module, *, set: str, reading: Read = "summary") -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class JudgedRows(Choose):
     of "right" is chosen.
 
     With one output that score is its log-odds, with two it is the second one. Each row counts 1. Metric `correct`: the rows that
-    are judged rightly.
+    are judged correctly.
     """
 
     def count(self, batch: Batch) -> Tensor:

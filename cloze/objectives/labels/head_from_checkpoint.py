@@ -55,7 +55,7 @@ class HeadFromCheckpoint(ABC):
     of_records: ClassVar[bool] = False
     likelihood: ClassVar[bool] = True
     of_tokens: ClassVar[bool] = False
-    linear: ClassVar[bool] = False
+    fittable: ClassVar[bool] = False
     vectors_from: ClassVar[None] = None
     width_arguments: ClassVar[tuple[str, ...]] = ()
 
@@ -112,7 +112,7 @@ class TextClassification(HeadFromCheckpoint):
     as in `relation_prediction`.
     """
 
-    linear = True
+    fittable = True
 
     def __init__(
         self, *, set: str = "label", dropout: BelowOne = 0.1, pool: Pool = "auto", soft: SoftLoss | None = None,
@@ -141,7 +141,7 @@ class TextClassification(HeadFromCheckpoint):
 class TextRegression(HeadFromCheckpoint):
     """A number for a text, by the head of `text_classification` with one output."""
 
-    linear = True
+    fittable = True
 
     def __init__(self, *, set: str = "label", dropout: BelowOne = 0.1, pool: Pool = "auto") -> None:
         self.set, self.dropout, self.pool = set, dropout, pool
@@ -155,7 +155,7 @@ class TextRegression(HeadFromCheckpoint):
 class TextSeveral(HeadFromCheckpoint):
     """Any number of classes for a text, by the head of `text_classification`; `summed` and `bias_start` are as in `several`."""
 
-    linear = True
+    fittable = True
 
     def __init__(
         self, *, set: str = "label", dropout: BelowOne = 0.1, pool: Pool = "auto", summed: bool = False,
@@ -175,7 +175,7 @@ class TextChoice(HeadFromCheckpoint):
     """The right one of the rows of a record (see the edit `spread`), by the head of one output that transformers'
     `…ForMultipleChoice` has for such a network."""
 
-    linear = True
+    fittable = True
 
     def __init__(self, *, set: str = "label", dropout: BelowOne = 0.1, pool: Pool = "auto") -> None:
         self.set, self.dropout, self.pool = set, dropout, pool
@@ -194,7 +194,7 @@ class WordLabelling(HeadFromCheckpoint):
     `class_weights` are as in `relation_prediction`.
     """
 
-    linear = True
+    fittable = True
 
     def __init__(
         self, *, set: str = "label", encoder: OptionalWidth = 0, dropout: BelowOne = 0.1, class_weights: ClassWeights = None
@@ -228,7 +228,7 @@ class AnswerExtraction(HeadFromCheckpoint):
     it (ModernBERT).
     """
 
-    linear = True
+    fittable = True
 
     def __init__(self, *, set: str = "answer", dropout: BelowOne = 0.0) -> None:
         self.set, self.dropout = set, dropout

@@ -40,7 +40,7 @@ def listwise(
 class TextListwise(HeadFromCheckpoint):
     """The right one of the rows of a record (see the edit `spread`), by the head of `text_classification` with one output."""
 
-    linear = True
+    fittable = True
 
     def __init__(self, *, set: str = "label", dropout: BelowOne = 0.1, pool: Pool = "auto") -> None:
         self.set, self.dropout, self.pool = set, dropout, pool

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cloze.atomic import whole_file
-from cloze.budget.row_counts import stage_recipes
 from cloze.checkpoint.annotators import annotators_read
 from cloze.checkpoint.build import Loaded, load_checkpoint
 from cloze.checkpoint.several import LabelledFiles
@@ -18,6 +17,7 @@ from cloze.corpus import RecordStore, Store
 from cloze.errors import Say
 from cloze.interop.card_results import add_results
 from cloze.recipe.recipe import Recipe
+from cloze.recipe.stages import stage_recipes
 from cloze.runs import recipe_tasks
 from cloze.runs.finetuning.leakage import add_training_texts
 from cloze.runs.finetuning.ngrams import compare_with_ngrams, mix_with_ngrams
@@ -27,9 +27,9 @@ from cloze.tasks.linear.model import LinearModel
 from cloze.tasks.linear.shares import Shares
 from cloze.tasks.mixture import ENTRY, Mixture
 from cloze.tasks.pictures import show_pictures
+from cloze.tasks.remarks import remark_on, remark_on_loss, remark_on_ngrams
 from cloze.tasks.result import LEARNED_DEV, TASK_FILE, load_tuned, task_in_folder
 from cloze.tasks.task import join_examples
-from cloze.tasks.worth import remark_on, remark_on_loss, remark_on_ngrams
 from cloze.training.run import Outcome
 
 

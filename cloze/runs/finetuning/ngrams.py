@@ -8,9 +8,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from cloze.budget.row_counts import stage_recipes
 from cloze.errors import ClozeError, MissingExtra, Say, TaskError
 from cloze.recipe.recipe import Recipe
+from cloze.recipe.stages import stage_recipes
 from cloze.runs import recipe_tasks
 from cloze.runs.options import FinetuneOptions
 from cloze.tasks.evaluation import linear_next_to
@@ -55,7 +55,7 @@ def describe_fit(linear: LinearModel) -> str:
     rows = f"{fit.rows:,}" if fit.rows == fit.of_rows else f"{fit.rows:,} of the {fit.of_rows:,}"
     return (
         f"n-grams: a linear model with {fit.features:,} features, fitted to {rows} training rows in {fit.seconds:.1f} s for "
-        f"comparison (constant {fit.constant:g}, chosen on {fit.chosen_on}); --no-baselines leaves it out"
+        f"comparison (regularisation constant {fit.constant:g}, chosen on {fit.chosen_on}); --no-baselines leaves it out"
     )
 
 

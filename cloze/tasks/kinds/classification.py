@@ -45,7 +45,7 @@ class Classification(TextTask):
     at: tuple[int, ...] = ()
     threshold: float | None = None
     pipeline: ClassVar[str | None] = "text-classification"
-    does: ClassVar[str] = "chooses a label"
+    instead_of_text: ClassVar[str] = "chooses a label"
     metrics: ClassVar[Mapping[str, bool]] = dict.fromkeys(METRICS, True)
 
     def __post_init__(self) -> None:

@@ -97,7 +97,7 @@ class Reranking(TextTask):
     name: str = "reranking"
     writes: ClassVar[tuple[str, ...]] = ("trec",)
     pipeline: ClassVar[str | None] = "text-ranking"
-    does: ClassVar[str] = "scores passages"
+    instead_of_text: ClassVar[str] = "scores passages"
     metrics: ClassVar[Mapping[str, bool]] = METRICS
 
     def read(self, path: Path | str, *, labelled: bool = True) -> JudgedPassages:

@@ -27,7 +27,7 @@ class VisualQuestionAnswering(TextTask):
     """A task whose labels are scores of classes: how right each answer is, from 0 to 1."""
 
     name: str = "visual_question_answering"
-    does: ClassVar[str] = "chooses an answer"
+    instead_of_text: ClassVar[str] = "chooses an answer"
     metrics: ClassVar[Mapping[str, bool]] = {"vqa_accuracy": True}
 
     def parse_label(self, cell: str) -> Scores:
