@@ -102,7 +102,7 @@ class LabelledMode(Mode):
             print(f"{file}: {folders[1]} - {folders[0]}, on the same {measured[0][1][file].examples} examples")
             _show_differences(differences)
             if file in shared:
-                print(f"  both right   {shared[file]:.4f}   the share of rows that both answer rightly")
+                print(f"  both right   {shared[file]:.4f}   the share of rows that both answer correctly")
 
     def _note_shared(self, folders: list[Path], files: list[str]) -> None:
         """Say which files have rows that a model is trained on."""
@@ -351,7 +351,7 @@ def _signed(value: float) -> str:
 
 
 def _both_right(measured: list[tuple[Learner, dict[str, Evaluation]]], files: list[str]) -> dict[str, float]:
-    """The share of the rows of each file that both folders answer rightly, where rows are answered rightly or wrongly."""
+    """The share of the rows of each file that both folders answer correctly, where rows are answered correctly or not."""
     from cloze.tasks.bootstrap import both_right
 
     shares: dict[str, float] = {}
