@@ -65,6 +65,13 @@ _ENTRIES: Mapping[str, tuple[Fits, str]] = {
 }  # fmt: skip
 
 
+def constant_answer_of(task_json: Mapping[str, Any]) -> str | None:
+    """The answer whose metrics stand next to those of the model: the most frequent one of the training rows; None if it is not
+    known."""
+    answer: str | None = task_json.get("constant_answer")
+    return (task_json.get("baseline") or {}).get("always") if answer is None else answer
+
+
 def fault_of(contents: Any) -> str:
     """What is wrong with the contents of a task.json; empty if nothing is."""
     if not isinstance(contents, dict):

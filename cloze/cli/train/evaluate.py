@@ -68,15 +68,15 @@ class LabelledMode(Mode):
 
     def run(self, checkpoint: Path, files: list[str]) -> None:
         """Measure one folder on labelled text, or two on the same."""
-        from cloze.tasks.result import has_task
+        from cloze.tasks.result import is_model_folder
 
         if self.page is not None:
             from cloze.reports.evaluation import check_page
 
             check_page(self.page)
 
-        folders = [checkpoint, *(Path(file) for file in files if has_task(Path(file)))]
-        files = [file for file in files if not has_task(Path(file))]
+        folders = [checkpoint, *(Path(file) for file in files if is_model_folder(Path(file)))]
+        files = [file for file in files if not is_model_folder(Path(file))]
         _check(folders, files)
         self.check_seed(drawn=self.bootstrap is not None or len(folders) == 2)
         tasks = [self.reading(self.task_of(folder)) for folder in folders]
@@ -153,6 +153,7 @@ class LabelledMode(Mode):
         from cloze.decoding.progress import DecodingProgress
         from cloze.tasks.evaluation import evaluate
         from cloze.tasks.pictures import show_pictures
+        from cloze.tasks.task_json import constant_answer_of
 
         loaded = load_checkpoint(
             folder, self.device, annotate=parse_annotators(self.annotate or []), precision=self.precision
@@ -160,13 +161,12 @@ class LabelledMode(Mode):
         note_unfinished(folder)
         loaded = show_pictures(loaded, self.items or [], list(examples.values()))
         learner, task_json = self.learner(loaded, task)
-        constant_answer = (task_json.get("baseline") or {}).get("always")
         evaluations = {}
         for file, part in examples.items():
             with DecodingProgress(len(part), "texts") as progress:
                 evaluations[file] = evaluate(
-                    learner, part, constant_answer=constant_answer, size=self.batch, report=progress, bootstrap=self.bootstrap,
-                    seed=self.seed or 0,
+                    learner, part, constant_answer=constant_answer_of(task_json), size=self.batch, report=progress,
+                    bootstrap=self.bootstrap, seed=self.seed or 0,
                 )
         require_matches(loaded.annotations, self.annotate or [])
         return learner, evaluations
@@ -330,7 +330,7 @@ def _check(folders: list[Path], files: list[str]) -> None:
     from cloze.errors import TaskError
 
     if len(folders) > 2:
-        raise TaskError(f"{len(folders)} fine-tuned folders: expected one, or two to compare.")
+        raise TaskError(f"{len(folders)} folders of models: expected one, or two to compare.")
     if not files:
         raise TaskError("no file to evaluate on. Give labelled text or, for word vectors, --similarity or --analogies.")
     require_files(files)
