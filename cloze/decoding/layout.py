@@ -86,7 +86,7 @@ class Framed:
         marks = {name: np.where(branch, values.dtype.type(0), values) for name, values in row.marks.items()}
         return self._like(Framed(ids, row.segments, part, self.cut, spelled, word, tree, marks))
 
-    def behind(self, token: int) -> Framed:
+    def with_first(self, token: int) -> Framed:
         """The row with one more token in front of it, which belongs to no text."""
         spelled = None if self.characters is None else np.insert(self.characters, 0, 0, axis=0)
         ids, segments, part = (np.insert(x, 0, y) for x, y in ((self.ids, token), (self.segments, 0), (self.part, -1)))

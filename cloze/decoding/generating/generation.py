@@ -174,8 +174,9 @@ def _require_draft(draft: Draft, reader: Reader, head: Any, beams: Beams | None)
 def _way(reader: Reader) -> tuple[Any, ...]:
     """How a network writes: what it does with a text, and how this is laid out."""
     if has_decoder(reader):
-        return "answers by a decoder", reader.single.template, reader.decoder_layout.template, start_id(reader), end_id(reader)
-    return ("answers in the row that it reads", reader.continuation.template) if answers(reader) else ("continues texts",)
+        layouts = reader.single_layout, reader.decoder_layout
+        return "answers by a decoder", *(layout.template for layout in layouts), start_id(reader), end_id(reader)
+    return ("answers in the row that it reads", reader.continuation_layout.template) if answers(reader) else ("continues texts",)
 
 
 def _end_of(text: str, stop: Sequence[str]) -> int | None:

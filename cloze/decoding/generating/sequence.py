@@ -68,7 +68,7 @@ def has_decoder(reader: Reader) -> bool:
 def first_ids(reader: Reader, prompt: str) -> Ids:
     """The tokens that a continuation of `prompt` starts from; a prompt that leaves no room is a `UserError`."""
     ids = np.asarray(reader.tokenizer.encode(prompt).ids, np.int32)
-    ids = np.concatenate([reader.single.opening, ids])
+    ids = np.concatenate([reader.single_layout.opening, ids])
     if not len(ids):
         ids = np.array([reader.tokenizer.role("[BOS]")], np.int32)
     if reader.max_length is not None and len(ids) >= reader.max_length:

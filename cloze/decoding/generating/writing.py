@@ -24,7 +24,7 @@ def spelled_starts(reader: Reader, prompts: Sequence[str], starts: Sequence[Ids]
     if not per_word:
         return None
     characters = np.zeros((len(starts), max(map(len, starts)), per_word), np.int16)
-    first = len(reader.single.opening)
+    first = len(reader.single_layout.opening)
     for row, values in zip(characters, letters, strict=True):
         if values is not None:
             row[first : first + len(values)] = values

@@ -180,7 +180,7 @@ def _from_left(
 def _behind_separator(reader: Reader, row: Framed) -> Framed:
     """The row behind a token that stands between texts, if the reading does not begin with one."""
     separator = _separator(reader)
-    return row if separator is None or len(reader.single.opening) else row.behind(separator)
+    return row if separator is None or len(reader.single_layout.opening) else row.with_first(separator)
 
 
 def _each_last(
