@@ -97,7 +97,7 @@ def _fill_batch(
     inputs, at = reader.prediction_inputs(head, batch, positions)
     scores = reader.token_scores(head, reader.states(inputs, head.reads, positions=at), inputs, at)
     shares = scores.softmax(-1)
-    shares = shares[..., : reader.tokenizer.size]  # rows behind the last id are padding of the table
+    shares = shares[..., : reader.tokenizer.size]  # rows after the last id are padding of the table
     unknown = reader.tokenizer.roles.get("[UNK]")
     if unknown is not None:
         shares[..., unknown] = -1.0

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class LabelledMode(Mode):
-    """Measure on labelled text, next to always giving one answer: what a fine-tuned folder and a prompt share."""
+    """Measure on labelled text, with a constant answer as baseline: what a fine-tuned folder and a prompt share."""
 
     text: Annotated[str | None, typer.Option(help="The column with the text; default: as in training.")] = None
     text_b: Annotated[str | None, typer.Option("--text-b", help="The column with the second text.")] = None

@@ -184,7 +184,7 @@ def _asked(reader: Reader, row: Framed, method: Method) -> NDArray[np.bool_]:
 
 
 def _behind_begin(reader: Reader, row: Framed, method: Method) -> Framed:
-    """The row behind [BOS], if it begins with a token that is to be scored and was read with others before it."""
+    """The row after [BOS], if it begins with a token that is to be scored and was read with others before it."""
     begin = reader.tokenizer.roles.get("[BOS]")
     if method != "log_probability" or begin is None or (len(row) and row.part[0] == -1):
         return row
