@@ -133,7 +133,7 @@ def states_of(reader: Any, places: Sequence[Place]) -> Vectors:
     framed, columns = [], []
     for text, start, word in places:
         spelled = reader.tokenizer.encode_spelled([text])
-        row = reader.single([spelled.ids])
+        row = reader.single_layout([spelled.ids])
         inside = np.flatnonzero((spelled.end > start) & (spelled.begin < start + len(word)))
         framed.append(row)
         columns.append(np.flatnonzero(row.part == 0)[inside])
@@ -247,7 +247,7 @@ def read_senses(loaded: Any, judged: Sequence[Question]) -> dict[str, list[Vecto
             text, start, word = q.place
             spelled = judge.reader.tokenizer.encode_spelled([text])
             (at,) = np.flatnonzero((spelled.end > start) & (spelled.begin < start + len(word)))
-            row = judge.reader.single([spelled.ids])
+            row = judge.reader.single_layout([spelled.ids])
             columns.append(int(np.flatnonzero(row.part == 0)[at]))
             ids = row.ids.copy()
             ids[columns[-1]] = judge.reader.tokenizer.role("[MASK]") if name == "masked" else ids[columns[-1]]

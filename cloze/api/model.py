@@ -38,7 +38,7 @@ from cloze.decoding.scores.answer_scoring import score_answers
 from cloze.decoding.scores.scoring import Score, score
 from cloze.decoding.scores.windows import Windows
 from cloze.decoding.unknown import vector_remarks
-from cloze.decoding.vectors.embedding import Pooling, Subject, as_trained, cut_text_remark, embed, frame_texts
+from cloze.decoding.vectors.embedding import Pooling, VectorOf, as_trained, cut_text_remark, embed, frame_texts
 from cloze.decoding.vectors.neighbours import Method, Neighbour, analogy, neighbours
 from cloze.decoding.vectors.word_sets import fitting
 from cloze.errors import CheckpointError, ClozeError, UserError
@@ -244,7 +244,7 @@ class Model:
     def embed(
         self, texts: str | Texts, *, layer: int = -1, pooling: Pooling | None = None, normalise: bool = False,
         length: Count | None = None, prompt: str | None = None, language: str | None = None, batch: Count | None = None,
-        items: ItemFiles = None, picture: str | Sequence[str] | None = None, of: Subject = "text",
+        items: ItemFiles = None, picture: str | Sequence[str] | None = None, of: VectorOf = "text",
     ) -> NDArray[np.float32]:
         """One vector per text. Texts that are too long are cut, with a warning; that of a text without tokens is zero.
 

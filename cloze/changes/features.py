@@ -75,7 +75,7 @@ class Features(Change):
                 module.set_rate(0.0)
         if count > 1:
             combined, parameter = Combined(chosen, self.combine), next(network.parameters())
-            network.put_outside(combined.to(parameter.device, parameter.dtype))
+            network.add_network_hook(combined.to(parameter.device, parameter.dtype))
             width = combined.combination.width(network.width)
             network.widths = {**network.widths, "hidden": width, "summary": width}
 

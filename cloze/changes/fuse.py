@@ -158,7 +158,7 @@ class Fuse(Change):
             for number, layer in enumerate(coder.layers):
                 places.append(self._averaged(network.clock, layer, where, f"{where}:{number}"))
                 layer.around[where] = places[-1]
-        network.put_outside(Fused(self.network, places))
+        network.add_network_hook(Fused(self.network, places))
         network.needs = network.needs | {f"{VIEW}.vectors"}
         network.takes = network.takes | {f"{VIEW}.{name}" for name in ("tokens", "block", "vectors")}
 

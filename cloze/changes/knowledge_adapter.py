@@ -158,7 +158,7 @@ class KnowledgeAdapter(Change):
         ]
         like = next(network.parameters())
         adapter = KnowledgeAdapted(self.name, blocks, at, network.width, rates, second=bool(names))
-        network.put_outside(adapter.to(like.device, like.dtype))
+        network.add_network_hook(adapter.to(like.device, like.dtype))
         network.gives = {**network.gives, adapter.own: StateKind("B L D", "order")}
 
     def plain(self, network: Any) -> None:

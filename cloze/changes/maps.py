@@ -91,7 +91,7 @@ def put_in_front(network: Any, outside: nn.Module, tokens: int, *, of: str) -> N
     if limit is not None and limit <= tokens:
         raise CheckpointError(f"{of}: {tokens} tokens, but the network reads {limit}. Use fewer.")
     freeze(network)
-    network.put_outside(outside)
+    network.add_network_hook(outside)
     network.max_length = None if limit is None else limit - tokens
 
 

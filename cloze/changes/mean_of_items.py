@@ -72,7 +72,7 @@ class MeanOfItems(Change):
             )
         tables["tokens"].weight.requires_grad_(False)
         if not any(self._is_own(hook) for hook in network.outside):  # a run may go on from a run
-            network.put_outside(ItemMeans(self.set))
+            network.add_network_hook(ItemMeans(self.set))
         network.takes = network.takes | {f"items/{self.set}", f"links/{self.set}"}
 
     def plain(self, network: Any) -> None:

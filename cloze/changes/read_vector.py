@@ -113,7 +113,7 @@ class ReadVector(Change):
                 f"read_vector: {type(network).__name__} is not a plain stack of Transformer layers.\n"
                 "  Start from an encoder such as bert, or leave the change out."
             )
-        network.put_outside(ReadsVector([Crossing(network, layer) for layer in network.layers]))
+        network.add_network_hook(ReadsVector([Crossing(network, layer) for layer in network.layers]))
         network.takes = network.takes | {FIELD}
 
     def plain(self, network: Any) -> None:

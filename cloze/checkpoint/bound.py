@@ -45,7 +45,7 @@ class BoundCheckpoints(dict[str, Path]):
 @lru_cache(maxsize=4)
 def _described(folder: Path, files: tuple[tuple[int, int, int], ...]) -> Imported:
     """A folder without its tensors, as long as its `files` have these inodes, times and sizes."""
-    from cloze.checkpoint.saved_change import open_folder
+    from cloze.checkpoint.open_folder import open_folder
 
     imported = open_folder(folder)
     return replace(imported, model=replace(imported.model, network={}, heads={}, spare={}, tables={}, changed={}))

@@ -21,13 +21,19 @@ from typing import Any
 import torch
 from torch import nn
 
+from cloze.checkpoint.annotators import annotations_of
 from cloze.checkpoint.borrowed import NETWORKS, network_folder
 from cloze.checkpoint.loaded import Loaded, network_inputs
+from cloze.checkpoint.onnx_model import load_onnx
+from cloze.checkpoint.open_folder import open_folder
 from cloze.corpus import Store, TripleStore
+from cloze.document import read_plain
 from cloze.errors import CheckpointError, RecipeError
 from cloze.exercises import TokenFacts
 from cloze.exercises.order import CONSTANT
 from cloze.exercises.retokenize import reading_of
+from cloze.interop import Imported
+from cloze.interop.onnx_folder import is_onnx
 from cloze.networks.blocks.dropout import name_dropouts
 from cloze.networks.blocks.initial import SkipInit
 from cloze.networks.clock import Clock
@@ -44,6 +50,7 @@ from cloze.rng import fold
 from cloze.text import Tokenizer
 from cloze.training.average_network import Average
 from cloze.training.passes import Pass, PassObjective, Rewrite
+from cloze.training.precision import as_dtype, choose_device
 from cloze.training.step import StepModule
 from cloze.training.tie import tie, tie_detached
 
@@ -262,16 +269,11 @@ def load_checkpoint(
     `open_folder` reads the files; this function builds the network, its lasting changes (`cloze/changes/change.py`; none with
     `plain_form`), weights and heads. `annotate` replaces annotators, as recipes write them:
     `{"entity": {"mentions": {"file": …}}}`. `precision` is fp32, bf16 (faster where the hardware multiplies it, about three
-    digits) or auto.
+    digits) or auto. For an ONNX file, only `precision` is looked at.
 
     Raises:
         CheckpointError: Something is missing, damaged or of an unknown architecture, or there is no plain form.
     """
-    from cloze.checkpoint.onnx_model import load_onnx
-    from cloze.checkpoint.saved_change import open_folder
-    from cloze.interop.onnx_folder import is_onnx
-    from cloze.training.precision import as_dtype, choose_device
-
     torch_device = choose_device(device)
     dtype = as_dtype(precision, torch_device)
     if is_onnx(Path(folder)):
@@ -287,11 +289,8 @@ def load_checkpoint(
     return replace(loaded, precision=dtype, others=cache(lambda name: replace(loaded.other(name), precision=dtype)))
 
 
-def _build_loaded(imported: Any, device: torch.device, *, plain_form: bool, annotate: Mapping[str, Any] | None) -> Loaded:
+def _build_loaded(imported: Imported, device: torch.device, *, plain_form: bool, annotate: Mapping[str, Any] | None) -> Loaded:
     """The objects of what a folder holds, on a device."""
-    from cloze.checkpoint.annotators import annotations_of
-    from cloze.document import read_plain
-
     model, clock = imported.model, Clock()
     if plain_form and model.no_plain_form:
         raise CheckpointError(
@@ -316,7 +315,7 @@ def _build_loaded(imported: Any, device: torch.device, *, plain_form: bool, anno
         heads[name].to(device).eval()
     network.to(device).eval()
     clock.to(device)
-    reading_inputs = {**available, "tokenizer": TokenFacts.of(imported.tokenizer)}
+    edit_inputs = {**available, "tokenizer": TokenFacts.of(imported.tokenizer)}
     file = imported.folder / "cloze" / "recipe.yaml"
     recipe = read_plain(file) if file.is_file() else None
     if network.of_documents and recipe is not None:
@@ -327,7 +326,7 @@ def _build_loaded(imported: Any, device: torch.device, *, plain_form: bool, anno
         network_arguments=model.arguments, clock=clock, imported=imported,
         reads={name: head.read for name, head in model.heads.items() if head.read},
         input_edits=tuple(
-            _build_from_description("edit", part, arguments, reading_inputs, imported.folder)
+            _build_from_description("edit", part, arguments, edit_inputs, imported.folder)
             for part, arguments in model.input_edits
         ),
         tables=tables, languages=model.languages, others=cache(lambda name: _load_other(imported.folder, name, str(device))),

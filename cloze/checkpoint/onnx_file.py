@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from cloze.atomic import require_new, require_parent, whole_file, whole_folder
 from cloze.batch import Batch
 from cloze.checkpoint.build import Loaded, load_checkpoint
-from cloze.checkpoint.saved_change import open_folder
+from cloze.checkpoint.open_folder import open_folder
 from cloze.checkpoint.share import write_copy
 from cloze.errors import CheckpointError, MissingExtra
 from cloze.interop import Card

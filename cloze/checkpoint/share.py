@@ -15,7 +15,7 @@ from typing import Any
 
 from cloze.atomic import require_new, whole_folder
 from cloze.checkpoint.borrowed import NETWORKS, network_folder
-from cloze.checkpoint.saved_change import open_folder
+from cloze.checkpoint.open_folder import open_folder
 from cloze.document import read_plain
 from cloze.errors import CheckpointError, UserError
 from cloze.hub import name_of

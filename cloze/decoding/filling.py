@@ -73,7 +73,7 @@ def _frame(reader: Reader, text: str, units: Sequence[Unit] | None) -> Framed:
     if not (ids == mask).any():
         raise UserError(f"{text[:60]!r}: no mask to fill. Write {literal} where a word is missing.")
     linked = {} if units is None else {LABELS: labels_of(reader.tokenizer, ids, text, units)}
-    framed = reader.single([ids]).marked([{**marks_around(reader, ids, text), **linked}])
+    framed = reader.single_layout([ids]).marked([{**marks_around(reader, ids, text), **linked}])
     if ((framed.ids == mask) & (framed.part == 0) & ~reader.predictable(framed)).any():
         raise UserError(
             f"{text[:60]!r}: this network predicts a token from the position before it, and the first {literal} has none.\n"
@@ -97,7 +97,7 @@ def _fill_batch(
     inputs, at = reader.prediction_inputs(head, batch, positions)
     scores = reader.token_scores(head, reader.states(inputs, head.reads, positions=at), inputs, at)
     shares = scores.softmax(-1)
-    shares = shares[..., : reader.tokenizer.size]  # rows behind the last id are padding of the table
+    shares = shares[..., : reader.tokenizer.size]  # rows after the last id are padding of the table
     unknown = reader.tokenizer.roles.get("[UNK]")
     if unknown is not None:
         shares[..., unknown] = -1.0

@@ -27,7 +27,8 @@ class Framed:
 
     `part` is 0 for tokens of the first text, 1 for those of the second and -1 for what the template inserts; `cut` counts
     the tokens that did not fit. `characters` (L, C) spell words that the vocabulary lacks, zeros elsewhere, for networks that
-    read characters. `word` is the number of each token's word, -1 for what the template inserts; None if nobody asks. `tree` says
+    read characters. `word` is the number of each token's word, -1 for what the template inserts; None unless
+    `with_words` was called. `tree` says
     of each token whether it is text or a fact that was added to it; None: there are no facts. `marks` are the labelled layers of
     the texts by the names of their fields, 0 for what the template inserts. `picture` is the number of the picture that is shown
     next to the text, among those of the reader, and `picture_b` that of a second one, whose items follow; -1: none.
@@ -90,7 +91,7 @@ class Framed:
         """Where the tokens at these columns stand now that the row has facts."""
         return columns if self.tree is None else np.flatnonzero(self.tree.branch == 0)[columns]
 
-    def behind(self, token: int) -> Framed:
+    def with_first(self, token: int) -> Framed:
         """The row with one more token in front of it, which belongs to no text."""
         spelled = None if self.characters is None else np.insert(self.characters, 0, 0, axis=0)
         ids, segments, part = (np.insert(x, 0, y) for x, y in ((self.ids, token), (self.segments, 0), (self.part, -1)))
@@ -112,7 +113,7 @@ class Framed:
         return replace(self, word=word)
 
     def rest_of_word(self, column: int) -> NDArray[np.int64]:
-        """The columns behind this one that belong to the same word; none if words are not known."""
+        """The columns after this one that belong to the same word; none if words are not known."""
         if self.word is None:
             return np.zeros(0, np.int64)
         same = np.flatnonzero(self.word == self.word[column])

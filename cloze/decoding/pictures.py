@@ -60,7 +60,7 @@ class Pictures:
         self, network: Any, numbers: Int64, also: frozenset[str] = frozenset(), *, second: Int64 | None = None,
         most: int | None = None,
     ) -> dict[str, NDArray[Any]]:
-        """What a network reads of pictures (B,), -1 for the default, and behind them of `second` ones, -1 for none, as the
+        """What a network reads of pictures (B,), -1 for the default, and after them of `second` ones, -1 for none, as the
         fields of a batch, and the fields `also` that there are; nothing if no row has one. Of more than `most` items of a
         picture, the first are read."""
         second = np.full_like(numbers, -1) if second is None else second

@@ -1,5 +1,5 @@
-"""Progress: what is done, how fast, how long it will take. From the third second on, a line that is rewritten; in a file further
-lines, the first after half a minute and then ever more rarely."""
+"""Progress: what is done, how fast, how long it will take. From the third second on, a line that is rewritten. In a file, there
+are new lines instead: the first after half a minute, later ones less and less often."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ class Prompting(ABC):
         mask = np.ones(length, bool)
         if self.reader.max_length is None:
             return mask
-        excess = length - (self.reader.max_length - self.reader.single.added - self.extra)
+        excess = length - (self.reader.max_length - self.reader.single_layout.added - self.extra)
         if excess <= 0:
             return mask
         sizes = np.array([[int(text.sum()) for text in texts]])
@@ -117,7 +117,7 @@ class _InPlace(Prompting):
         answer_mask = ((end > start) & (begin < stop))[keep]
         if not answer_mask.any():
             raise TaskError(f"--verbalise: the answer {answer!r} has no token in this vocabulary. Choose another word for it.")
-        row = self.reader.single([ids[keep]]).marked([unlabelled(marks, answer_mask)])
+        row = self.reader.single_layout([ids[keep]]).marked([unlabelled(marks, answer_mask)])
         (framed,) = self.reader.with_facts([row], self.reader.max_length)
         positions = np.flatnonzero(framed.part == 0)[answer_mask]
         return PromptWithAnswer(framed, positions, framed.ids[positions], int((~keep).sum()))
@@ -138,7 +138,7 @@ class InOrder(_InPlace):
         first = self.reader.tokenizer.roles.get("[BOS]")
         if first is None:
             raise TaskError("--template begins with {answer}, before which this network reads nothing. Put text before it.")
-        return replace(candidate, source=source.behind(first), asked=candidate.asked + 1)
+        return replace(candidate, source=source.with_first(first), asked=candidate.asked + 1)
 
     @torch.inference_mode()
     def scores(self, candidates: Sequence[PromptWithAnswer], *, size: int, report: Report) -> NDArray[np.float64]:
@@ -233,7 +233,7 @@ class DecoderPrompting(Prompting):
             raise TaskError(f"--verbalise: the answer {answer!r} has no token in this vocabulary. Choose another word for it.")
         position = int((end <= prompt.answer[0])[keep].sum())
         around = {name: np.insert(values, [position] * len(self.lead), 0, axis=0) for name, values in marks.items()}
-        row = self.reader.single([np.insert(ids[keep], position, self.lead)]).marked([around])
+        row = self.reader.single_layout([np.insert(ids[keep], position, self.lead)]).marked([around])
         (framed,) = self.reader.with_facts([row], self.reader.max_length)
         target, _ = self.form.target(np.concatenate([self.lead, answer_ids]))
         return PromptWithAnswer(framed, np.zeros(0, np.int64), target, int((~keep).sum()))

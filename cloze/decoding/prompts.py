@@ -70,7 +70,7 @@ class Template:
 
 
 def unconditional(context: str, answer: str) -> FilledPrompt:
-    """An answer behind a text that is about nothing, such as `Answer:` (Brown et al., 2020, §2.4)."""
+    """An answer after a text that is about nothing, such as `Answer:` (Brown et al., 2020, §2.4)."""
     text = f"{context} {answer}" if context else answer
     return FilledPrompt(text, (len(text) - len(answer), len(text)), ())
 

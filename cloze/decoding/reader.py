@@ -37,7 +37,7 @@ from cloze.text.roles import LANGUAGE_ROLES
 
 
 class Checkpoint(Protocol):
-    """The part of a loaded checkpoint that a `Reader` uses (`cloze.checkpoint.build.Loaded` is one)."""
+    """The part of a loaded checkpoint that a `Reader` uses (`cloze.checkpoint.loaded.Loaded` is one)."""
 
     @property
     def network(self) -> Any: ...
@@ -95,8 +95,8 @@ class Reader:
     entities), add facts to the text (K-BERT), or choose the items that are read (UNITER). `annotations` make these layers.
     `inputs` is one id for all tokens in each further table of embeddings (XLM's language). `pictures` are those that rows may
     name, which it reads next to their texts.
-    `others` are the readers of other networks whose states this one reads, by the view in which it finds them (BERT-fused
-    translation). `most_items`: of pictures with more items the first are read, as in training; None: all.
+    `readers_by_view` are the readers of other networks whose states this one reads, by the view in which it finds them
+    (BERT-fused translation). `most_items`: of pictures with more items the first are read, as in training; None: all.
     """
 
     network: Any
@@ -107,7 +107,7 @@ class Reader:
     input_edits: tuple[Any, ...] = ()
     inputs: Mapping[str, int] = field(default_factory=dict)
     pictures: Pictures | None = None
-    others: Mapping[str, Reader] = field(default_factory=dict)
+    readers_by_view: Mapping[str, Reader] = field(default_factory=dict)
     annotations: Annotations = Annotations()
     most_items: int | None = None
 
@@ -128,14 +128,14 @@ class Reader:
         )
 
     @cached_property
-    def single(self) -> Layout:
+    def single_layout(self) -> Layout:
         """The layout of one text."""
         return self._layout(self.reading.single)
 
     @cached_property
     def decoder_layout(self) -> Layout:
         """The layout of what a decoder writes."""
-        return self.single if self.reading.target is None else self._layout(self.reading.target)
+        return self.single_layout if self.reading.target is None else self._layout(self.reading.target)
 
     def _layout(self, template: str) -> Layout:
         for role in LANGUAGE_ROLES:
@@ -144,7 +144,7 @@ class Reader:
         return Layout(template, self.tokenizer)
 
     @cached_property
-    def pair(self) -> Layout:
+    def pair_layout(self) -> Layout:
         """The layout of two texts; a `CheckpointError` if the system cannot read two."""
         if not self.reading.pair:
             raise CheckpointError(
@@ -153,10 +153,10 @@ class Reader:
         return Layout(self.reading.pair, self.tokenizer)
 
     @cached_property
-    def continuation(self) -> Layout:
+    def continuation_layout(self) -> Layout:
         """The layout of a text and of the text that the network writes after it, in one row (order `source_to_target`); see
         `pair`."""
-        return Layout(self.pair.template, self.tokenizer, self.reading.segments)
+        return Layout(self.pair_layout.template, self.tokenizer, self.reading.segments)
 
     @property
     def shift(self) -> int:
@@ -191,15 +191,15 @@ class Reader:
         first = self.ids(texts)
         max_tokens = self.max_tokens(most)
         if second_texts is None:
-            framed, parts = [self.single([a], max_length=max_tokens) for a in first], [texts]
+            framed, parts = [self.single_layout([a], max_length=max_tokens) for a in first], [texts]
         else:
-            framed = [self.pair([a, b], max_length=max_tokens) for a, b in zip(first, self.ids(second_texts), strict=True)]
+            framed = [self.pair_layout([a, b], max_length=max_tokens) for a, b in zip(first, self.ids(second_texts), strict=True)]
             parts = [texts, second_texts]
         return self.with_facts(self._marked(framed, parts), most)
 
     def lay_out(self, texts: Sequence[Ids], *, max_length: int | None = None) -> Framed:
         """The ids of one text or two as one framed example, with the facts that belong to them."""
-        layout = self.single if len(texts) == 1 else self.pair
+        layout = self.single_layout if len(texts) == 1 else self.pair_layout
         return self.with_facts([layout(texts, max_length=self.max_tokens(max_length))], max_length)[0]
 
     @cached_property
@@ -226,7 +226,7 @@ class Reader:
     def encode_whole(self, texts: Sequence[str]) -> list[Framed]:
         """Texts as framed examples at full length, even if longer than the network can read. They have no facts yet: cut them,
         then add these with `with_facts`."""
-        return self._marked([self.single([ids]) for ids in self.ids(texts)], [texts])
+        return self._marked([self.single_layout([ids]) for ids in self.ids(texts)], [texts])
 
     @property
     def reads_marks(self) -> bool:
@@ -275,8 +275,8 @@ class Reader:
             first, second = np.array([(row.picture, row.picture_b) for row in rows]).T
             arrays.update(self.items_of(self.pictures, first, lengths, second=second))
         batch = Batch({name: torch.from_numpy(array) for name, array in arrays.items()}).to(self.device)
-        for view, other in self.others.items():
-            batch = Batch({**batch, **other.states_of(rows, self.tokenizer, view)}, checked=True)
+        for view, other in self.readers_by_view.items():
+            batch = Batch({**batch, **other.fields_for_other(rows, self.tokenizer, view)}, checked=True)
         return batch
 
     def items_of(
@@ -295,11 +295,11 @@ class Reader:
         return {name: value for name, value in items.items() if name in self.network.takes or name not in also}
 
     @torch.no_grad()
-    def states_of(self, rows: Sequence[Framed], tokenizer: Any, view: str) -> dict[str, Tensor]:
-        """The fields of a view for another network: its own tokens of the texts of `rows`, which are ids of another `tokenizer`,
-        and as `vectors` the top states."""
+    def fields_for_other(self, rows: Sequence[Framed], tokenizer: Any, view: str) -> dict[str, Tensor]:
+        """The fields of a view for another network that reads the states of this one: the tokens of this network of the texts of
+        `rows`, which are ids of the other's `tokenizer`, and as `vectors` the top states."""
         ids = [retokenized(row.ids[row.part >= 0], tokenizer, self.tokenizer) for row in rows]
-        batch = self.batch([self.single([text_ids], max_length=self.max_length) for text_ids in ids])
+        batch = self.batch([self.single_layout([text_ids], max_length=self.max_length) for text_ids in ids])
         with evaluating(self.network):
             vectors = self.states(batch, ("hidden",))["hidden"]
         inputs = {name: batch[name] for name in ("tokens", "block") if name in batch}
@@ -377,7 +377,7 @@ class Reader:
         """
         fields = routed(self.network, batch, order or self.order)
         want = frozenset(want)
-        if want == {"summary"} and cache is None:
+        if want == {"summary"} and cache is None:  # no state of a token is read
             positions = torch.zeros(0, dtype=torch.long, device=batch["tokens"].device)
         if positions is not None and takes_positions(self.network) and worth_selecting(positions, batch):
             fields["positions"] = positions
@@ -409,7 +409,8 @@ class Reader:
         return Batch({"tokens": tokens, "position_ids": position_ids, "segments": torch.full_like(tokens, segment), **further})
 
     def scores(self, head: Any, states: Mapping[str, Tensor], batch: Batch, positions: Tensor) -> Tensor:
-        """A head's scores (M, classes) in fp32 at flat positions of the batch."""
+        """A head's scores (M, classes) in fp32 at flat positions (M,) of the state that it reads; of `summary`, the numbers of
+        rows."""
         head_batch = Batch({**batch, f"positions/{head.set}": positions}, checked=True)
         with self.autocast():
             scores: Tensor = head.predict({name: states[name] for name in head.reads}, head_batch).float()

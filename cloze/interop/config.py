@@ -1,4 +1,4 @@
-"""config.json of a folder of others: read and checked, or what stands for it, and the architecture that it names.
+"""config.json of a folder that cloze did not write: read and checked, or what stands for it, and the architecture that it names.
 
 Older folders have bert_config.json, or a config.json without `model_type`. A folder of peft has adapter_config.json, and its
 config is that of the network in `base_model_name_or_path`, with the class and the number of labels of the head that peft saved.
@@ -47,7 +47,8 @@ def is_adapter(folder: Path) -> bool:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """The config of a folder, with its `model_type`. Every fault is a `CheckpointError`, also a list of classes that is none."""
+    """The config of a folder, with its `model_type`. Every fault is a `CheckpointError`, including an `architectures`
+    that is not a list of names."""
     if is_adapter(folder):
         return _adapter_config(folder)
     file = config_file(folder)

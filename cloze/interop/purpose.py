@@ -84,7 +84,8 @@ def _repeated(labels: Sequence[Any]) -> bool:
 
 
 def task_of_config(folder: Path) -> dict[str, Any] | None:
-    """The contents that a task.json would have for a folder of others, read from its config; None if its class has no task."""
+    """The contents that a task.json would have for a folder that cloze did not write, read from its config; None if its class has
+    no task."""
     config = read_config(folder)
     roles = {role for cls in classes_of(architecture_of(folder, config), config) for role in cls.roles}
     purpose = next((candidate for role in sorted(roles) if (candidate := purpose_of(role, config)) is not None), None)
@@ -103,7 +104,8 @@ def task_of_config(folder: Path) -> dict[str, Any] | None:
 
 
 def unread_head(folder: Path) -> str:
-    """Why the config of a folder of others names no task; empty for a class of pre-training, and for a folder of cloze."""
+    """Why the config of a folder that cloze did not write names no task; empty for a class of pre-training, and for a folder of
+    cloze."""
     if not has_config(folder) or (folder / "cloze").is_dir():
         return ""
     config = read_config(folder)

@@ -257,7 +257,8 @@ def _check_own_arguments(arguments: Mapping[str, Any], architecture: Architectur
 def _reading(
     folder: Path, config: Mapping[str, Any], architecture: Architecture, model: PortableModel, tokenizer: Tokenizer
 ) -> Reading:
-    """How a folder of others reads text; rows end where transformers cuts them, if that is before the network's last position."""
+    """How a folder that cloze did not write reads text; rows end where transformers cuts them, if that is before the network's
+    last position."""
     positions, limits = model.flat.get("positions.max_length"), (length_of_texts(folder), architecture.longest(config))
     longest = min((limit for limit in limits if limit is not None), default=None)
     limited = positions is not None and longest is not None and longest < positions and not architecture.generates

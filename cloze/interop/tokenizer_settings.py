@@ -1,4 +1,4 @@
-"""What tokenizer_config.json of a folder of others says about rows: whether they have segments, and how long they are."""
+"""What tokenizer_config.json says about rows, in a folder that cloze did not write: have they segments, how long are they?"""
 
 from __future__ import annotations
 

@@ -194,7 +194,7 @@ class Network(nn.Module, ABC):
         hooks: Any = self._modules.get("outside")
         return () if hooks is None else hooks
 
-    def put_outside(self, hook: nn.Module) -> None:
+    def add_network_hook(self, hook: nn.Module) -> None:
         """Add a `NetworkHook` around the whole network; it is called before those that are there."""
         if not self.outside:
             self._modules["outside"] = nn.ModuleList()

@@ -261,7 +261,7 @@ def _items(reader: Reader, batch: Batch, width: int) -> tuple[ShownTokens, Ids]:
 
 
 def _with_items(reader: Reader, batch: Batch, shown_text: tuple[ShownTokens, Ids], width: int) -> tuple[ShownTokens, Ids]:
-    """The tokens of a text, and behind them, as a second part, the items of its picture that are positions of the row."""
+    """The tokens of a text, and after them, as a second part, the items of its picture that are positions of the row."""
     text, following = shown_text
     names = [*_item_names(reader, batch), *["end"] * width][: width - len(text)]
     if not names:

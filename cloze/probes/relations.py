@@ -71,7 +71,7 @@ class RelationHeads:
 @dataclass(frozen=True)
 class ReadSentence:
     """A tree that was read whole, with the attention between its words (N, H, K + 2, K + 2); before them stand the tokens that
-    the template inserts there as one, behind them those after them."""
+    the template inserts there as one, then those after them."""
 
     tree: Tree
     attention: Shares
@@ -200,14 +200,14 @@ def each_sentence(
 
 
 def _framed_columns(row: WordRow) -> Int64:
-    """The columns (K + 2, 2) of the tokens before the words, of each word, and of the tokens behind them."""
+    """The columns (K + 2, 2) of the tokens before the words, of each word, and of the tokens after them."""
     first, last = int(row.columns[:, 0].min()), int(row.columns[:, 1].max())
     return np.concatenate([[[0, first]], row.columns, [[last, len(row.row)]]])
 
 
 class AttentionClassifier(nn.Module):
     """Scores of the root and of every word as the head of each word (K, 1 + K), a linear map of the attention of all heads in
-    both directions. That of the root reads the attention between a word and what the template inserts, before and behind."""
+    both directions. That of the root reads the attention between a word and what the template inserts, before and after."""
 
     def __init__(self, maps: int) -> None:
         super().__init__()

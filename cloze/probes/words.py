@@ -42,7 +42,7 @@ def join_words(words: Sequence[str]) -> tuple[str, Spans]:
 def word_rows(reader: Reader, texts: Sequence[str], spans: Sequence[Spans], *, length: int | None = None) -> list[WordRow]:
     """Texts as rows with the tokens of their words, which are given by `spans` of characters.
 
-    A word is not read if the tokenizer leaves no token of it, or if it stands behind what the network can read.
+    A word is not read if the tokenizer leaves no token of it, or if it stands beyond what the network can read.
     """
     rows = reader.encode(texts, max_length=length)
     spelled = reader.tokenizer.encode_spelled(list(texts))

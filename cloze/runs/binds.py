@@ -201,7 +201,7 @@ def naming_table(name: str) -> Iterator[None]:
 def other_readings(recipe: Recipe, store: Store, origins: Mapping[str, Path]) -> dict[str, OtherReading]:
     """How each network with a tokenizer of its own reads the texts of a store, by its name: those whose states the exported one
     reads (`fuse`), and those that read the ids of both tokenizers (`join_vocabulary`)."""
-    from cloze.checkpoint.saved_change import open_folder
+    from cloze.checkpoint.open_folder import open_folder
 
     readings: dict[str, OtherReading] = {}
     joined = [name for name in recipe.networks if joins_vocabulary(recipe, name)]

@@ -217,7 +217,7 @@ def load_tuned(
 def _require_length(loaded: Checkpoint, length: int) -> None:
     """Raise a `TaskError` if a checkpoint does not read rows of so many tokens."""
     reader = Reader.of(loaded)
-    most, frame = reader.max_length, (reader.pair if reader.reading.pair else reader.single).added
+    most, frame = reader.max_length, (reader.pair_layout if reader.reading.pair else reader.single_layout).added
     if most is not None and length > most:
         raise TaskError(f"length {length}: {loaded.folder} reads at most {most} tokens of a row. Give a length up to {most}.")
     if length <= frame:

@@ -38,15 +38,15 @@ T = TypeVar("T", bound="Task")
 
 
 def silent(done: int) -> None:
-    """A `Report` that tells nobody."""
+    """A `Report` that reports nothing."""
 
 
 class Prediction:
     """The prediction for one row: a frozen dataclass.
 
     The first key of its `record` is `line`, the line of the file; by this, `prediction_files` knows the files that it may
-    replace. What repeats an input has the name of its entry in the task's `columns`, such as `text`, or is among `Task.repeated`:
-    a table of predictions leaves it out, since it has the user's own column.
+    replace. A field that only copies an input is called as in the task's `columns` (`text`) or is listed in `Task.repeated`:
+    tables of predictions leave it out, since they have the user's own column.
     """
 
     @property
@@ -278,7 +278,7 @@ class Learner(nn.Module, ABC):
         super().__init__()
         self.network: nn.Module = reader.network
         self.head: Any = head
-        self.objective = head.objective if isinstance(head, BoundHead) else None  # a module, unlike `BoundHead`
+        self.objective = head.objective if isinstance(head, BoundHead) else None  # registers parameters
         self.reader, self.task, self.length, self.numbered = reader, task, length, numbered
         self.labels = None if labels is None else tuple(labels)
         self.label_names = self.labels or ()
@@ -306,7 +306,7 @@ class Learner(nn.Module, ABC):
         return [LabelledRow(*pair) for pair in zip(self.encode(examples), truth, strict=True)]
 
     def per_example(
-        self, rows: Sequence[Any], metric: str | None = None, *, size: int = 64, report: Report = silent
+        self, rows: Sequence[LabelledRow], metric: str | None = None, *, size: int = 64, report: Report = silent
     ) -> PerExample:
         """What the metrics need, an item per row; with `metric`, only what that metric needs. See `Task.per_example`."""
         self.last_outputs = self.row_outputs([row.inputs for row in rows], size, report)
@@ -323,7 +323,7 @@ class Learner(nn.Module, ABC):
         return metrics
 
     def measure(
-        self, rows: Sequence[Any], metric: str | None = None, *, size: int = 64, report: Report = silent
+        self, rows: Sequence[LabelledRow], metric: str | None = None, *, size: int = 64, report: Report = silent
     ) -> dict[str, float]:
         """The task's metrics on rows with answers; with `metric`, only those that need no more than it does."""
         return self.compute_metrics(self.per_example(rows, metric, size=size, report=report))
@@ -353,13 +353,13 @@ class Learner(nn.Module, ABC):
         self, examples: Any, constant_answer: str | None = None, *, size: int = 64, report: Report = silent, outputs: Any = None
     ) -> Evaluation:
         """All metrics on examples with answers, and as a baseline those of the constant answer `constant_answer`. `outputs` are
-        those of the examples' rows, if they are known."""
+        those of the examples' rows, if they are known. `cloze.tasks.evaluation.evaluate` adds n-grams, remarks and intervals."""
         rows = self.encode_labelled(examples)
         if outputs is None:
             outputs = self.mixed_outputs(examples, [row.inputs for row in rows], size, report)
-        return self.evaluation(examples, rows, outputs, self.per_example_of(rows, outputs), constant_answer)
+        return self._evaluation_of(examples, rows, outputs, self.per_example_of(rows, outputs), constant_answer)
 
-    def evaluation(
+    def _evaluation_of(
         self, examples: Any, rows: Sequence[LabelledRow], outputs: Any, per_example: PerExample, constant_answer: str | None
     ) -> Evaluation:
         """The evaluation of examples from `per_example`."""

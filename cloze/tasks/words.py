@@ -50,8 +50,8 @@ def word_windows(
     if pictures is not None:
         rows = [replace(row, picture=number) for row, number in zip(rows, pictures, strict=True)]
     bound = min((n for n in (max_length, reader.max_length) if n is not None), default=None)
-    before = len(reader.single.opening)
-    frame = (before, reader.single.added - before)
+    before = len(reader.single_layout.opening)
+    frame = (before, reader.single_layout.added - before)
     text_windows = []
     for number, (words, row) in enumerate(zip(texts, rows, strict=True)):
         first = first_tokens(spelling, number, words, spaced=spaced)

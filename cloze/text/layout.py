@@ -199,7 +199,7 @@ def frame_parts(tokenizer: Described, frame: str) -> list[str]:
 
 
 def saved_frame(tokenizer: Described, folder: Path) -> str:
-    """The frame that transformers' tokenizer of a folder of others puts around a single text, as a template of roles.
+    """The frame that transformers' tokenizer of a folder that cloze did not write puts around one text, as a template of roles.
 
     tokenizer_config.json decides where it says `add_bos_token` or `add_eos_token`, else the post-processor of tokenizer.json. Its
     special tokens need roles: any other is a `CheckpointError`.

@@ -22,7 +22,7 @@ def test_a_checkpoint_is_opened_again_only_when_its_files_have_changed(tmp_path:
         model = PortableModel({"width": len(opened)}, "open", {"table": torch.ones(2)})
         return Imported(folder, None, model, unused, unused)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("cloze.checkpoint.saved_change.open_folder", read)
+    monkeypatch.setattr("cloze.checkpoint.open_folder.open_folder", read)
     first, again = (BoundCheckpoints({"start": tmp_path}).described("start", "main") for _ in range(2))
     assert opened == [b"first"] and first.model.arguments == again.model.arguments == {"width": 1}
     assert first.model.network == {}, "tensors would stay in memory"

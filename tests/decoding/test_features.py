@@ -60,7 +60,7 @@ def test_unknown_words_beside_a_mask_are_spelled_too() -> None:
     reader = Reader(network, tokenizer, Reading(single="[EOS] {A} [EOS]", pair="[EOS] {A} [EOS] {B} [EOS]", summary="last"))
     text = "the zebra [MASK] a yak"
     ids = np.asarray(tokenizer.encode_template(text).ids, np.int32)
-    row = reader.single([ids]).marked([marks_around(reader, ids, text)])
+    row = reader.single_layout([ids]).marked([marks_around(reader, ids, text)])
     assert row.characters is not None
     assert row.characters.any(1).tolist() == [False, False, True, False, False, True, False]
     assert row.characters[2].tolist() == spell(["zebra"], 10)[0].tolist()

@@ -73,7 +73,7 @@ def head_of(checkpoint: Any) -> Any:
 
 
 def ids_of(reader: Reader, text: str) -> np.ndarray:
-    return reader.single([np.asarray(reader.tokenizer.encode_template(text).ids, np.int32)]).ids
+    return reader.single_layout([np.asarray(reader.tokenizer.encode_template(text).ids, np.int32)]).ids
 
 
 # ---- XLNet -----------------------------------------------------------------------------------------------------------

@@ -156,7 +156,7 @@ def test_a_frame_stands_around_every_window_and_a_discriminator_judges_all_token
     begins, total = [*range(0, len(ids) - 10, 10), len(ids) - 10], 0.0
     assert begins[-1] - begins[-2] not in (0, 10)
     with torch.inference_mode():
-        batch = reader.batch([reader.single([ids[begin : begin + 10]]) for begin in begins])
+        batch = reader.batch([reader.single_layout([ids[begin : begin + 10]]) for begin in begins])
         original = torch.sigmoid(-head.head(reader.states(batch, {"hidden"})["hidden"])[:, 1:-1, 0]).log()
     for place in range(len(ids)):
         window = min(range(len(begins)), key=lambda n: abs(place - begins[n] - 4.5))

@@ -143,7 +143,7 @@ def test_a_query_remembers_the_texts_before_and_nothing_else(two_stream: tuple[R
     reader.network.memory, reader.network.reuse, before = 50, 0, (reader.network.memory, reader.network.reuse)
     carry = reader.network(want=frozenset({"carry"}), tokens=ids)["carry"]
     reader.network.memory, reader.network.reuse = before
-    row = reader.single(reader.ids([SENTENCES[2]]))
+    row = reader.single_layout(reader.ids([SENTENCES[2]]))
     total = 0.0
     for place in range(len(row) - 1):
         tokens = torch.from_numpy(row.ids).long()[None].clone()

@@ -35,7 +35,7 @@ def test_attributions_are_complete_and_leave_the_template_out(
 ) -> None:
     loaded = checkpoint(name)
     reader = Reader.of(loaded)
-    row = reader.single([reader.tokenizer.encode_template(text).ids])
+    row = reader.single_layout([reader.tokenizer.encode_template(text).ids])
     found = attributions(loaded, row, steps=96)
     assert len(found) == count
     for one in found:

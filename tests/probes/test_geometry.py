@@ -85,7 +85,7 @@ def test_words_are_the_mean_of_their_pieces_and_punctuation_is_none(checkpoint: 
         reader = Reader.of(checkpoint(name))
         text, spans = join_words(["nobody", "sleeps", ",", "on"])
         (row,) = word_rows(reader, [text], [spans])
-        assert row.columns[0, 0] == len(reader.single.opening) and (row.columns[1:, 0] >= row.columns[:-1, 1]).all()
+        assert row.columns[0, 0] == len(reader.single_layout.opening) and (row.columns[1:, 0] >= row.columns[:-1, 1]).all()
         ((number, states),) = word_states(reader, [row])
         layers = reader.states(reader.batch([row.row]), {"layers"})["layers"].detach().numpy()[:, 0]
         begin, end = row.columns[0]

@@ -34,7 +34,7 @@ def test_the_candidates_of_a_word_are_the_words_among_the_most_probable_tokens_i
     (ids,) = reader.ids(TEXTS[:1])
     shown = ids.copy()
     shown[1] = pieces.role("[MASK]")
-    row = reader.pair([shown, ids])  # the masked text, then the text itself
+    row = reader.pair_layout([shown, ids])  # the masked text, then the text itself
     position = torch.tensor([int(np.flatnonzero(row.ids == pieces.role("[MASK]"))[0])])
     batch = reader.batch([row])
     with torch.no_grad():

@@ -56,13 +56,14 @@ def expected(learner: Any, text: str, answer: str) -> float:
     with torch.inference_mode():
         if kind is DecoderPrompting:
             lead = [int(i) for i in np.asarray(pieces.sentinels)[:1]]
-            source = reader.single([np.array([*pieces.encode(before).ids, *lead, *pieces.encode(f" {after}").ids], np.int32)])
+            ids = [*pieces.encode(before).ids, *lead, *pieces.encode(f" {after}").ids]
+            source = reader.single_layout([np.array(ids, np.int32)])
             target = learner.prompting.form.target(np.array([*lead, *predicted], np.int32))[0]
             pair = SimpleNamespace(source=source, target=target)
             return learner.prompting.form.log_probabilities(head, [pair])[0]
         whole = pieces.encode(f"{before} {answer} {after}" if kind is InGaps else f"{before} {answer}").ids
-        framed = reader.single([np.asarray(whole, np.int32)])
-        opening, first = len(reader.single.opening), len(pieces.encode(before).ids)
+        framed = reader.single_layout([np.asarray(whole, np.int32)])
+        opening, first = len(reader.single_layout.opening), len(pieces.encode(before).ids)
         total = 0.0
         for number, token in enumerate(predicted):
             place = opening + first + number

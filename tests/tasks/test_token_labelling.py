@@ -87,7 +87,7 @@ def test_windows_ask_every_word_of_a_long_text_once(checkpoint: Make, name: str)
     reader = Reader.of(checkpoint(name))
     chance = np.random.default_rng(0)
     texts = [tuple(chance.choice(["the", "catmat", "saw", "rain", "\u200b"], count)) for count in (1, 2, 7, 30, 90)]
-    for max_length in (reader.single.added + 4, 17, None):
+    for max_length in (reader.single_layout.added + 4, 17, None):
         for words, windows in zip(texts, word_windows(reader, texts, max_length), strict=True):
             bound = min(n for n in (max_length, reader.max_length) if n is not None)
             assert all(len(window.row) <= bound for window in windows)

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class LabelledMode(Mode):
-    """Measure on labelled text, next to always giving one answer: what a fine-tuned folder and a prompt share."""
+    """Measure on labelled text, with a constant answer as baseline: what a fine-tuned folder and a prompt share."""
 
     text: Annotated[str | None, typer.Option(help="The column with the text; default: as in training.")] = None
     text_b: Annotated[str | None, typer.Option("--text-b", help="The column with the second text.")] = None
@@ -85,13 +85,13 @@ class LabelledMode(Mode):
             self._measured(folder, task, dict(zip(files, parts, strict=True)))
             for folder, task, parts in zip(folders, tasks, examples, strict=True)
         ]
-        self._note_shared(folders, files)
+        self._note_training_rows(folders, files)
         compared = self._compared(measured, files) if len(folders) == 2 else {}
-        shared = _both_right(measured, files) if len(folders) == 2 else {}
+        both_right = _both_right(measured, files) if len(folders) == 2 else {}
         if self.page is not None:
             _write_page(self.page, folders, [evaluations for _, evaluations in measured])
         if self.as_json:
-            _print_json(folders, measured, compared, shared)
+            _print_json(folders, measured, compared, both_right)
             return
         for folder, (_, evaluations) in zip(folders, measured, strict=True):
             for file, evaluation in evaluations.items():
@@ -101,10 +101,10 @@ class LabelledMode(Mode):
         for file, differences in compared.items():
             print(f"{file}: {folders[1]} - {folders[0]}, on the same {measured[0][1][file].examples} examples")
             _show_differences(differences)
-            if file in shared:
-                print(f"  both right   {shared[file]:.4f}   the share of rows that both answer correctly")
+            if file in both_right:
+                print(f"  both right   {both_right[file]:.4f}   the share of rows that both answer correctly")
 
-    def _note_shared(self, folders: list[Path], files: list[str]) -> None:
+    def _note_training_rows(self, folders: list[Path], files: list[str]) -> None:
         """Say which files have rows that a model is trained on."""
         from cloze.runs.finetuning.leakage import shared_row_note
 
@@ -351,7 +351,7 @@ def _signed(value: float) -> str:
 
 
 def _both_right(measured: list[tuple[Learner, dict[str, Evaluation]]], files: list[str]) -> dict[str, float]:
-    """The share of the rows of each file that both folders answer correctly, where rows are answered correctly or not."""
+    """The share of the rows of each file that both folders answer correctly, where an answer is right or wrong."""
     from cloze.tasks.bootstrap import both_right
 
     shares: dict[str, float] = {}
@@ -361,7 +361,7 @@ def _both_right(measured: list[tuple[Learner, dict[str, Evaluation]]], files: li
     return shares
 
 
-def _print_json(folders: list[Path], measured: list[Any], compared: dict[str, Any], shared: dict[str, float]) -> None:
+def _print_json(folders: list[Path], measured: list[Any], compared: dict[str, Any], both_right: dict[str, float]) -> None:
     import json
 
     records: list[dict[str, Any]] = [
@@ -373,5 +373,5 @@ def _print_json(folders: list[Path], measured: list[Any], compared: dict[str, An
         output["difference"] = {
             file: {name: delta._asdict() for name, delta in differences.items()} for file, differences in compared.items()
         }
-        output |= {"both_right": shared} if shared else {}
+        output |= {"both_right": both_right} if both_right else {}
     print(json.dumps(output, indent=2, ensure_ascii=False))

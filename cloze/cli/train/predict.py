@@ -132,8 +132,7 @@ def _output_format(
 
 @contextmanager
 def _examples(task: Task, inputs: list[str], *, is_table: bool) -> Iterator[tuple[Any, str | None]]:
-    """The examples, and the file with their rows: a table, None for arguments that are texts and for the lines of a .txt file or
-    of standard input.
+    """The examples, and the path of their table; None if texts came as arguments or as lines of a file or of standard input.
 
     `is_table`: the options describe a table, so that standard input and a .txt file are read as one.
     """

@@ -170,7 +170,7 @@ def _note_length(loaded: Any, longest: int, options: ScoreOptions) -> None:
     if options.max_length is not None:
         return
     reader = Reader.of(loaded)
-    most, trained, added = reader.max_length, trained_length(loaded.recipe), reader.single.added
+    most, trained, added = reader.max_length, trained_length(loaded.recipe), reader.single_layout.added
     size = reader.max_tokens(most)
     if size is not None and longest + max(added, 1) > size:  # without a frame, the first token is not scored
         stride = max(1, (size - added) // 2) if options.stride is None else options.stride

@@ -45,7 +45,7 @@ class Draft:
             raise UserError(f"--draft-tokens {self.tokens}: expected at least 1.")
 
     def max_new(self, length: int) -> int:
-        """How many tokens can be proposed behind `length` ones."""
+        """How many tokens can be proposed after `length` ones."""
         most = self.reader.max_length
         return self.tokens if most is None else max(0, min(self.tokens, most - length + 1))
 
@@ -63,7 +63,7 @@ def assisted(
     numbers: RandomNumbers,
     limits: Limits, stops: Callable[[Sequence[int]], bool] | None = None, on_tokens: Callable[[list[int]], None] | None = None,
 ) -> Continuation:
-    """Up to `new` tokens behind tokens (1, L); `stops` and `on_tokens` as in `search.sample`."""
+    """Up to `new` tokens after tokens (1, L); `stops` and `on_tokens` as in `search.sample`."""
     start, size = tokens.shape[1], draft.reader.tokenizer.size
     while True:
         length = tokens.shape[1]
@@ -125,7 +125,7 @@ def _judged(
     cumulative = (rest if float(rest.sum()) > 0 else probabilities).cumsum(0)
     index = int(torch.searchsorted(cumulative, draw.double() * cumulative[-1], right=True))
     last = int(cumulative.diff(prepend=cumulative.new_zeros(1)).nonzero()[-1])
-    return min(index, last)  # rounding may point behind it
+    return min(index, last)  # rounding may point past it
 
 
 def _shares(sampling: Sampling, scores: Tensor) -> Tensor:

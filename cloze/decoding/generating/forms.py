@@ -194,7 +194,7 @@ class ByDecoder(_AtOnce):
 
     def lesson(self, *, of: str, max_length: int | None, set: str) -> Lesson:
         """The encoder reads the text, the targets of the decoder are the companion."""
-        template, target = self.reader.single.template, self.reader.decoder_layout.template
+        template, target = self.reader.single_layout.template, self.reader.decoder_layout.template
         answer = {
             "of": of, "frame": target if self._ends else f"{target} {end_role(self.reader)}",
             "start": start_role(self.reader), "max_length": least(max_length, self.reader.max_length), "set": set,
@@ -215,7 +215,7 @@ class _InOneRow(Form):
         """Everything of a pair before its second text."""
         limit = least(max_length, self.reader.max_length)
         left = None if limit is None else limit - min(max_new, self._half(limit))
-        return self.reader.continuation.until_last([ids], max_length=left)
+        return self.reader.continuation_layout.until_last([ids], max_length=left)
 
     def target(self, ids: Ids, *, most: int | None = None, max_length: int | None = None) -> tuple[Ids, int]:
         """The ids and the end token."""
@@ -226,11 +226,11 @@ class _InOneRow(Form):
 
     def _half(self, length: int) -> int:
         """The most tokens of a target in a row of `length` tokens: half of what the template leaves."""
-        return (length - self.reader.continuation.added + len(self.reader.continuation.closing)) // 2
+        return (length - self.reader.continuation_layout.added + len(self.reader.continuation_layout.closing)) // 2
 
     def _laid_out(self, of: str, max_length: int | None, segments: list[int] | None) -> Edits:
         """The edits that append the companion, closed by the end token, and restrict targets to it."""
-        before, _, _ = self.reader.continuation.template.partition("{B}")
+        before, _, _ = self.reader.continuation_layout.template.partition("{B}")
         bound = least(max_length, self.reader.max_length)
         close = {"of": of, "end": str(end_role(self.reader)), **({} if bound is None else {"max_length": bound})}
         frame = {"template": f"{before}{{{of}}}", **({} if segments is None else {"segments": segments})}
@@ -334,7 +334,7 @@ class ByGaps(_InOneRow):
 
     def _writer(self, head: Any, like: Framed, banned: Tensor | None) -> Filling:
         segments = torch.from_numpy(like.segments).long().to(self.reader.device)[None]
-        return Filling(self.reader, head, banned, source=segments, segment=self.reader.continuation.last_segment)
+        return Filling(self.reader, head, banned, source=segments, segment=self.reader.continuation_layout.last_segment)
 
 
 def form_of(reader: Reader) -> Form:

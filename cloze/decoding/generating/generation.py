@@ -74,7 +74,7 @@ def generate(
 
     An encoder-decoder reads the prompt and writes an answer, and so does a network that reads from source to target; others
     continue it. With `beams` the best texts of a beam search are taken instead of a drawn one, `beams.best` for each prompt;
-    `limits` are obeyed either way. A drawn text ends behind the first of the strings `stop`; `on_tokens` gets the next token of
+    `limits` are obeyed either way. A drawn text ends after the first of the strings `stop`; `on_tokens` gets the next token of
     each row as soon as it is drawn. A `draft` proposes tokens, which changes the time that it takes and not what is
     written: the tokens at temperature 0, their distribution otherwise.
 
@@ -174,12 +174,13 @@ def _require_draft(draft: Draft, reader: Reader, head: Any, beams: Beams | None)
 def _way(reader: Reader) -> tuple[Any, ...]:
     """How a network writes: what it does with a text, and how this is laid out."""
     if has_decoder(reader):
-        return "answers by a decoder", reader.single.template, reader.decoder_layout.template, start_id(reader), end_id(reader)
-    return ("answers in the row that it reads", reader.continuation.template) if answers(reader) else ("continues texts",)
+        layouts = reader.single_layout, reader.decoder_layout
+        return "answers by a decoder", *(layout.template for layout in layouts), start_id(reader), end_id(reader)
+    return ("answers in the row that it reads", reader.continuation_layout.template) if answers(reader) else ("continues texts",)
 
 
 def _end_of(text: str, stop: Sequence[str]) -> int | None:
-    """The place behind the stop string that comes first; None if there is none."""
+    """The place after the stop string that comes first; None if there is none."""
     return min(((start, start + len(string)) for string in stop if (start := text.find(string)) >= 0), default=(0, None))[1]
 
 
@@ -209,8 +210,8 @@ class Lanes:
         width = int(limit.max())
         self.characters = None
         if characters is not None:
-            behind = ((0, 0), (0, max(width - characters.shape[1], 0)), (0, 0))
-            self.characters = np.pad(characters, behind)
+            padding = ((0, 0), (0, max(width - characters.shape[1], 0)), (0, 0))
+            self.characters = np.pad(characters, padding)
         ids = np.full((len(starts), width), -1, np.int64)
         for number, start in enumerate(starts):
             ids[number, : len(start)] = start

@@ -33,7 +33,7 @@ class WritingOptions(TypedDict, total=False):
         repetition_penalty: Above 1, tokens that were read or written before become less probable.
         ban: Words that are never written.
         first: The token that is written first.
-        stop: The text ends behind the first of these strings.
+        stop: The text ends after the first of these strings.
     """
 
     temperature: float
@@ -132,7 +132,7 @@ def _listed(*names: str) -> list[Phrase]:
 
 
 def _spellings(reader: Reader, word: str) -> list[tuple[int, ...]]:
-    """The ids of a word, at the start of a text and behind a space."""
+    """The ids of a word, at the start of a text and after a space."""
     spellings = {tuple(map(int, reader.tokenizer.targets.encode(text).ids)) for text in (word, f" {word}")}
     if () in spellings:
         raise UserError(f"{word!r}: a word to ban has at least one token.")

@@ -51,7 +51,7 @@ class Sampling:
         cumulative = probabilities.cumsum(-1)
         point = (uniform.double() * cumulative[:, -1])[:, None]
         rank = torch.searchsorted(cumulative, point, right=True)
-        last = probabilities.shape[1] - 1 - (probabilities > 0).flip(-1).int().argmax(-1)  # rounding may point behind it
+        last = probabilities.shape[1] - 1 - (probabilities > 0).flip(-1).int().argmax(-1)  # rounding may point past it
         return ids.gather(-1, rank.minimum(last[:, None]))[:, 0]
 
     def left(self, scores: Tensor, *, least: int = 1) -> Tensor:

@@ -67,7 +67,7 @@ class Limits:
             raise UserError(f"repetition-penalty {self.repetition_penalty}: expected a number above 0; 1 is no penalty.")
 
     def apply(self, scores: Tensor, tokens: Tensor, *, start: int, end: int) -> Tensor:
-        """Scores (R, V) behind tokens (R, L), of which `start` were given, under these limits; `first` has a score of 0."""
+        """Scores (R, V) after tokens (R, L), of which `start` were given, under these limits; `first` has a score of 0."""
         if self.first is not None and tokens.shape[1] == start:
             only = torch.tensor([self.first], device=scores.device)
             return torch.full_like(scores, -torch.inf).index_fill(1, only, 0.0)
@@ -159,7 +159,7 @@ def sample(
     writer: Writer, tokens: Tensor, *, new: int, end: int, sampling: Sampling, uniform: Tensor, limits: Limits,
     stops: Callable[[Sequence[int]], bool] | None = None, on_tokens: Callable[[list[int]], None] | None = None,
 ) -> list[Continuation]:
-    """Up to `new` tokens behind tokens (R, L), drawn with the rows' random numbers `uniform` (R, new).
+    """Up to `new` tokens after tokens (R, L), drawn with the rows' random numbers `uniform` (R, new).
 
     A row also ends where `stops` is true of its new tokens. `on_tokens` gets the next token of each row as soon as it is chosen.
     """
@@ -247,7 +247,7 @@ def _drawn(scores: Tensor, uniform: Tensor) -> Tensor:
         cumulative = left.cumsum(1)
         # One draw per row: `rank`, `last` and `next_best` are (R, 1).
         rank = torch.searchsorted(cumulative, uniform[:, number, None].double() * cumulative[:, -1:], right=True)
-        last = left.shape[1] - 1 - (left > 0).flip(1).int().argmax(1, keepdim=True)  # rounding may point behind it
+        last = left.shape[1] - 1 - (left > 0).flip(1).int().argmax(1, keepdim=True)  # rounding may point past it
         next_best = unused.int().argmax(1, keepdim=True)
         rank = torch.where(cumulative[:, -1:] > 0, rank.minimum(last), next_best)
         left, unused = left.scatter(1, rank, 0.0), unused.scatter(1, rank, False)

@@ -68,7 +68,7 @@ def has_decoder(reader: Reader) -> bool:
 def first_ids(reader: Reader, prompt: str) -> Ids:
     """The tokens that a continuation of `prompt` starts from; a prompt that leaves no room is a `UserError`."""
     ids = np.asarray(reader.tokenizer.encode(prompt).ids, np.int32)
-    ids = np.concatenate([reader.single.opening, ids])
+    ids = np.concatenate([reader.single_layout.opening, ids])
     if not len(ids):
         ids = np.array([reader.tokenizer.role("[BOS]")], np.int32)
     if reader.max_length is not None and len(ids) >= reader.max_length:
@@ -92,7 +92,7 @@ def continue_rows(
     reader: Reader, head: Any, starts: Sequence[Ids], banned: Tensor | None, end: int, manner: Manner,
     characters: NDArray[np.int16] | None = None,
 ) -> list[Continuation]:
-    """What a left-to-right network puts behind each start; `characters` (N, L, C) spell words of the starts."""
+    """What a left-to-right network puts after each start; `characters` (N, L, C) spell words of the starts."""
     draft = manner.draft
     drafter = None if draft is None else lambda: Continuing(draft.reader, draft.head, banned)
 
@@ -106,7 +106,7 @@ def write_behind(
     reader: Reader, starts: Sequence[Ids], writer: Callable[[NDArray[np.int64]], Writer], end: int, manner: Manner,
     drafter: Callable[[], Checker] | None = None,
 ) -> list[Continuation]:
-    """What `writer`, made for the numbers of some starts, puts behind each; starts of one length are written together, so that
+    """What `writer`, made for the numbers of some starts, puts after each; starts of one length are written together, so that
     nothing is padded. `drafter` makes what proposes tokens.
     """
     continuations: dict[int, Continuation] = {}
@@ -171,7 +171,7 @@ def of_one_length(lengths: Sequence[int], rows: int) -> Iterator[NDArray[np.int6
 def write(
     writer: Any, first: Tensor, index: NDArray[np.int64], max_new: int, end: int, manner: Manner, drafter: Checker | None = None
 ) -> list[Continuation]:
-    """Up to `max_new` tokens behind each row of `first`, whose numbers are `index`. With a `drafter` there is one row, and
+    """Up to `max_new` tokens after each row of `first`, whose numbers are `index`. With a `drafter` there is one row, and
     `writer` is a `Checker`, else a `Writer`."""
     draw, beams = Draw(row_keys(manner.seed, "generate", items=np.asarray(index, np.int64))), manner.beams
     if beams is not None:

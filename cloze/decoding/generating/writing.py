@@ -24,7 +24,7 @@ def spelled_starts(reader: Reader, prompts: Sequence[str], starts: Sequence[Ids]
     if not per_word:
         return None
     characters = np.zeros((len(starts), max(map(len, starts)), per_word), np.int16)
-    first = len(reader.single.opening)
+    first = len(reader.single_layout.opening)
     for row, values in zip(characters, letters, strict=True):
         if values is not None:
             row[first : first + len(values)] = values
@@ -32,7 +32,7 @@ def spelled_starts(reader: Reader, prompts: Sequence[str], starts: Sequence[Ids]
 
 
 class _InOneRow:
-    """A network that writes behind what it reads. Special tokens other than the end are never written."""
+    """A network that writes after what it reads. Special tokens other than the end are never written."""
 
     def __init__(self, reader: Reader, head: Any, banned: Tensor | None = None) -> None:
         self.reader, self.head, self.banned = reader, head, banned
@@ -79,7 +79,7 @@ class Continuing(_InOneRow):
 
 
 class Filling(_InOneRow):
-    """A network that fills gaps writes a second text behind the first: a [MASK] where the next token shall stand, asked there,
+    """A network that fills gaps writes a second text after the first: a [MASK] where the next token shall stand, asked there,
     taken away again (UniLM; Dong et al., 2019, §2.5). The first text sees all of itself, the second what stands before.
 
     `source` (1, n) are the segments of the first text, which all rows have in common; `segment` is that of the second.
@@ -108,7 +108,7 @@ class Filling(_InOneRow):
 
 
 class Asking:
-    """A network with states that do not see their own token (XLNet) writes one token at a time: it is asked at a place behind
+    """A network with states that do not see their own token (XLNet) writes one token at a time: it is asked at a place after
     the text, which sees all of the text, while the text does not see the place (`prepare_inputs_for_generation` of transformers'
     XLNet, without a memory).
 

@@ -166,8 +166,8 @@ def _windows(
     reader: Reader, row: Framed, mask: NDArray[np.bool_], windows: Windows, method: Method, text: int
 ) -> list[ScoredWindow]:
     """The windows with tokens to score."""
-    before = len(reader.single.opening)
-    frame = before, reader.single.added - before
+    before = len(reader.single_layout.opening)
+    frame = before, reader.single_layout.added - before
     left_to_right = method == "log_probability"
     limit = reader.max_length
     pieces = windows.over(row, mask, text=text, frame=frame, max_length=reader.max_tokens(limit), left_to_right=left_to_right)
@@ -184,11 +184,11 @@ def _asked(reader: Reader, row: Framed, method: Method) -> NDArray[np.bool_]:
 
 
 def _behind_begin(reader: Reader, row: Framed, method: Method) -> Framed:
-    """The row behind [BOS], if it begins with a token that is to be scored and was read with others before it."""
+    """The row after [BOS], if it begins with a token that is to be scored and was read with others before it."""
     begin = reader.tokenizer.roles.get("[BOS]")
     if method != "log_probability" or begin is None or (len(row) and row.part[0] == -1):
         return row
-    return row.behind(begin)
+    return row.with_first(begin)
 
 
 Sums = Iterator[tuple[int, float, int]]  # the number of a window, what is added to its score, how many positions are left

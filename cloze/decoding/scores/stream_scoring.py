@@ -59,7 +59,7 @@ def score_stream(
 ) -> list[Score]:
     """The score of every text in the order given, as `score` has it but for what is remembered.
 
-    From left to right the texts are one stream, cut into segments whatever their bounds; each stands behind [EOS] where
+    From left to right the texts are one stream, cut into segments whatever their bounds; each stands after [EOS] where
     the tokenizer has one ([BOS] else). That token is not scored, unless `ends` has every text end with it and counts it to the
     text before, as the published perplexities of the Penn Treebank and WikiText do. A `pointer` is mixed in (Grave et al., 2017).
     A network that asks every token as the last of all (XLNet) reads a text at once and remembers those before.
@@ -127,7 +127,7 @@ def _stream(reader: Reader, texts: Sequence[str], *, ends: bool) -> _Stream:
     if ends:
         end = _separator(reader)
         if end is None:
-            raise UserError("--ends: this network's tokenizer has no [EOS] that could stand behind a text. Leave it out.")
+            raise UserError("--ends: this network's tokenizer has no [EOS] that could stand after a text. Leave it out.")
         starts = np.flatnonzero((row.ids == end) & ~scored)
         last = Framed(np.array([end], np.int32), np.zeros(1, np.int32), np.full(1, -1, np.int32))
         row, scored = joined([row, last]), np.append(scored, True)
@@ -178,9 +178,9 @@ def _from_left(
 
 
 def _behind_separator(reader: Reader, row: Framed) -> Framed:
-    """The row behind a token that stands between texts, if the reading does not begin with one."""
+    """The row after a token that stands between texts, if the reading does not begin with one."""
     separator = _separator(reader)
-    return row if separator is None or len(reader.single.opening) else row.behind(separator)
+    return row if separator is None or len(reader.single_layout.opening) else row.with_first(separator)
 
 
 def _each_last(

@@ -55,19 +55,19 @@ class Windows:
         self, row: Framed, mask: NDArray[np.bool_], *, text: int, frame: tuple[int, int], max_length: int | None,
         left_to_right: bool,
     ) -> list[ScoredWindow]:
-        """The windows of one text. `row` is all of it, with `frame` tokens before and behind that every window repeats.
+        """The windows of one text. `row` is all of it, with `frame` tokens before and after that every window repeats.
 
         From left to right a window scores what the windows before have not (the strided evaluation of a model of fixed length).
         Otherwise a token is scored in the window whose middle is nearest to it, so that it has context on both sides.
         """
-        size, (before, behind) = self.size(max_length), frame
+        size, (before, after) = self.size(max_length), frame
         if size is None or (len(row) <= size and self.stride is None):
             return [ScoredWindow(text, row, mask)]
-        max_tokens, body = size - before - behind, len(row) - before - behind
+        max_tokens, body = size - before - after, len(row) - before - after
         most = max_tokens if before else max_tokens - 1  # a window's first token must have something before it
         stride = max(1, max_tokens // 2) if self.stride is None else self.stride
         if max_tokens < 1 or most < 1:
-            raise UserError(f"a window of {size} tokens leaves no room for text: {before + behind} of them are the frame's.")
+            raise UserError(f"a window of {size} tokens leaves no room for text: {before + after} of them are the frame's.")
         if not 1 <= stride <= most:
             raise UserError(
                 f"--stride {stride}: windows hold {max_tokens} tokens of a text and must meet. Expected from 1 to {most}."
@@ -101,8 +101,8 @@ def _centred(body: int, max_tokens: int, stride: int) -> Iterator[tuple[int, int
 def _cut(
     row: Framed, mask: NDArray[np.bool_], read: NDArray[np.int64], scored: NDArray[np.int64], frame: tuple[int, int]
 ) -> tuple[Framed, NDArray[np.bool_]]:
-    before, behind = frame
-    columns = np.concatenate([np.arange(before), before + read, np.arange(len(row) - behind, len(row))])
+    before, after = frame
+    columns = np.concatenate([np.arange(before), before + read, np.arange(len(row) - after, len(row))])
     chosen = np.zeros(len(row), bool)
     chosen[before + scored] = True
     return row.take(columns), (mask & chosen)[columns]

@@ -25,7 +25,7 @@ from cloze.objectives.distances.embedding import Embedding
 
 Pooling = Literal["mean", "max", "first", "summary"]
 #: What a vector is of: a text, the items next to it, or both.
-Subject = Literal["text", "items", "pair"]
+VectorOf = Literal["text", "items", "pair"]
 HEAD = "embedding"
 
 
@@ -39,7 +39,7 @@ def embed(
     length: int | None = None,
     rows: int | None = None,
     head: Any = None,
-    of: Subject = "text",
+    of: VectorOf = "text",
     report: Callable[[int], None] = lambda done: None,
 ) -> NDArray[np.float32]:
     """One vector per text: (N, D) float32, in the order of the texts.
@@ -55,8 +55,8 @@ def embed(
     `of: items` makes vectors of the items that texts are read with, from their top states, and `of: pair` takes the state that
     a network makes of both, `pooled`. A `UserError` if it has none, or if a text has no items.
     """
-    if of not in get_args(Subject):
-        raise UserError(f"unknown subject {of!r}. {propose(of, get_args(Subject))}")
+    if of not in get_args(VectorOf):
+        raise UserError(f"unknown subject {of!r}. {propose(of, get_args(VectorOf))}")
     if of != "text" and layer != -1:
         raise UserError(_option("of", of), ": these vectors come from the top layer. Omit ", _option("layer"), ".")
     if (of == "pair" and pooling is not None) or (of == "items" and pooling == "summary"):
@@ -91,8 +91,8 @@ def embed(
 def _embed_batch(reader: Reader, framed: Sequence[Framed], layer: int, pooling: Pooling, head: Any) -> Tensor:
     batch = reader.batch(framed)
     if head is not None:
-        everything = torch.arange(len(framed), device=reader.device)
-        return reader.scores(head, reader.states(batch, head.reads), batch, everything).float()
+        row_numbers = torch.arange(len(framed), device=reader.device)
+        return reader.scores(head, reader.states(batch, head.reads), batch, row_numbers).float()
     network = reader.network
     makes_summary = "summary" in network.gives and "summaries" not in network.takes and not network.summarises_decoder
     if pooling == "summary" and layer == -1 and makes_summary:
@@ -106,7 +106,7 @@ def _option(name: str, value: str | None = None) -> Parameter:
 
 
 @torch.inference_mode()
-def _of_items(reader: Reader, framed: Sequence[Framed], pooling: Pooling, of: Subject) -> Tensor:
+def _of_items(reader: Reader, framed: Sequence[Framed], pooling: Pooling, of: VectorOf) -> Tensor:
     """The vectors of the items of some texts, or of text and items together (B, W)."""
     state = "item_hidden" if of == "items" else "pooled"
     if state not in reader.network.gives:
@@ -130,7 +130,7 @@ def sentence_head(loaded: Checkpoint) -> Any:
     return bind_head(head, loaded.reads.get(HEAD)) if isinstance(head, Embedding) else None
 
 
-def as_trained(layer: int, pooling: Pooling | str | None, of: Subject | str) -> bool:
+def as_trained(layer: int, pooling: Pooling | str | None, of: VectorOf | str) -> bool:
     """Whether vectors are made as a checkpoint was trained to make them. Only for these it has a head, with the length of its
     texts, and a default prompt; all others are pooled from states."""
     return layer == -1 and pooling is None and of == "text"

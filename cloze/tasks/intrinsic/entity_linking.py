@@ -147,7 +147,7 @@ class EntityLinker:
         table = (ask.tables or {})[ask.table]
         self.ids = {int(token): table.ids[number - 1] for number, token in enumerate(ask.entity_tokens) if token}
         limit = reader.max_length
-        self.most = _ALL if limit is None else ask.max_input(limit - reader.single.added)
+        self.most = _ALL if limit is None else ask.max_input(limit - reader.single_layout.added)
 
     @classmethod
     def of(cls, loaded: Checkpoint, *, rounds: int = ROUNDS, rows: int = 32) -> EntityLinker:
@@ -248,10 +248,10 @@ class EntityLinker:
         of_rows = mentions._replace(row=np.arange(len(mentions.row)))
         asking = self.ask.asked(block.take(mentions.row), of_rows, candidates)
         framed = [
-            self.reader.single([tokens[:length]])
+            self.reader.single_layout([tokens[:length]])
             for tokens, length in zip(asking["tokens"], asking["length"].tolist(), strict=True)
         ]
-        batch, shift = self.reader.batch(framed), len(self.reader.single.opening)
+        batch, shift = self.reader.batch(framed), len(self.reader.single_layout.opening)
         width, most = batch["tokens"].shape[1], candidates.tokens.shape[1]
         base = np.arange(len(framed), dtype=np.int64) * width + shift
         name, set_ = self.ask.give, self.ask.set

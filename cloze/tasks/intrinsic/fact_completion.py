@@ -86,7 +86,7 @@ def _filled(reader: Reader, fact: FactPrompt, names: Sequence[str]) -> list[tupl
     for number, (name, marks) in enumerate(zip(names, reader.marks(texts), strict=True)):
         tokens = slice(int(spelled.offsets[number]), int(spelled.offsets[number + 1]))
         at = np.flatnonzero((spelled.end[tokens] > start) & (spelled.begin[tokens] < start + len(name)))
-        row = reader.single([spelled.ids[tokens]]).marked([marks])
+        row = reader.single_layout([spelled.ids[tokens]]).marked([marks])
         columns = np.flatnonzero(row.part == 0)[at]
         if reader.max_length is not None and len(row) > reader.max_length:
             return LONG

@@ -226,7 +226,7 @@ def _single_tokens(reader: Reader, fact: FactPrompt) -> list[tuple[Framed, int, 
         at = np.flatnonzero((spelled.end[tokens] > before) & (spelled.begin[tokens] < start + len(answer)))
         ids = spelled.ids[tokens]
         if len(at) == 1 and ids[at[0]] not in reader.tokenizer.special_ids:
-            row = reader.single([ids])
+            row = reader.single_layout([ids])
             candidates.append((row, int(np.flatnonzero(row.part == 0)[at[0]]), int(ids[at[0]])))
     return candidates
 

@@ -164,7 +164,7 @@ def _placed(judge: Judge, occurrence: Occurrence) -> tuple[Framed, int, int] | s
         return OTHER
     if allowed.sum() == 1:
         return SINGLE
-    row = judge.reader.single([spelled.ids]).marked(judge.reader.marks([occurrence.text]))
+    row = judge.reader.single_layout([spelled.ids]).marked(judge.reader.marks([occurrence.text]))
     if judge.reader.max_length is not None and len(row) > judge.reader.max_length:
         return LONG
     (row,) = judge.reader.with_facts([row], judge.reader.max_length)

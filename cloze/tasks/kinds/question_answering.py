@@ -233,7 +233,7 @@ class Extractor(Learner):
 
     def _room(self, lengths: Int64) -> int:
         """How many tokens of texts fit into a row."""
-        layout, bounds = self.reader.pair, self._bounds
+        layout, bounds = self.reader.pair_layout, self._bounds
         if not bounds:
             return int(lengths.sum(1).max(initial=1))
         if min(bounds) <= layout.added:
@@ -247,7 +247,7 @@ class Extractor(Learner):
     def _windows(self, texts: _Texts, begin: Int64, count: Int64) -> tuple[ContextWindow, ...]:
         context_windows, (question, context), (question_marks, context_marks), picture = [], *texts
         for start, size, begins in zip(begin.tolist(), count.tolist(), best_positions(begin, count, len(context)), strict=True):
-            framed = replace(self.reader.pair([question, context[start : start + size]]), picture=picture)
+            framed = replace(self.reader.pair_layout([question, context[start : start + size]]), picture=picture)
             framed = framed.marked([
                 question_marks, {name: values[start : start + size] for name, values in context_marks.items()}
             ])

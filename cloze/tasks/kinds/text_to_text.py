@@ -289,7 +289,7 @@ class Answerer(Learner):
     ) -> Evaluation:
         """All metrics on examples with targets. `outputs` are not used: the losses of the targets are needed, too."""
         rows = self.encode_labelled(examples)
-        return self.evaluation(examples, rows, None, self.per_example(rows, size=size, report=report), constant_answer)
+        return self._evaluation_of(examples, rows, None, self.per_example(rows, size=size, report=report), constant_answer)
 
     def remarks(self, examples: LabelledTexts[References], rows: Sequence[Any], outputs: Any, per_example: Any) -> list[str]:
         """How texts are compared, which targets cannot be written as they are, and how many texts were cut."""
