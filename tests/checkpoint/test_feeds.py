@@ -15,7 +15,7 @@ from cloze.text import Tokenizer
 
 
 @pytest.mark.parametrize("member", ["takes", "optional"])
-def test_a_batch_holds_the_fields_that_an_objective_takes_or_uses_if_they_are_present(member: str, begun: Path, tmp_path: Path) -> None:
+def test_a_batch_holds_the_fields_that_an_objective_needs_or_can_use(member: str, begun: Path, tmp_path: Path) -> None:
     trained = load_recipe(begun / "run/cloze/recipe.yaml")
     tokenizer = Tokenizer.load(begun / "run")
     store = build_store_from_texts(["rain falls. a cat sleeps."] * 9, tokenizer, tmp_path / "store")
