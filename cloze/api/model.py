@@ -38,9 +38,8 @@ from cloze.decoding.scores.answer_scoring import score_answers
 from cloze.decoding.scores.scoring import Score, score
 from cloze.decoding.scores.windows import Windows
 from cloze.decoding.unknown import vector_remarks
-from cloze.decoding.vectors.embedding import Pooling, Subject, embed, length_of
+from cloze.decoding.vectors.embedding import Pooling, Subject, as_trained, cut_text_remark, embed, frame_texts
 from cloze.decoding.vectors.neighbours import Method, Neighbour, analogy, neighbours
-from cloze.decoding.vectors.prompted import prompted
 from cloze.decoding.vectors.word_sets import fitting
 from cloze.errors import CheckpointError, ClozeError, UserError
 from cloze.hub import local_folder, publish
@@ -55,6 +54,7 @@ from cloze.tasks.in_memory import each_text
 from cloze.tasks.pictures import show_pictures
 from cloze.tasks.result import load_tuned, read_task_json
 from cloze.tasks.task import Evaluation, Learner, Prediction
+from cloze.tasks.task_json import constant_answer_of
 from cloze.training.run import Outcome
 
 T = TypeVar("T")
@@ -267,12 +267,11 @@ class Model:
         self._require("embed", lambda: to_embed(self.checkpoint))
         reader, trained_head, _ = to_embed(self.checkpoint, language=language)
         strings, alone = as_list(texts)
-        read_texts = prompted(self.checkpoint, strings, prompt, default=pooling is None and layer == -1)
-        framed = reader.encode(read_texts, max_length=length or (length_of(self.checkpoint) if pooling is None else None))
-        if cut := sum(row.cut > 0 for row in framed):
-            most = max(map(len, framed))
-            warnings.warn(f"{cut} of {len(strings)} texts have more than {most} tokens and lost their end.", stacklevel=3)
-        head = trained_head if pooling is None and layer == -1 and of == "text" else None
+        trained = as_trained(layer, pooling, of)
+        framed = frame_texts(self.checkpoint, reader, strings, trained=trained, prompt=prompt, length=length)
+        if remark := cut_text_remark(framed):
+            warnings.warn(remark, stacklevel=3)
+        head = trained_head if trained else None
         pictures, framed = pictures_for(self.checkpoint, framed, item_files(items), picture)
         reader = replace(reader, pictures=pictures)
         vectors = embed(reader, framed, layer=layer, pooling=pooling, normalise=normalise, rows=batch, head=head, of=of)
@@ -385,7 +384,7 @@ class Model:
         self._require("evaluate", lambda: read_task_json(self.folder))
         learner, task_json = self._learned(task, length)
         source = local_table(str(rows)) if isinstance(rows, (str, Path)) else rows
-        constant_answer = (task_json.get("baseline") or {}).get("always")
+        constant_answer = constant_answer_of(task_json)
         with reading_files(encoding), given_file(learner.task, source, labelled=True) as file:
             examples = file.read(learner.task, labelled=True)
             with file.encoded():

@@ -20,6 +20,7 @@ from cloze.budget.peaks import WORDS, NetworkKind, PeakLaw, learned_positions, n
 from cloze.recipe.parts import builder_of, class_of
 from cloze.recipe.recipe import PartSpec, Recipe
 from cloze.recipe.references import reading_twins
+from cloze.recipe.stages import stage_recipes
 from cloze.registry import parameters
 
 BATCH_TOKENS, BATCH_POWER = 1000.0, 0.45  # tokens per update at a million tokens, and how they grow
@@ -82,8 +83,7 @@ def fit(recipe: Recipe, facts: BudgetFacts, *, fixed_paths: Collection[str] = ()
 
 def laws_of(recipe: Recipe) -> list[str]:
     """What the laws make of a recipe and its stages in two budgets: versions of cloze that agree on it fit its runs alike."""
-    parts = [stage.recipe for stage in recipe.stages] or [recipe]
-    return [change.override for part in parts for facts in _PROBED for change in fit(part, facts)]
+    return [change.override for stage in stage_recipes(recipe) for facts in _PROBED for change in fit(stage, facts)]
 
 
 def _changes(recipe: Recipe, facts: BudgetFacts, fixed_paths: Collection[str]) -> Iterator[ChangedValue]:

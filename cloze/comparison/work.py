@@ -40,9 +40,10 @@ from cloze.runs.planning import fitted_recipe
 from cloze.runs.request import to_be_fitted
 from cloze.runs.run import pretrain
 from cloze.tasks.evaluation import evaluate
+from cloze.tasks.remarks import is_constant
 from cloze.tasks.result import load_tuned
 from cloze.tasks.task import Evaluation, Learner
-from cloze.tasks.worth import is_constant
+from cloze.tasks.task_json import constant_answer_of
 from cloze.text.encodings import reading_as
 from cloze.training.run import PAUSED
 
@@ -101,7 +102,7 @@ def fine_tune(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
     if stopped:
         raise Stopped(stopped[0].exit_code)
     learner, task_json = load_tuned(load_checkpoint(folder / "run", request["device"]))
-    evaluation = evaluate(learner, learner.task.read(request["test"]), constant_answer=task_json.get("constant_answer"))
+    evaluation = evaluate(learner, learner.task.read(request["test"]), constant_answer=constant_answer_of(task_json))
     metric = request["metric"]
     return {
         "metric": metric, "dev": tuned.task_json["dev"][metric], "test": evaluation.metrics[metric],

@@ -14,15 +14,17 @@ CPU_TOKENS = 1024
 STATIC_TOKENS = 16384
 #: Padded tokens that keep a GPU busy.
 GPU_TOKENS = 32768
+_READ_MORE = "--length N reads more; --set length=N fine-tunes on more"
 
 
-def cut_remark(lost: Sequence[int], length: int | None = None, what: str = "texts") -> str | None:
-    """A sentence on how many texts were cut, by the tokens that each lost; None if none. `length`: the tokens read of one."""
+def cut_remark(lost: Sequence[int], length: int | None = None, what: str = "texts", *, way_out: str = _READ_MORE) -> str | None:
+    """A sentence on how many texts were cut, by the tokens that each lost; None if none. `length`: the tokens read of one, and
+    then `way_out` says what to do."""
     number = sum(tokens > 0 for tokens in lost)
     if not number:
         return None
     read = "than the network reads" if length is None else f"than {length} tokens"
-    more = "" if length is None else " (--length N reads more; --set length=N fine-tunes on more)"
+    more = "" if length is None else f" ({way_out})"
     return f"{number} of {len(lost)} {what} are longer {read} and lost their end, {sum(lost):,} tokens in all{more}"
 
 

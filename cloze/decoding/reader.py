@@ -165,9 +165,8 @@ class Reader:
 
     @property
     def max_length(self) -> int | None:
-        """The maximum number of tokens of a row, by the network's positions and the reading; None if there is no limit."""
-        limited = "position_ids" in self.network.takes and not self.network.unlimited
-        limits = [self.network.max_length if limited else None, self.reading.max_length]
+        """The maximum number of tokens of a row, by the network and the reading; None if there is no limit."""
+        limits = [None if self.network.unlimited else self.network.max_length, self.reading.max_length]
         return min((limit for limit in limits if limit is not None), default=None)
 
     @property

@@ -223,8 +223,8 @@ class Network(nn.Module, ABC):
         return [self.embeddings, *self.layers]
 
     def finish(self, x: Tensor) -> Tensor:
-        """What a head reads if the last layer gives x (…, D), such as its final norm; by default x itself. Probes apply it to
-        the other layers."""
+        """What a head reads if the last layer gives x (…, D), such as its final norm; by default x itself. The last of `layers`
+        is finished, the others are not; `cloze look` finishes them to show what the head predicts from each."""
         return x
 
     def initial_values(self, checkpoint: Mapping[str, Tensor]) -> Mapping[str, Tensor]:

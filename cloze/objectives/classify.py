@@ -40,7 +40,7 @@ class Classify(TargetsAtPositions):
     """
 
     weighs_classes = True
-    linear = True
+    fittable = True
 
     def __init__(
         self, head: nn.Module, *, set: str, reading: str = "hidden", everywhere: bool = False, smoothing: float = 0.0,
@@ -102,7 +102,7 @@ class Classify(TargetsAtPositions):
         if weights is not None:
             losses, correct, positive = losses * weights, correct * weights, positive * weights
         loss = self.with_accuracy(losses.sum(), correct.sum(), scores, batch)
-        return Loss(loss.total, {**loss.metrics, "positive": positive.sum()})
+        return loss._replace(metrics={**loss.metrics, "positive": positive.sum()})
 
     def forward(self, states: Mapping[str, Tensor], batch: Batch) -> Loss:
         """Loss and metrics from the states that are read.

@@ -54,7 +54,8 @@ class Probe(ABC, Generic[Material, Figures]):
 
     @abstractmethod
     def measure(self, loaded: Checkpoint, material: Material) -> Figures:
-        """The figures of one checkpoint. A `UserError` if its network cannot be measured."""
+        """The figures of one checkpoint. A `UserError` if its network cannot be measured: it may lack attention, or states by
+        layer (`word_states` and `row_states` then raise it)."""
 
     @abstractmethod
     def tables(self, name: str, figures: Figures) -> list[Table]:

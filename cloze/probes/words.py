@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from cloze.decoding.layout import Framed
 from cloze.decoding.reader import Reader
+from cloze.errors import UserError
 from cloze.text.characters import IDEOGRAPHS, word_pattern
 
 Vectors = NDArray[np.float32]
@@ -61,7 +62,9 @@ def word_rows(reader: Reader, texts: Sequence[str], spans: Sequence[Spans], *, l
 
 
 def row_states(reader: Reader, rows: Sequence[Framed], *, size: int = 32) -> Iterator[tuple[int, Vectors]]:
-    """The number of each row and the states (N + 1, L, D) of its tokens, short rows first."""
+    """The number of each row and the states (N + 1, L, D) of its tokens, long rows first; see `word_states`."""
+    if "layers" not in reader.network.gives:
+        raise UserError("this network gives only its top layer: it has no states by layer.")
     for index in reader.batches([len(row) for row in rows], rows=size):
         with torch.inference_mode():
             layers: Any = reader.states(reader.batch([rows[i] for i in index]), {"layers"})["layers"].float().cpu()
@@ -70,7 +73,11 @@ def row_states(reader: Reader, rows: Sequence[Framed], *, size: int = 32) -> Ite
 
 
 def word_states(reader: Reader, rows: Sequence[WordRow], *, size: int = 32) -> Iterator[tuple[int, Vectors]]:
-    """The number of each text and its words' vectors (N + 1, K, D), short texts first; zeros for words that were not read."""
+    """The number of each text and its words' vectors (N + 1, K, D), long texts first; zeros for words that were not read.
+
+    The first layer is the input, and the last is what heads read (`Network.finish`, such as a final norm); the layers between are
+    as the next layer reads them. A network without the state `layers` is a `UserError`.
+    """
     for number, states in row_states(reader, [row.row for row in rows], size=size):
         yield number, _means(states, rows[number].columns)
 

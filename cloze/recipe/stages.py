@@ -24,6 +24,16 @@ _ABOVE = ("name", "paper", "notes", "stages")  # belong to the whole recipe
 ReadStage = Callable[[ResolvedTree, str | None, Sequence[str]], Recipe]
 
 
+def stage_recipes(recipe: Recipe) -> list[Recipe]:
+    """The recipes of all stages; the recipe itself if it has no stages."""
+    return [stage.recipe for stage in recipe.stages] or [recipe]
+
+
+def stages_with_prefix(recipe: Recipe) -> list[tuple[str, Recipe]]:
+    """The recipe of every stage with the prefix of its paths; of a recipe without stages, its own."""
+    return [(f"stages.{stage.name}.", stage.recipe) for stage in recipe.stages] or [("", recipe)]
+
+
 def assemble_stages(
     root: Node, size: str | None, overrides: Sequence[str], checkpoints: CheckpointFolders | None, read_stage: ReadStage
 ) -> Recipe:

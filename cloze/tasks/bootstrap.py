@@ -74,7 +74,7 @@ def differences(
 
 
 def both_right(first: NDArray[np.bool_] | None, second: NDArray[np.bool_] | None) -> float | None:
-    """The share of examples that both learners answer rightly (see `Learner.right`); None where answers are more than right or
+    """The share of examples that both learners answer correctly (see `Learner.right`); None where answers are more than right or
     wrong. Of the answers to VCR's questions and of their rationales this is the accuracy of Q → AR (ChenRocks/UNITER,
     `compute_accuracies` in `train_vcr.py`)."""
     return None if first is None or second is None else float((first & second).mean())

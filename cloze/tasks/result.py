@@ -42,8 +42,8 @@ def copy_task(source: Path, target: Path) -> None:
         shutil.copyfile(path, target / "cloze" / path.name)
 
 
-def has_task(folder: Path) -> bool:
-    """Whether a path is a fine-tuned folder."""
+def is_model_folder(folder: Path) -> bool:
+    """Whether a path is the folder of a model, fine-tuned or not, or an ONNX file."""
     return (folder / TASK_FILE).is_file() or has_config(folder) or is_onnx(folder)
 
 

@@ -1,6 +1,6 @@
 """What task.json must be for the commands that read it: every entry of the type that cloze writes.
 
-`runs/task_selection.py` writes what is known before training: the task and its options, head, labels, length, and facts about the
+`runs/recipe_tasks.py` writes what is known before training: the task and its options, head, labels, length, and facts about the
 rows. `runs/finetuning/finetune.py` adds the result: seeds, the best evaluation, `dev`, `spread`, remarks.
 `runs/finetuning/measure_result.py` adds what is measured afterwards: `dev_report`, `ngrams`, `mixture`, test metrics. Of several
 tasks, each has its entries under its name in `tasks`, and the keys of `dev` and `spread` begin with `NAME/`.
@@ -63,6 +63,13 @@ _ENTRIES: Mapping[str, tuple[Fits, str]] = {
     "seed": (_whole, "a whole number"), "evaluation": (_number, "a number"),
     "frozen_start": (_measured, "an object with numbers"),
 }  # fmt: skip
+
+
+def constant_answer_of(task_json: Mapping[str, Any]) -> str | None:
+    """The answer whose metrics stand next to those of the model: the most frequent one of the training rows; None if it is not
+    known."""
+    answer: str | None = task_json.get("constant_answer")
+    return (task_json.get("baseline") or {}).get("always") if answer is None else answer
 
 
 def fault_of(contents: Any) -> str:

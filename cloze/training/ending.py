@@ -30,7 +30,8 @@ def end(session: Session, interrupt: Interrupt, *, compiled: bool) -> Outcome:
 
 
 def _finish(session: Session) -> None:
-    """Measure and save a run whose budget is spent, or one that pauses, unless its last step has been.
+    """Measure and save a run whose budget is spent, or one that pauses, unless its last step has been. A run whose metric has
+    stopped improving has just been measured.
 
     Nothing learns of the loss of a pause: the run goes on as if it had not paused.
     """

@@ -24,7 +24,7 @@ def test_a_quiet_run_prints_nothing_and_a_verbose_one_its_rates(tmp_path: Path, 
     assert pretrain(tmp_path / "one", capsys, "--quiet") == ("", "")
     assert (tmp_path / "one" / "run" / "model.safetensors").is_file()
     assert frame.main(["embed", str(tmp_path / "one" / "run"), "the cat sleeps here", "a", "--length", "4", "--json"]) == 0
-    assert "1 of 2 texts have more than 4 tokens: their last " in capsys.readouterr().err  # no text loses its end in silence
+    assert "note: 1 of 2 texts are longer than 4 tokens and lost their end" in capsys.readouterr().err  # none does so in silence
     said = pretrain(tmp_path / "two", capsys, "--verbose").err  # type: ignore[attr-defined]
     assert "  rate " in said and "  gradient " in said and "held-out loss of main: " in said
 

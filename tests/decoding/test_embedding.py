@@ -13,10 +13,11 @@ import torch
 from cloze.cli.use.embed import with_ending
 from cloze.decoding.reader import Reader
 from cloze.decoding.unknown import vector_remarks
-from cloze.decoding.vectors.embedding import embed, save_vectors
+from cloze.decoding.vectors.embedding import as_trained, cut_text_remark, embed, frame_texts, save_vectors
 from cloze.errors import UserError
 from cloze.interop import Reading
 from cloze.networks import Clock, WordVectors
+from cloze.objectives.distances.embedding import Embedding
 from cloze.text.normalise import Normalise
 from cloze.text.words import Words
 
@@ -95,6 +96,25 @@ def test_long_texts_are_cut_and_say_so(checkpoint: Make) -> None:
     reader = Reader.of(checkpoint("bert"))
     (row,) = reader.encode(["the cat sleeps " * 50])
     assert len(row) == 40 and row.cut > 0
+
+
+def test_the_length_of_a_head_holds_only_for_the_vectors_that_the_head_gives(checkpoint: Make) -> None:
+    loaded = checkpoint("bert")
+    loaded.heads = {"embedding": Embedding(length=5, width=16, clock=Clock())}
+    reader, text = Reader.of(loaded), "the cat sleeps on the mat"
+    (whole,) = reader.encode([text])
+
+    def read(layer: int, pooling: Any, of: str, **more: Any) -> Any:
+        (row,) = frame_texts(loaded, reader, [text], trained=as_trained(layer, pooling, of), **more)
+        return row
+
+    assert len(whole) > 5 and len(read(-1, None, "text")) == 5 and len(read(-1, None, "text", length=4)) == 4
+    assert {len(read(*asked)) for asked in ((1, None, "text"), (-1, "mean", "text"), (-1, None, "pair"))} == {len(whole)}
+    assert cut_text_remark([whole]) is None
+    assert cut_text_remark([read(-1, None, "text"), *reader.encode([""])]) == (
+        f"1 of 2 texts are longer than 5 tokens and lost their end, {len(whole) - 5} tokens in all "
+        "(split them into shorter texts and average the vectors)"
+    )
 
 
 def test_unknown_layer_and_pooling_are_named(checkpoint: Make) -> None:

@@ -34,6 +34,15 @@ from tests.making import network_of
 SINGLE, PAIR = "[CLS] {A} [SEP]", "[CLS] {A} [SEP] {B} [SEP]"
 
 
+def test_a_network_is_read_up_to_its_limit_whatever_the_limit_comes_from(checkpoint: Any) -> None:
+    """docs/language.md: a network of one's own may have `max_length` and take no position_ids."""
+    tokenizer = checkpoint("bert").tokenizer
+    network = SimpleNamespace(takes=frozenset({"tokens"}), max_length=6, unlimited=False)
+    reader = Reader(network, tokenizer, Reading(SINGLE, max_length=9))
+    assert reader.max_length == 6
+    assert replace(reader, network=SimpleNamespace(**{**vars(network), "unlimited": True})).max_length == 9
+
+
 @pytest.fixture(scope="module")
 def pieces(checkpoint: Any) -> Tokenizer:
     tokenizer: Tokenizer = checkpoint("bert").tokenizer

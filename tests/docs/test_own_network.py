@@ -106,6 +106,16 @@ def test_padding_changes_no_state_of_the_network_of_the_page(network: Any) -> No
         network(want=want, tokens=tokens, order="left_to_right")
 
 
+def test_a_text_has_the_same_states_in_the_network_of_the_page_alone_and_packed_with_others(network: Any) -> None:
+    want = frozenset({"hidden"})
+    texts = [torch.tensor([[5, 6, 7]]), torch.tensor([[8, 9]])]
+    packed = network(
+        want=want, tokens=torch.tensor([[5, 6, 7, 8, 9, 0]]), order="open", block=torch.tensor([[1, 1, 1, 2, 2, 0]])
+    )["hidden"]
+    alone = torch.cat([network(want=want, tokens=text, order="open")["hidden"] for text in texts], dim=1)
+    torch.testing.assert_close(packed[:, :5], alone)
+
+
 def test_an_objective_that_requires_a_field_which_a_batch_may_lack_is_refused(tmp_path: Path) -> None:
     """docs/fields.md: without padding, a batch has no `block`."""
     parts, recipe = with_parts(tmp_path, 'takes = frozenset({"tokens"})', 'takes = frozenset({"block"})')
@@ -139,6 +149,10 @@ WRONG = {
     "no default": (
         FORWARD, FORWARD.replace("block=None", "block"),
         "`forward` requires `block`, and is also called without it: give it a default, block=None.",
+    ),
+    "an order that it does not take": (
+        '"tokens", "order", "block"', '"tokens", "block"',
+        '`forward` requires `order`, which `takes` lacks: add "order" there.',
     ),
     "a field that it does not accept": (
         FORWARD, FORWARD.replace("block=None, ", ""),

@@ -159,7 +159,9 @@ def test_a_file_may_give_the_labels_by_their_numbers_and_the_evaluation_says_so(
     tagger = cloze.load(tmp_path / "tagger")
     (tagged,) = tagger.predict([["cat", "dog"]])
     rows = [{"text": ["cat", "dog"], "label": [name.removeprefix("LABEL_") for name in tagged.labels]}]
-    assert tagger.evaluate(rows).metrics["accuracy"] == 1.0
+    evaluation = tagger.evaluate(rows)
+    assert evaluation.metrics["accuracy"] == 1.0
+    assert evaluation.baseline is not None and evaluation.baseline["always"] == "LABEL_0"
 
 
 def test_an_imported_folder_keeps_its_task_and_so_does_one_that_cloze_published(save: Save, tmp_path: Path) -> None:

@@ -148,6 +148,6 @@ def test_a_dense_map_in_a_pickle_and_the_length_in_its_old_file_are_read(folder:
     (saved / "sentence_roberta_config.json").write_text('{"max_seq_length": 6, "do_lower_case": false}')
     head = import_folder(saved).model.heads["embedding"]
     assert dict(head.arguments)["length"] == 6 and dict(head.arguments)["project"] == 5
-    with pytest.warns(UserWarning, match="have more than 6 tokens and lost their end"):
+    with pytest.warns(UserWarning, match="are longer than 6 tokens and lost their end"):
         vectors = cloze.load(saved).embed(PASSAGES)
     np.testing.assert_allclose(vectors, opened(saved).encode(PASSAGES), atol=2e-5)

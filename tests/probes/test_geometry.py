@@ -95,6 +95,13 @@ def test_words_are_the_mean_of_their_pieces_and_punctuation_is_none(checkpoint: 
         assert cut.columns[-1, 0] == -1 and cut.columns[0, 0] == begin
 
 
+def test_a_network_without_states_by_layer_is_refused_in_words(checkpoint: Callable[..., Any]) -> None:
+    reader = Reader.of(checkpoint("bert"))
+    reader.network.gives = {name: kind for name, kind in reader.network.gives.items() if name != "layers"}
+    with pytest.raises(UserError, match="this network gives only its top layer: it has no states by layer"):
+        list(word_states(reader, word_rows(reader, ["the cat"], [words_of("the cat")])))
+
+
 def test_the_vectors_of_a_table_are_wholly_self_similar_and_layers_are_less(checkpoint: Callable[..., Any]) -> None:
     """Without positions the input is the same at every occurrence of a word."""
     loaded = checkpoint("modern")

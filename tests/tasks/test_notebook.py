@@ -125,7 +125,7 @@ def test_one_string_gives_one_result_and_a_list_gives_as_many(folder: Folder, tu
 
 def test_texts_that_are_cut_warn(folder: Folder, tuned: Tuned) -> None:
     long = "the cat sleeps on the mat and dreams of mice in the garden"
-    with pytest.warns(UserWarning, match="1 of 2 texts have more than 5 tokens and lost their end"):
+    with pytest.warns(UserWarning, match="1 of 2 texts are longer than 5 tokens and lost their end"):
         cloze.load(folder("bert")).embed(["cat", long], length=5)
     with pytest.warns(UserWarning, match="1 of 1 texts are longer than 8 tokens and lost their end"):
         assert cloze.load(tuned(length=8)).predict(long).cut > 0

@@ -163,7 +163,7 @@ def test_evaluate_gives_intervals_and_compares_two_folders_on_the_same_draws(
 
 def test_a_third_folder_and_a_missing_file_are_refused(cloze: Any, tuned: Tuned, tables: Path) -> None:
     refused = cloze("evaluate", tuned(), tuned(), tuned(), tables / "dev.tsv")
-    assert refused.code == 2 and "3 fine-tuned folders: expected one, or two to compare" in refused.err
+    assert refused.code == 2 and "3 folders of models: expected one, or two to compare" in refused.err
     assert "no file to evaluate on" in cloze("evaluate", tuned(), tuned()).err
     assert "expected at least 100 draws" in cloze("evaluate", tuned(), tables / "dev.tsv", "--bootstrap", 5).err
 

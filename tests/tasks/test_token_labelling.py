@@ -26,8 +26,8 @@ from cloze.networks.blocks.inputs.characters import CharCNN
 from cloze.runs.finetuning.finetune import finetune
 from cloze.tasks import load_tuned, task
 from cloze.tasks.evaluation import evaluate
+from cloze.tasks.remarks import NONE_KNOWN
 from cloze.tasks.words import word_windows
-from cloze.tasks.worth import NONE_KNOWN
 from cloze.text.normalise import Normalise
 from cloze.text.words import Words
 from tests.making import network_of

@@ -76,9 +76,13 @@ def _forward_faults(network: Network) -> Iterator[str]:
     for name, argument in sorted(passed.items()):
         if argument not in parameters:
             yield f'`forward` has no parameter `{argument}`, and is called with it (`takes` has "{name}").'
-    always = {_argument(name) for name in network.needs} | {"want", "order"}
+    always = {_argument(name) for name in network.needs} | {"want"} | ({"order"} & network.takes)
     for name, parameter in parameters.items():
-        if parameter.default is parameter.empty and name not in always:
+        if parameter.default is not parameter.empty or name in always:
+            continue
+        if name == "order":
+            yield '`forward` requires `order`, which `takes` lacks: add "order" there.'
+        else:
             yield f"`forward` requires `{name}`, and is also called without it: give it a default, {name}=None."
 
 

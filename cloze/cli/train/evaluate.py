@@ -68,15 +68,15 @@ class LabelledMode(Mode):
 
     def run(self, checkpoint: Path, files: list[str]) -> None:
         """Measure one folder on labelled text, or two on the same."""
-        from cloze.tasks.result import has_task
+        from cloze.tasks.result import is_model_folder
 
         if self.page is not None:
             from cloze.reports.evaluation import check_page
 
             check_page(self.page)
 
-        folders = [checkpoint, *(Path(file) for file in files if has_task(Path(file)))]
-        files = [file for file in files if not has_task(Path(file))]
+        folders = [checkpoint, *(Path(file) for file in files if is_model_folder(Path(file)))]
+        files = [file for file in files if not is_model_folder(Path(file))]
         _check(folders, files)
         self.check_seed(drawn=self.bootstrap is not None or len(folders) == 2)
         tasks = [self.reading(self.task_of(folder)) for folder in folders]
@@ -102,7 +102,7 @@ class LabelledMode(Mode):
             print(f"{file}: {folders[1]} - {folders[0]}, on the same {measured[0][1][file].examples} examples")
             _show_differences(differences)
             if file in shared:
-                print(f"  both right   {shared[file]:.4f}   the share of rows that both answer rightly")
+                print(f"  both right   {shared[file]:.4f}   the share of rows that both answer correctly")
 
     def _note_shared(self, folders: list[Path], files: list[str]) -> None:
         """Say which files have rows that a model is trained on."""
@@ -153,6 +153,7 @@ class LabelledMode(Mode):
         from cloze.decoding.progress import DecodingProgress
         from cloze.tasks.evaluation import evaluate
         from cloze.tasks.pictures import show_pictures
+        from cloze.tasks.task_json import constant_answer_of
 
         loaded = load_checkpoint(
             folder, self.device, annotate=parse_annotators(self.annotate or []), precision=self.precision
@@ -160,13 +161,12 @@ class LabelledMode(Mode):
         note_unfinished(folder)
         loaded = show_pictures(loaded, self.items or [], list(examples.values()))
         learner, task_json = self.learner(loaded, task)
-        constant_answer = (task_json.get("baseline") or {}).get("always")
         evaluations = {}
         for file, part in examples.items():
             with DecodingProgress(len(part), "texts") as progress:
                 evaluations[file] = evaluate(
-                    learner, part, constant_answer=constant_answer, size=self.batch, report=progress, bootstrap=self.bootstrap,
-                    seed=self.seed or 0,
+                    learner, part, constant_answer=constant_answer_of(task_json), size=self.batch, report=progress,
+                    bootstrap=self.bootstrap, seed=self.seed or 0,
                 )
         require_matches(loaded.annotations, self.annotate or [])
         return learner, evaluations
@@ -330,7 +330,7 @@ def _check(folders: list[Path], files: list[str]) -> None:
     from cloze.errors import TaskError
 
     if len(folders) > 2:
-        raise TaskError(f"{len(folders)} fine-tuned folders: expected one, or two to compare.")
+        raise TaskError(f"{len(folders)} folders of models: expected one, or two to compare.")
     if not files:
         raise TaskError("no file to evaluate on. Give labelled text or, for word vectors, --similarity or --analogies.")
     require_files(files)
@@ -351,7 +351,7 @@ def _signed(value: float) -> str:
 
 
 def _both_right(measured: list[tuple[Learner, dict[str, Evaluation]]], files: list[str]) -> dict[str, float]:
-    """The share of the rows of each file that both folders answer rightly, where rows are answered rightly or wrongly."""
+    """The share of the rows of each file that both folders answer correctly, where rows are answered correctly or not."""
     from cloze.tasks.bootstrap import both_right
 
     shares: dict[str, float] = {}

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from cloze.decoding.layout import Framed
-
 
 def command(
     checkpoint: Annotated[Path, typer.Argument(help="A run folder or a Hugging Face folder.")],
@@ -61,7 +59,7 @@ def command(
     from cloze.decoding.texts import gather
 
     inputs = gather(texts or [], file, field=field, json_input=json_input or None)
-    keys = picture if picture_field is None else keys_of(texts or [], file, picture_field, picture)
+    keys = picture if picture_field is None else picture_keys_in_field(texts or [], file, picture_field, picture)
     ending = ".npy" if layers is None else ".npz"
     if out is not None:
         out = with_ending(out, ending)
@@ -77,24 +75,24 @@ def command(
     from cloze.decoding.progress import DecodingProgress
     from cloze.decoding.ready import to_embed
     from cloze.decoding.unknown import vector_remarks
-    from cloze.decoding.vectors.embedding import embed, length_of
+    from cloze.decoding.vectors.embedding import as_trained, cut_text_remark, embed, frame_texts
     from cloze.decoding.vectors.features import save_features, token_features
-    from cloze.decoding.vectors.prompted import prompt_remark, prompted
+    from cloze.decoding.vectors.prompted import prompt_remark
 
     loaded = load_checkpoint(checkpoint, device, precision=precision)
     reader, trained_head, _ = to_embed(loaded, language=language)
-    as_trained = pooling is None and layer == -1 and layers is None and of == "text"
-    read_texts = prompted(loaded, inputs, prompt, default=as_trained)
-    framed = reader.encode(read_texts, max_length=length or (length_of(loaded) if pooling is None else None))
+    trained = layers is None and as_trained(layer, pooling, of)
+    framed = frame_texts(loaded, reader, inputs, trained=trained, prompt=prompt, length=length)
     pictures, framed = pictures_for(loaded, framed, items or [], keys)
     reader = replace(reader, pictures=pictures)
-    say_cut(framed)
+    if cut := cut_text_remark(framed):
+        typer.echo(f"note: {cut}", err=True)
     if layers is not None and out is not None:
         with DecodingProgress(len(inputs), "texts") as progress:
             path = save_features(out, token_features(reader, framed, layers, rows=batch or 64, report=progress), inputs)
         typer.echo(f"{path}: an array (layers, tokens, width) for each of {len(inputs)} texts")
         return
-    head = trained_head if as_trained else None
+    head = trained_head if trained else None
     with DecodingProgress(len(inputs), "texts") as progress:
         vectors = embed(
             reader, framed, layer=layer, pooling=pooling,  # type: ignore[arg-type]  # checked by embed
@@ -134,18 +132,7 @@ def print_vectors(texts: Sequence[str], vectors: NDArray[np.float32], *, as_json
             print("\t".join(f"{number:.6g}" for number in vector))
 
 
-def say_cut(framed: Sequence[Framed]) -> None:
-    """Say how many texts were too long, if any were."""
-    cut = sum(row.cut > 0 for row in framed)
-    if cut:
-        lost, most = sum(row.cut for row in framed), max(map(len, framed))
-        typer.echo(
-            f"{cut} of {len(framed)} texts have more than {most} tokens: their last {lost:,} tokens were cut.\n"
-            "  Split them into shorter texts and average the vectors.", err=True
-        )
-
-
-def keys_of(texts: Sequence[str], file: str | None, field: str, picture: str | None) -> list[str]:
+def picture_keys_in_field(texts: Sequence[str], file: str | None, field: str, picture: str | None) -> list[str]:
     """The keys of the pictures in the field of a file's lines. Raises a `UserError` if the texts are no file's."""
     from cloze.decoding.texts import gather, named_file
     from cloze.errors import UserError

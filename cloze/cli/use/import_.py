@@ -64,8 +64,11 @@ def command(
         from cloze.interop.vectors.importing import import_vectors, supervised
 
         if (classifier := supervised(source)) is not None:
-            if split != "punctuation" or words is not None or encoder:
-                raise UserError(f"--split, --words and --encoder do not apply to {source}, a classifier of fastText.")
+            if split != "punctuation" or repeated != "refuse" or encoder or any((words, language, to)):
+                raise UserError(
+                    f"--split, --words, --encoder, --repeated, --language and --to do not apply to {source}, a classifier of "
+                    "fastText."
+                )
             _write_classifier(classifier, source, out, name)
             return
         imported = import_vectors(source, repeated=repeated)
@@ -82,6 +85,8 @@ def command(
             )
         with naming_files(source):
             imported = import_folder(source)
+    if repeated != "refuse" and words is None and (released or not source.is_file()):
+        raise UserError(f"--repeated {repeated}: only for files of word vectors, which {source} is not. Leave it out.")
     if split != "punctuation" and not imported.trained_by:
         raise UserError(f"--split {split}: only for released weights of recurrent systems; {source} brings its own tokenizer.")
     if language is not None or to is not None:

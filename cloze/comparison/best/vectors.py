@@ -13,7 +13,7 @@ from cloze.checkpoint.build import Loaded
 from cloze.comparison.best.question import TEXTS_OF_TEACHER, QuestionRows
 from cloze.decoding.reader import Reader
 from cloze.decoding.vectors.embedding import embed, length_of, sentence_head
-from cloze.decoding.vectors.prompted import prompted
+from cloze.decoding.vectors.prompted import with_prompts
 from cloze.probes.words import join_words, word_rows, word_states
 from cloze.tasks.kinds.multiple_choice import LinearChoice
 from cloze.tasks.linear.linear_task import LinearTask, LinearTexts
@@ -79,7 +79,7 @@ def _of_pairs(loaded: Loaded, texts: Sequence[str], second_texts: Sequence[str] 
     layers = [depth // 2, -1] if depth > 1 else [-1]
 
     def read(texts: Sequence[str], second_texts: Sequence[str] | None = None) -> Vectors:
-        read_texts = texts if second_texts is not None else prompted(loaded, texts)
+        read_texts = texts if second_texts is not None else with_prompts(loaded, texts)
         framed = reader.encode(read_texts, second_texts, max_length=length_of(loaded))
         return np.concatenate([embed(reader, framed, layer=layer, head=head) for layer in layers], axis=1)
 

@@ -16,8 +16,10 @@ from cloze.atomic import whole_file
 from cloze.batch import Batch
 from cloze.decoding.bound_head import bind_head
 from cloze.decoding.layout import Framed
+from cloze.decoding.lengths import cut_remark
 from cloze.decoding.reader import Checkpoint, Reader
 from cloze.decoding.unknown import known_words, leaves_out_unknown
+from cloze.decoding.vectors.prompted import with_prompts
 from cloze.errors import Parameter, UserError, propose
 from cloze.objectives.distances.embedding import Embedding
 
@@ -59,7 +61,7 @@ def embed(
         raise UserError(_option("of", of), ": these vectors come from the top layer. Omit ", _option("layer"), ".")
     if (of == "pair" and pooling is not None) or (of == "items" and pooling == "summary"):
         raise UserError(_option("of", of), ": these vectors are not pooled in this way. Omit ", _option("pooling"), ".")
-    vector_head = head if pooling is None and layer == -1 else None
+    vector_head = head if as_trained(layer, pooling, of) else None
     pooling = pooling or "mean"
     if pooling not in get_args(Pooling):
         raise UserError(f"unknown pooling {pooling!r}. {propose(pooling, get_args(Pooling))}")
@@ -126,6 +128,29 @@ def sentence_head(loaded: Checkpoint) -> Any:
     """The head of a checkpoint that gives vectors of texts, with its readings bound; None if it has none."""
     head = loaded.heads.get(HEAD)
     return bind_head(head, loaded.reads.get(HEAD)) if isinstance(head, Embedding) else None
+
+
+def as_trained(layer: int, pooling: Pooling | str | None, of: Subject | str) -> bool:
+    """Whether vectors are made as a checkpoint was trained to make them. Only for these it has a head, with the length of its
+    texts, and a default prompt; all others are pooled from states."""
+    return layer == -1 and pooling is None and of == "text"
+
+
+def frame_texts(
+    loaded: Checkpoint, reader: Reader, texts: Sequence[str], *, trained: bool, prompt: str | None = None,
+    length: int | None = None,
+) -> list[Framed]:
+    """Texts as they are read for vectors, with the prompt named `prompt`, cut to `length` tokens. The defaults of a checkpoint
+    hold if its vectors are made as it was `trained` (`as_trained`)."""
+    if length is None and trained:
+        length = length_of(loaded)
+    return reader.encode(with_prompts(loaded, texts, prompt, default=trained), max_length=length)
+
+
+def cut_text_remark(framed: Sequence[Framed]) -> str | None:
+    """`cut_remark` of texts that are read for vectors."""
+    longest = max(map(len, framed), default=0)
+    return cut_remark([row.cut for row in framed], longest, way_out="split them into shorter texts and average the vectors")
 
 
 def length_of(loaded: Checkpoint) -> int | None:

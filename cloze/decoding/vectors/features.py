@@ -37,7 +37,7 @@ def token_features(
     reader: Reader, framed: Sequence[Framed], layers: str = "all", *, rows: int = 64,
     report: Callable[[int], None] = lambda done: None,
 ) -> Iterator[tuple[int, Features]]:
-    """The number of each text and its vectors (layers, tokens, D) float32, short texts first.
+    """The number of each text and its vectors (layers, tokens, D) float32, long texts first.
 
     Only tokens of the texts are given: tokens of the template, such as [CLS], are read and left out.
     """

@@ -8,7 +8,7 @@ from cloze.decoding.reader import Checkpoint
 from cloze.interop.prompts import Prompts, prompts_of
 
 
-def prompted(loaded: Checkpoint, texts: Sequence[str], name: str | None = None, *, default: bool = True) -> list[str]:
+def with_prompts(loaded: Checkpoint, texts: Sequence[str], name: str | None = None, *, default: bool = True) -> list[str]:
     """The texts with the prompt of that name, or without a name with the one that every text has unless `default` is off.
 
     A `UserError` if the folder has no prompt of the name.
