@@ -280,7 +280,7 @@ class Argument:
             if not classes or (isinstance(builder, type) and issubclass(builder, classes))
         )
 
-    def inherit(self, value: Any) -> Any:
+    def with_defaults(self, value: Any) -> Any:
         """The value of a part or section, as data, with what it leaves out from the default if that is the same part.
 
         `schema.expand_part` has done so in a recipe already, but not in arguments from elsewhere, such as `cloze/network.json`.

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import overload
 
 from cloze.api.model import Model
-from cloze.arguments import checked
+from cloze.arguments import check_arguments
 from cloze.bounds import Count
 from cloze.errors import TaskError
 from cloze.tasks.in_memory import each_text
@@ -24,7 +24,7 @@ def retrieve(
     finder: Model, queries: Iterable[str], passages: Iterable[str], *, top: int | None = None, reranker: Model | None = None,
     rerank_top: int | None = None, task: str | None = None, batch: int = 64,
 ) -> list[list[Hit]]: ...
-@checked
+@check_arguments
 def retrieve(
     finder: Model, queries: str | Iterable[str], passages: Iterable[str], *, top: Count | None = None,
     reranker: Model | None = None, rerank_top: Count | None = None, task: str | None = None, batch: Count = 64,

@@ -19,7 +19,7 @@ from cloze import rng
 from cloze.api.items import ItemFiles, item_files
 from cloze.api.model import Model
 from cloze.api.texts import documents, keep, kept_in, paths_or_texts
-from cloze.arguments import checked, require_known
+from cloze.arguments import check_arguments, require_known
 from cloze.checkpoint.build import load_checkpoint
 from cloze.corpus.readers.blocks import has_tables
 from cloze.corpus.readers.hub_tables import local_table
@@ -46,7 +46,7 @@ Values = Mapping[str, Any] | Sequence[str]
 Inits = Model | str | Path | Mapping[str, Model | str | Path] | None
 
 
-@checked
+@check_arguments
 def pretrain(
     recipe: str | Path, *, corpus: Corpus, out: str | Path | None = None, budget: str | None = None, size: str | None = None,
     held_out: Corpus | None = None, text: str = "text", overrides: Values = (), init: Inits = None,
@@ -107,7 +107,7 @@ def pretrain(
     return _trained(outcome, folder, temporary, device, report)
 
 
-@checked
+@check_arguments
 def plan(
     recipe: str | Path, *, corpus: Corpus, budget: str | None = None, size: str | None = None, held_out: Corpus | None = None,
     text: str = "text", overrides: Values = (), out: str | Path = "RUN", **options: Any,
@@ -144,7 +144,7 @@ def plan(
         return Plans(replace(plan, ways=tuple(in_folder.sub("TEXT", way) for way in plan.ways)) for plan in plans)
 
 
-@checked
+@check_arguments
 def finetune(
     model: Model | str | Path, *, train: Corpus, dev: Corpus | float, task: str | None = None,
     test: Corpus | None = None, out: str | Path | None = None, columns: Mapping[str, str] | None = None,

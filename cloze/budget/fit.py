@@ -93,13 +93,13 @@ def _changes(recipe: Recipe, facts: BudgetFacts, fixed_paths: Collection[str]) -
     batch = published if "training.batch" in fixed_paths or not _free_batch(recipe) else _batch(recipe, facts, length)
     updates = facts.updates or facts.budget_tokens / (batch * length)
     before = facts.budget_tokens / (published * length)
-    many = f"{updates:,.0f} updates instead of {f'{before:,.0f}' if before >= 1 else 'less than one'}"
+    why_updates = f"{updates:,.0f} updates instead of {f'{before:,.0f}' if before >= 1 else 'less than one'}"
     if facts.updates:
-        many = f"{updates:,.0f} updates; the batch is that for {facts.budget_tokens:,.0f} tokens"
-    yield ChangedValue("training.batch", published, batch, many)
+        why_updates = f"{updates:,.0f} updates; the batch is that for {facts.budget_tokens:,.0f} tokens"
+    yield ChangedValue("training.batch", published, batch, why_updates)
     for index, phase in enumerate(recipe.schedule):
         if "batch" in phase.set:
-            yield ChangedValue(f"schedule[{index}].set.batch", phase.set["batch"], min(batch, phase.set["batch"]), many)
+            yield ChangedValue(f"schedule[{index}].set.batch", phase.set["batch"], min(batch, phase.set["batch"]), why_updates)
     if recipe.training.micro_batch is not None and recipe.training.micro_batch > batch:
         yield ChangedValue("training.micro_batch", recipe.training.micro_batch, batch, "no larger than the batch")
     yield from _rate(recipe, updates, batch, facts)

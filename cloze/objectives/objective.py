@@ -76,8 +76,8 @@ class Objective(nn.Module, ABC):
             `loss_per_target` is convex in its parameters, and `module` is one of `runs.FITTABLE_HEADS`.
         vectors_from: What vectors of words are learned from: `windows` of a text, or `cells`, the counts of words that occur
             together; None: it learns none.
-        width_arguments: Arguments that may be the name of a state: it stands for the width of the network that the state comes
-            from.
+        width_arguments: Arguments that may be the name of a reading: it stands for the width of the network whose state the
+            reading is bound to.
         by_row: It takes each row of a batch for one text, so rows cannot be packed.
         training_only: No command uses the head; a checkpoint stores it so that training can continue.
         takes_over: Other parts whose heads have the same tensors: it starts from theirs.

@@ -23,8 +23,8 @@ from cloze.decoding.reader import Reader
 from cloze.document import Node, from_data
 from cloze.errors import Say, TaskError, propose
 from cloze.recipe.load import (
+    folders_of_recipes,
     load_recipe,
-    named_recipes,
     overrides_of_heads,
     read_tree,
     scratch_task_recipe_names,
@@ -87,7 +87,7 @@ def recipe_onto(
             complete=lambda root, faults: put_onto(root, facts_by_name, faults),
         )
 
-    comes_with_cloze = isinstance(recipe, Mapping) or str(recipe) in named_recipes()
+    comes_with_cloze = isinstance(recipe, Mapping) or str(recipe) in folders_of_recipes()
     if not (comes_with_cloze if fit is None else fit):
         return load([])
     as_written = load_recipe(tree, overrides=overrides_of_heads(tree, overrides))
@@ -268,6 +268,6 @@ def continuing_recipe(recipe: str, loaded: Loaded) -> Node:
             f"  To train such a classifier from the beginning: cloze finetune {recipe} --train FILE --dev FILE --out DIR"
         )
     values = {key: value for key, value in tree.value.items() if key not in _OF_CHECKPOINT}
-    recipe_tree = Node(values, tree.where, tree.keys)
+    recipe_tree = Node(values, tree.where, tree.key_places)
     recipe_tree.put("network", from_data({"from": START, "train": "all"}, tree.where))
     return recipe_tree
