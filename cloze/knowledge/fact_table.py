@@ -118,7 +118,9 @@ class BoundFacts:
         grams: dict[tuple[int, ...], int] = {}
         subjects: list[str] = []
         for name in facts:
-            spellings = [ids for ids in spelled[name] if 0 < len(ids) <= _LONGEST and special.isdisjoint(ids) and ids not in grams]
+            spellings = [
+                ids for ids in spelled[name] if 0 < len(ids) <= _LONGEST and special.isdisjoint(ids) and ids not in grams
+            ]
             if spellings:
                 subjects.append(name)
                 grams.update(dict.fromkeys(spellings, len(subjects)))

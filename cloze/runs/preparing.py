@@ -20,7 +20,7 @@ from cloze.budget.micro_batch import choose_micro_batch, require_memory, require
 from cloze.checkpoint.borrowed import reference_to
 from cloze.checkpoint.build import build_part, build_step
 from cloze.checkpoint.feeds import build_data, first_length, odds_of, step_feeds
-from cloze.checkpoint.inputs import require_held_out_known, require_inputs, store_input, weights_input
+from cloze.checkpoint.inputs import require_held_out_known, require_inputs, store_input, table_inputs, weights_input
 from cloze.checkpoint.new_heads import scale_heads
 from cloze.checkpoint.publish import Publisher
 from cloze.checkpoint.warm_start import borrowed_parts, load_origins
@@ -322,6 +322,9 @@ def inputs_of(
             for network_name, network in recipe.networks.items()
             if _starts_elsewhere(network_name, network, recipe, request, origins, borrowed_names)
         },
+        "tables": table_inputs(
+            {name: spec.arguments for name, spec in recipe.tables.items()}, (old_inputs or {}).get("tables", {})
+        ),
         **record_of(files_of(recipe)),
     }
 
