@@ -67,7 +67,7 @@ def _tasks_of(tasks: list[str], options: FinetuneOptions, *, shows: bool) -> tup
             if file:
                 raise TaskError(f"{option} {file}: with several tasks, each names its files. Write --task NAME=TYPE:TRAIN,DEV.")
         several = parse_tasks(tasks)
-        return next(iter(several.values())).type, several
+        return next(iter(several.values())).recipe, several
     needed = (
         ("--train FILE", options.train, "labelled text to train on"),
         ("--dev FILE", options.dev, "labelled text to select the epoch"),
