@@ -36,6 +36,7 @@ class Classify(TargetsAtPositions):
     `positions` may be absent: every position that is not padding then has a target, (B*L,).
     `smoothing` spreads that share of a target evenly over all classes; `z_loss` weighs the square of the logarithm of the
     softmax's denominator while training (see `token_prediction`).
+    Targets are 0 … classes − 1; the recipe must give the edit and the head the same number of classes, which nothing checks.
     Metrics: `correct`; with one output also `positive`, the number of targets that are 1.
     """
 

@@ -52,6 +52,9 @@ class Objective(nn.Module, ABC):
 
     Without targets the loss is a zero connected to the parameters, so that every rank takes part in the same collectives.
 
+    `kind`, `scope`, `likelihood`, `of_tokens`, `of_records`, `fittable`, `vectors_from`, `width_arguments`, `training_only`,
+    `takes_over` and `looks_up` are also read from the class, before anything is built: set them there.
+
     Attributes:
         takes: The batch fields that it needs.
         optional: The batch fields that it uses if they are present.

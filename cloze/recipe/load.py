@@ -141,10 +141,10 @@ def load_sources(name_or_path: str | Path, *, overrides: Sequence[str] = ()) -> 
 
 
 def recipe_from_data(
-    data: Mapping[str, Any], *, origin: str = "<data>", size: str | None = None, overrides: Sequence[str] = ()
+    data: Mapping[str, Any], *, title: str = "<data>", size: str | None = None, overrides: Sequence[str] = ()
 ) -> Recipe:
     """A recipe from plain data, such as the canonical form that a checkpoint holds."""
-    return _resolve_and_check(from_data(dict(data), Where(origin)), size, overrides)
+    return _resolve_and_check(from_data(dict(data), Where(title)), size, overrides)
 
 
 def phase_recipes(recipe: Recipe) -> list[Recipe]:

@@ -71,7 +71,11 @@ class Request:
 
 
 def load_request(options: PretrainOptions) -> tuple[Recipe, Request]:
-    """The checked recipe of a `cloze pretrain`, and the request. Raises a `ClozeError` before any text is read."""
+    """The checked recipe of a `cloze pretrain`, and the request. Raises a `ClozeError` before any text is read.
+
+    The options of the request are in their final form: `text_format` also says the encoding and the column
+    (`jsonl@iso8859-1:body`), and `init` has local folders.
+    """
     if (name := str(options.recipe)) in tuning_recipe_names() and not Path(name).exists():
         raise RecipeError(
             f"{name}: this recipe is for fine-tuning, on labelled text.\n"

@@ -232,32 +232,32 @@ def _taken(
 ) -> set[str]:
     """The fields that `take` supplies."""
     supplied: set[str] = set()
-    for name, origin in pass_.take.items():
-        if isinstance(origin, str):
+    for name, taken in pass_.take.items():
+        if isinstance(taken, str):
             supplied.add(name)
             continue
-        rewriter = build_or_report(origin.part, inputs, faults)
+        rewriter = build_or_report(taken.part, inputs, faults)
         if rewriter is None:
             continue
         for missing in sorted(rewriter.takes - present):
-            faults.add(origin.part.where, origin.part.path, f'{origin.part.name} takes "{missing}", which no edit gives.',
+            faults.add(taken.part.where, taken.part.path, f'{taken.part.name} takes "{missing}", which no edit gives.',
                        _sets_given(present))
-        _check_states(origin, rewriter.reads, states, faults)
+        _check_states(taken, rewriter.reads, states, faults)
         supplied |= set(rewriter.gives)
     return supplied
 
 
 def _check_states(
-    origin: RewriterSpec, reads: tuple[str, ...], states: Mapping[str, frozenset[str]], faults: Faults
+    rewriter: RewriterSpec, reads: tuple[str, ...], states: Mapping[str, frozenset[str]], faults: Faults
 ) -> None:
-    for reading, path in origin.read.items():
+    for reading, path in rewriter.read.items():
         if reading and reading not in reads:
-            faults.add(origin.part.where, f"{origin.part.path}.from", f"{origin.part.name} has no reading {reading!r}.",
+            faults.add(rewriter.part.where, f"{rewriter.part.path}.from", f"{rewriter.part.name} has no reading {reading!r}.",
                        propose(reading, reads))
         owner, _, state = path.rpartition(".")
         pass_states = states.get(owner, frozenset({UNKNOWN}))
         if state not in pass_states and UNKNOWN not in pass_states:
-            faults.add(origin.part.where, f"{origin.part.path}.from",
+            faults.add(rewriter.part.where, f"{rewriter.part.path}.from",
                        f'pass "{owner}" has no state "{state}"; it has: {", ".join(sorted(pass_states))}.')
 
 

@@ -142,7 +142,7 @@ def _write_classifier(model: FastText, source: Path, out: Path, name: str | None
     model_name = name or source.stem
     out.parent.mkdir(parents=True, exist_ok=True)
     with whole_folder(out, new=True) as stage:
-        recipe = recipe_from_data(recipe_of_classifier(imported, base, model_name), origin=str(source))
+        recipe = recipe_from_data(recipe_of_classifier(imported, base, model_name), title=str(source))
         export_folder(
             stage, model=imported.model, tokenizer=imported.tokenizer, reading=imported.reading, labels=imported.labels,
             card=Card(model_name, paper=recipe.paper, notes="Imported from a model of fastText.", step=0, folder=out.name),
@@ -217,7 +217,7 @@ def _recipe_and_origin(imported: Imported, name: str) -> tuple[Recipe, str]:
         return load_recipe(imported.folder), "a Hugging Face folder"
     else:
         base, adapt, origin = base_recipe(imported), adapted_recipe, "a Hugging Face folder"
-    return recipe_from_data(adapt(imported, read_tree(base).plain(), name), origin=str(imported.folder)), origin
+    return recipe_from_data(adapt(imported, read_tree(base).plain(), name), title=str(imported.folder)), origin
 
 
 def _describe(imported: Imported) -> str:
