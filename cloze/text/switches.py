@@ -63,7 +63,7 @@ def follow_switches(folder: Path, data: dict[str, Any], settings: Mapping[str, A
         says = f"says {value!r}" if switch in settings else f"does not say; the default of {name} is {value!r}"
         warnings.warn(
             f"{folder / 'tokenizer.json'}: {switch} is {in_file!r} there, and tokenizer_config.json {says}. "
-            f"{value!r} is followed, as by transformers. For the other, write {{\"{switch}\": {_json(in_file)}}} into "
+            f"{value!r} is followed. For the other, write {{\"{switch}\": {_json(in_file)}}} into "
             "tokenizer_config.json.",
             stacklevel=1,
         )

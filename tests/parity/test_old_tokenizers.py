@@ -178,7 +178,7 @@ def test_switches_that_contradict_tokenizer_json_are_followed_by_the_classes_tha
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         assert_equal_ids(transformers, tmp_path)
-    messages = [str(warning.message) for warning in caught if "is followed, as by transformers" in str(warning.message)]
+    messages = [str(warning.message) for warning in caught if "is followed. For the other" in str(warning.message)]
     assert messages == [] if says is None else sum(says in message for message in messages) == 1
 
 
