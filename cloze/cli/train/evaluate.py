@@ -247,7 +247,7 @@ class PromptedMode(LabelledMode):
         """Demonstrations are drawn, too."""
         super().check_seed(drawn=drawn or bool(self.shots))
 
-    def prompt(self) -> TaskPrompt:
+    def task_prompt(self) -> TaskPrompt:
         """The prompt, and the task that reads its files."""
         prompt = prompt_of(
             self.template, self.verbalise, self.shots, self.demonstrations, seed=self.seed if self.shots else None,
@@ -258,13 +258,13 @@ class PromptedMode(LabelledMode):
 
     def task_of(self, folder: Path) -> Any:
         """The classes of the prompt; the same for any folder."""
-        return self.prompt().task
+        return self.task_prompt().task
 
     def learner(self, loaded: Any, task: Any) -> tuple[Any, Mapping[str, Any]]:
         """The language model with the prompt."""
         from cloze.tasks.kinds.prompted import prompted
 
-        return prompted(loaded, self.prompt().prompt, task), {}
+        return prompted(loaded, self.task_prompt().prompt, task), {}
 
 
 def _require_task(folder: Path, name: str) -> None:
