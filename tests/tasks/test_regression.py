@@ -29,8 +29,8 @@ from cloze.tasks.evaluation import evaluate
 from cloze.tasks.evaluation_text import evaluation_lines
 from cloze.tasks.kinds.regression import rounded
 from cloze.tasks.measures.agreement import agreement, pearson, undefined
-from cloze.tasks.result import load_tuned
 from cloze.tasks.task import Evaluation
+from cloze.tasks.tuned_folder import load_tuned
 from cloze.tasks.worth import remark_on
 
 NUMBERS = st.floats(-1e6, 1e6, width=32)

@@ -65,7 +65,7 @@ def command(
     """
     from cloze.corpus.readers.labelled import as_format, as_quoting
     from cloze.tasks.prediction_files import check_predictions
-    from cloze.tasks.result import task_in_folder
+    from cloze.tasks.tuned_folder import task_in_folder
 
     input_format, inputs = as_format(file_format), inputs or []
     task_prompt = prompt_of(
@@ -113,7 +113,7 @@ def command(
 def _learner_of(loaded: Loaded, task_prompt: TaskPrompt | None, task: Task, *, name: str | None, length: int | None) -> Learner:
     """The checkpoint with the prompt, or with its head for the task."""
     from cloze.tasks.kinds.prompted import prompted
-    from cloze.tasks.result import load_tuned
+    from cloze.tasks.tuned_folder import load_tuned
 
     if task_prompt is not None:
         return prompted(loaded, task_prompt.prompt, task_prompt.task)
