@@ -37,7 +37,7 @@ _BOUNDS: dict[type, tuple[Callable[[Any, Any], bool], str]] = {
 }
 
 
-def checked(function: Callable[P, R]) -> Callable[P, R]:
+def check_arguments(function: Callable[P, R]) -> Callable[P, R]:
     """The function; an argument that has another type than its annotation says, or is outside of its bounds, is a `UserError`.
 
     Only annotations of plain values are checked: texts, paths, numbers (with bounds: `cloze.bounds`), truth values, None,
@@ -56,10 +56,10 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def with_checked_methods(cls: type[C]) -> type[C]:
-    """A class whose public methods are `checked`."""
+    """A class whose public methods check their arguments, as `check_arguments` says."""
     for name, method in list(vars(cls).items()):
         if inspect.isfunction(method) and not name.startswith("_"):
-            setattr(cls, name, checked(method))
+            setattr(cls, name, check_arguments(method))
     return cls
 
 

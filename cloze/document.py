@@ -60,7 +60,7 @@ class Where:
 
 @dataclass
 class Node:
-    """A scalar, a list of nodes or a mapping of nodes.
+    """A scalar, a list of nodes or a mapping of nodes, whose keys stand at `key_places` in the file.
 
     `part_kind` is the kind of a part that has been expanded to `{name: {…}}`. `shorthand_field`: of a section that a bare number
     may stand for, the field that the number sets.
@@ -68,7 +68,7 @@ class Node:
 
     value: Any
     where: Where
-    keys: dict[Key, Where] = field(default_factory=dict)
+    key_places: dict[Key, Where] = field(default_factory=dict)
     part_kind: str | None = None
     shorthand_field: str | None = None
 
@@ -103,11 +103,11 @@ class Node:
     def put(self, key: Key, node: Node) -> None:
         """Set one value of a mapping."""
         self.value[key] = node
-        self.keys.setdefault(key, node.where)
+        self.key_places.setdefault(key, node.where)
 
     def place(self, key: Key) -> Where:
         """The place of a key of this mapping in the file."""
-        return self.keys.get(key, self.where)
+        return self.key_places.get(key, self.where)
 
     def plain(self) -> Any:
         """The tree as plain Python data."""
@@ -122,7 +122,7 @@ class Node:
             value = {key: node.copy() for key, node in value.items()}
         elif self.is_list:
             value = [node.copy() for node in value]
-        return Node(value, self.where, dict(self.keys), self.part_kind, self.shorthand_field)
+        return Node(value, self.where, dict(self.key_places), self.part_kind, self.shorthand_field)
 
 
 def from_data(data: Any, where: Where) -> Node:

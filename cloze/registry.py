@@ -6,7 +6,8 @@
 A builder's keyword parameters are what a recipe may write. Three annotations change that:
 
 - `Given[T]`: filled by cloze (see `recipe/builders.py`), illegal in a recipe;
-- `Live[float]`: a number or a schedule part, read from the clock while training, as is every number of a `Schedulable` kind;
+- `Live[float]`: a number or a schedule part, as is every number of a `Schedulable` kind. Parts of other kinds receive a number
+  or a function of the share of the budget spent (`Clock.share`);
 - `Part["kind"]`: a nested part of that kind. `Annotated[Learned | Rotary, PartMark("positions")]` takes these parts of the kind
   and no others.
 
@@ -176,13 +177,13 @@ def parameters(builder: Callable[..., Any]) -> dict[str, inspect.Parameter]:
 
     A constructor that takes `**name` passes it on, so it also has the parameters of the constructor above it.
     """
-    signature = {name: p for name, p in _signature(builder).parameters.items() if name != "self"}
-    passed = next((name for name, p in signature.items() if p.kind is p.VAR_KEYWORD), None)
+    by_name = {name: p for name, p in _signature(builder).parameters.items() if name != "self"}
+    passed = next((name for name, p in by_name.items() if p.kind is p.VAR_KEYWORD), None)
     if passed is None or not isinstance(builder, type):
-        return signature
+        return by_name
     above = iter([cls for cls in builder.__mro__ if "__init__" in vars(cls)][1:])
-    del signature[passed]
-    return signature | {name: p for name, p in parameters(next(above)).items() if name not in signature}
+    del by_name[passed]
+    return by_name | {name: p for name, p in parameters(next(above)).items() if name not in by_name}
 
 
 @functools.cache
@@ -280,7 +281,7 @@ class Argument:
             if not classes or (isinstance(builder, type) and issubclass(builder, classes))
         )
 
-    def inherit(self, value: Any) -> Any:
+    def with_defaults(self, value: Any) -> Any:
         """The value of a part or section, as data, with what it leaves out from the default if that is the same part.
 
         `schema.expand_part` has done so in a recipe already, but not in arguments from elsewhere, such as `cloze/network.json`.

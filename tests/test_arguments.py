@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import cloze
-from cloze.arguments import _plain_types, checked
+from cloze.arguments import _plain_types, check_arguments
 from cloze.decoding.generating.options import parts_of
 from cloze.decoding.reader_and_head import check_scored
 from cloze.errors import ClozeError, UserError
@@ -63,7 +63,7 @@ def test_an_argument_that_a_function_does_not_have_is_named_with_a_similar_one()
 
 
 def test_right_arguments_pass_and_the_signature_stays() -> None:
-    @checked
+    @check_arguments
     def one(number: float, *, folder: str | Path | None = None, call: Callable[[], int] | None = None) -> float:
         """Doc."""
         return number

@@ -27,9 +27,9 @@ def test_scalars_follow_the_core_schema_of_yaml_1_2(text: str, value: object) ->
 def test_every_value_and_key_knows_its_line_and_column() -> None:
     root = read_yaml("a: 1\nb:\n  - c: [2, 3]\n", "f.yaml")
     item = root.value["b"].value[0]
-    assert (item.keys["c"].line, item.keys["c"].column) == (3, 5)
+    assert (item.key_places["c"].line, item.key_places["c"].column) == (3, 5)
     assert (item.value["c"].value[1].where.line, item.value["c"].value[1].where.column) == (3, 12)
-    assert str(item.keys["c"]) == "f.yaml:3"
+    assert str(item.key_places["c"]) == "f.yaml:3"
 
 
 def test_integer_keys_stay_integers() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from cloze.api.cells import Texts, cells_run, paths_of, result_html, write_in_memory
 from cloze.api.model import Model, load
 from cloze.api.train import Corpus, Values, overrides_of
-from cloze.arguments import checked
+from cloze.arguments import check_arguments
 from cloze.comparison.best.best import answer
 from cloze.comparison.best.best_page import figures
 from cloze.comparison.best.question import BUDGET, SIZE, BestQuestion
@@ -59,7 +59,7 @@ class Best:
         return Figures(figures(self.verdict))
 
 
-@checked
+@check_arguments
 def best(
     *, corpus: Texts, train: Corpus, out: str | Path, test: Corpus | None = None, unlabelled: Texts = (),
     task: str = "sentence_classification", models: Sequence[str | Path | Model] = (), budget: str = BUDGET, size: str = SIZE,

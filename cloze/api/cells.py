@@ -13,6 +13,7 @@ from cloze.api.texts import documents, keep, paths_or_texts
 from cloze.api.train import reporting
 from cloze.comparison.compare import Interrupted
 from cloze.corpus.readers.hub_tables import with_local_tables
+from cloze.corpus.readers.report import TEXTS_FOLDER
 from cloze.errors import CorpusError, Say, TaskError
 
 Files = str | Sequence[str | Path]
@@ -32,7 +33,7 @@ def write_in_memory(records: Iterable[Mapping[str, Any]], out: str | Path, what:
     """Write records from memory into the folder `out` of the result; returns the file. With an encoding it is a `CorpusError`."""
     if encoding is not None:
         raise CorpusError(f"encoding={encoding!r}: is for files, and {what} is in memory. Give files, or omit it.")
-    return str(keep((Path(out) / "cloze" / "corpus").absolute(), what, records, what))
+    return str(keep((Path(out) / TEXTS_FOLDER).absolute(), what, records, what))
 
 
 def typed_task(name: str, files: Files) -> str:

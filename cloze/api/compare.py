@@ -9,7 +9,7 @@ from typing import Any
 from cloze.api.cells import Files, Texts, cells_run, paths_of, result_html, typed_task
 from cloze.api.model import Model
 from cloze.api.train import Values, overrides_of
-from cloze.arguments import checked
+from cloze.arguments import check_arguments
 from cloze.comparison.answer import ComparisonResult
 from cloze.comparison.compare import finish
 from cloze.comparison.design import Design, budgets_of, candidates_of, tasks_of, transfers_of
@@ -63,7 +63,7 @@ class Comparison:
         return Figures(figures_of(self.answer))
 
 
-@checked
+@check_arguments
 def compare(
     candidates: Sequence[str | Path | Model], *, tasks: Mapping[str, Files], out: str | Path,
     corpus: Texts = (), budget: str | Sequence[str] = (), seeds: int = 3, size: str | None = None,

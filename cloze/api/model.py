@@ -22,7 +22,7 @@ from cloze.api.items import ItemFiles, item_files
 from cloze.api.predictions import Predictions
 from cloze.api.summary import model_html, model_line
 from cloze.api.texts import as_list, for_each_text, reading_files
-from cloze.arguments import checked, with_checked_methods
+from cloze.arguments import check_arguments, with_checked_methods
 from cloze.bounds import Count
 from cloze.checkpoint.build import Loaded, load_checkpoint
 from cloze.corpus.readers.hub_tables import local_table
@@ -472,7 +472,7 @@ class Model:
             raise CheckpointError(f"{self.folder}: this network has no table with a vector for every token.")
 
 
-@checked
+@check_arguments
 def load(folder: str | Path, *, device: str = "auto", precision: str = "fp32", with_files: Sequence[str | Path] = ()) -> Model:
     """Open a run folder, a fine-tuned folder, or a Hugging Face folder of a kind that `cloze import` reads.
 

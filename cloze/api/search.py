@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from typing import overload
 
 from cloze.api.model import Model
-from cloze.arguments import checked
+from cloze.arguments import check_arguments
 from cloze.bounds import Count
+from cloze.errors import TaskError
 from cloze.tasks.in_memory import each_text
 from cloze.tasks.search import Hit, depth_of, remarks_on, rerank, reranker_of, retriever_of, search
 
@@ -23,7 +24,7 @@ def retrieve(
     finder: Model, queries: Iterable[str], passages: Iterable[str], *, top: int | None = None, reranker: Model | None = None,
     rerank_top: int | None = None, task: str | None = None, batch: int = 64,
 ) -> list[list[Hit]]: ...
-@checked
+@check_arguments
 def retrieve(
     finder: Model, queries: str | Iterable[str], passages: Iterable[str], *, top: Count | None = None,
     reranker: Model | None = None, rerank_top: Count | None = None, task: str | None = None, batch: Count = 64,
@@ -44,8 +45,13 @@ def retrieve(
     Returns:
         For each query a list of hits `(passage, score, text)`; for one string, that list. `passage` counts from 0. The score is
         the product of the vectors, or with a reranker the log-odds that the passage is relevant.
+
+    Raises:
+        TaskError: no passage has text.
     """
     query_texts, passage_texts = [queries] if isinstance(queries, str) else list(each_text(queries)), list(each_text(passages))
+    if not any(text.strip() for text in passage_texts):
+        raise TaskError("retrieve: passages has no text; expected at least one passage to search.")
     shown, depth = depth_of(top, rerank_top, again=reranker is not None)
     retriever = retriever_of(finder.checkpoint, task)
     if not query_texts:

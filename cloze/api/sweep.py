@@ -8,7 +8,7 @@ from typing import Any
 
 from cloze.api.cells import Files, Texts, cells_run, paths_of, result_html, typed_task
 from cloze.api.train import Values, overrides_of
-from cloze.arguments import checked
+from cloze.arguments import check_arguments
 from cloze.comparison.design import Design, budgets_of, tasks_of
 from cloze.comparison.search import search_of
 from cloze.comparison.space import space_of
@@ -71,7 +71,7 @@ class Swept:
         return Figures([*curves(self.finding), *value_figures(self.finding)])
 
 
-@checked
+@check_arguments
 def sweep(
     recipe: str | Path, *, corpus: Texts, vary: Mapping[str, str | Sequence[Any]], budget: str,
     out: str | Path, tasks: Mapping[str, Files] | None = None, trials: int | None = None, search: str = "random",

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from cloze.corpus.readers.report import IN_MEMORY
+from cloze.corpus.readers.report import IN_MEMORY, TEXTS_FOLDER
 from cloze.errors import CheckpointError, CorpusError
 from cloze.tasks.given import json_line
 from cloze.tasks.in_memory import each_item, each_text
@@ -88,10 +88,10 @@ def documents(texts: Any, column: str, what: str) -> Iterator[dict[str, str]]:
 @contextmanager
 def kept_in(out: Path) -> Iterator[Path]:
     """Where a run keeps the text that it is given in memory. If no run begins, what was written there goes."""
-    inner = out / "cloze"
+    inner = out / TEXTS_FOLDER.parent
     absent = [parent for parent in (inner, *inner.parents) if not parent.exists()]
     try:
-        yield inner / "corpus"
+        yield out / TEXTS_FOLDER
     except Exception:
         if absent and not any(inner.rglob("run.json")):
             shutil.rmtree(inner, ignore_errors=True)

@@ -19,9 +19,12 @@ from cloze import rng
 from cloze.api.items import ItemFiles, item_files
 from cloze.api.model import Model
 from cloze.api.texts import documents, keep, kept_in, paths_or_texts
-from cloze.arguments import checked, require_known
+from cloze.arguments import check_arguments, require_known
 from cloze.checkpoint.build import load_checkpoint
+from cloze.corpus.readers.blocks import has_tables
 from cloze.corpus.readers.hub_tables import local_table
+from cloze.corpus.readers.report import TEXTS_FOLDER
+from cloze.corpus.stores.store import Store
 from cloze.display import silenced
 from cloze.errors import Phrase, Say, TaskError, spelled_by
 from cloze.hub import local_folder
@@ -43,7 +46,7 @@ Values = Mapping[str, Any] | Sequence[str]
 Inits = Model | str | Path | Mapping[str, Model | str | Path] | None
 
 
-@checked
+@check_arguments
 def pretrain(
     recipe: str | Path, *, corpus: Corpus, out: str | Path | None = None, budget: str | None = None, size: str | None = None,
     held_out: Corpus | None = None, text: str = "text", overrides: Values = (), init: Inits = None,
@@ -97,14 +100,14 @@ def pretrain(
             recipe, corpus=given("corpus", corpus), out=folder, budget=budget, size=size, overrides=overrides_of(overrides),
             tokenizer=None if tokenizer is None else local_folder(tokenizer),
             held_out=None if held_out is None else given("held_out", held_out), init=_checkpoints(init),
-            text_format=text_format, column=_column(corpus, text), binds=bound, seed=seed, device=device,
+            text_format=text_format, column=_column(text, (corpus, held_out), text_format), binds=bound, seed=seed, device=device,
             extend=extend, with_files=[Path(file) for file in with_files], fit=fit, track=track, track_model=track_model,
             report=report or quiet,
         )
     return _trained(outcome, folder, temporary, device, report)
 
 
-@checked
+@check_arguments
 def plan(
     recipe: str | Path, *, corpus: Corpus, budget: str | None = None, size: str | None = None, held_out: Corpus | None = None,
     text: str = "text", overrides: Values = (), out: str | Path = "RUN", **options: Any,
@@ -126,11 +129,12 @@ def plan(
     with tempfile.TemporaryDirectory(prefix="cloze-plan-") as folder:
 
         def paths(what: str, value: Any) -> list[str]:
-            return paths_or_texts(value, what) or [str(keep(Path(folder), what, documents(value, text, what), what))]
+            texts = Path(folder) / TEXTS_FOLDER
+            return paths_or_texts(value, what) or [str(keep(texts, what, documents(value, text, what), what))]
 
         if held_out is not None:
             options["held_out"] = paths("held_out", held_out)
-        if (column := _column(corpus, text)) is not None:
+        if (column := _column(text, (corpus, held_out), options.get("text_format", "auto"))) is not None:
             options["column"] = column
         plans = planning.plan(
             recipe, corpus=paths("corpus", corpus), out=out, budget=budget, size=size, overrides=overrides_of(overrides),
@@ -140,7 +144,7 @@ def plan(
         return Plans(replace(plan, ways=tuple(in_folder.sub("TEXT", way) for way in plan.ways)) for plan in plans)
 
 
-@checked
+@check_arguments
 def finetune(
     model: Model | str | Path, *, train: Corpus, dev: Corpus | float, task: str | None = None,
     test: Corpus | None = None, out: str | Path | None = None, columns: Mapping[str, str] | None = None,
@@ -231,9 +235,17 @@ def _as_arguments(phrase: Phrase) -> str | None:
     return phrase.naming(f'overrides={{"{phrase.parameter.path}": {json.dumps(value)}}}') if name == "columns" else None
 
 
-def _column(corpus: Corpus, text: str) -> str | None:
-    """The column to read of files; what was in memory has become files with the usual one."""
-    return None if text == "text" or paths_or_texts(corpus, "corpus") is None else text
+def _column(text: str, inputs: Sequence[Corpus | None], text_format: str) -> str | None:
+    """The column to read of files; None for the usual one, which texts in memory have as files, and where all files are running
+    text next to texts in memory."""
+    if text == "text":
+        return None
+    paths = [None if value is None else paths_or_texts(value, "corpus") for value in inputs]
+    if paths[0] is not None or any(
+        has_tables(files, text_format) for files in paths if files is not None and not Store.is_store(files[0])
+    ):
+        return text
+    return None
 
 
 @contextmanager

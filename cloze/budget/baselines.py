@@ -18,7 +18,7 @@ from cloze.recipe.recipe import ObjectiveSpec, PassSpec, Recipe
 from cloze.training.baselines import Baseline
 from cloze.training.step import StepModule
 
-_ANSWERS = 50_000  # targets that are counted at most
+_COUNTED_TARGETS = 50_000  # targets that are counted at most
 _ROWS = 2048  # and rows that are made for them
 
 Counts = NDArray[np.int64]
@@ -54,14 +54,14 @@ def baselines(recipe: Recipe, data: Data, store: Store, step: StepModule) -> dic
             if head.of_tokens and text is None:
                 text = entropy_of(store.sample)
             prior = store.counts() if head.of_tokens else np.ones(len(counts), np.int64)
-            answers = measured.get((pass_.name, objective.name), counts)
-            if not answers.sum():
+            targets = measured.get((pass_.name, objective.name), counts)
+            if not targets.sum():
                 continue
             weights = objective.part.arguments.get("class_weights")
             if isinstance(weights, Sequence) and not isinstance(weights, str):  # a target then counts as much as its class weighs
-                counts, answers = (column * np.array(weights)[: len(column)] for column in (counts, answers))
+                counts, targets = (column * np.array(weights)[: len(column)] for column in (counts, targets))
             references[label_of(recipe, name, objective)] = Baseline(
-                chance=float(np.log(len(prior))), single=_cross_entropy(counts, prior, answers, as_much=head.of_tokens),
+                chance=float(np.log(len(prior))), single=_cross_entropy(counts, prior, targets, as_much=head.of_tokens),
                 pairs=text.pairs if head.of_tokens and text is not None else None,
             )
     return references
@@ -94,7 +94,7 @@ def _counted(
                 targets, weights = batch[key].numpy().ravel(), batch.get(f"weights/{objective.set}")
                 seen = np.bincount(targets if weights is None else targets[weights.numpy().ravel() > 0])
                 counts[pass_.name, objective.name] = _sum(counts.get((pass_.name, objective.name), np.zeros(0, np.int64)), seen)
-        if counts and all(counts[key].sum() >= _ANSWERS for key in counts):
+        if counts and all(counts[key].sum() >= _COUNTED_TARGETS for key in counts):
             break
     return counts
 
@@ -106,11 +106,11 @@ def _sum(counts: Counts, other: Counts) -> Counts:
     return total
 
 
-def _cross_entropy(counts: Counts, prior: Counts, answers: Counts, *, as_much: bool) -> float:
+def _cross_entropy(counts: Counts, prior: Counts, targets: Counts, *, as_much: bool) -> float:
     """Nats per target under the counted frequencies combined with the prior: with equal weight if `as_much` (there are too few
     targets for rare ids), else with hardly any."""
-    size = max(len(counts), len(prior), len(answers))
-    seen, before, target = (np.pad(array, (0, size - len(array))).astype(float) for array in (counts, prior + 1, answers))
+    size = max(len(counts), len(prior), len(targets))
+    seen, before, target = (np.pad(array, (0, size - len(array))).astype(float) for array in (counts, prior + 1, targets))
     shares = seen + before * (seen.sum() / before.sum() if as_much else 1.0)
     shares /= shares.sum()
     return float(-(target[target > 0] * np.log(shares[target > 0])).sum() / target.sum())

@@ -20,12 +20,13 @@ from cloze.budget.peaks import WORDS, NetworkKind, PeakLaw, learned_positions, n
 from cloze.recipe.parts import builder_of, class_of
 from cloze.recipe.recipe import PartSpec, Recipe
 from cloze.recipe.references import reading_twins
+from cloze.recipe.stages import stage_recipes
 from cloze.registry import parameters
 
 BATCH_TOKENS, BATCH_POWER = 1000.0, 0.45  # tokens per update at a million tokens, and how they grow
-ROUNDED_ROWS = 4  # a batch is a multiple of them, or of a part of them where it is a part of the usual batch
-COMPARED = 64  # rows at least, where the rows of an update are all that an answer is chosen from
-LARGER = 2.0  # a batch so many times the fitted one leaves too few updates
+ROUNDED_ROWS = 4  # batches are multiples of 4 rows; where the batch is 1/n of the usual one, of 4/n
+COMPARED = 64  # at least so many rows where an objective compares the rows of an update
+LARGER = 2.0  # a batch that is so many times the fitted one leaves too few updates
 CONTINUED = 0.1  # of the peak of a new network: a trained one forgets at the full rate
 DETECTED_TOKENS, DETECTED_POWER, DETECTED_LEAST = 6e5, 0.6, 0.25  # ELECTRA: the peak falls from here on, to this part
 WARMUP_UPDATES, LONGEST_WARMUP = 100, 0.3  # at least so many updates, at most this share of the budget
@@ -82,8 +83,7 @@ def fit(recipe: Recipe, facts: BudgetFacts, *, fixed_paths: Collection[str] = ()
 
 def laws_of(recipe: Recipe) -> list[str]:
     """What the laws make of a recipe and its stages in two budgets: versions of cloze that agree on it fit its runs alike."""
-    parts = [stage.recipe for stage in recipe.stages] or [recipe]
-    return [change.override for part in parts for facts in _PROBED for change in fit(part, facts)]
+    return [change.override for stage in stage_recipes(recipe) for facts in _PROBED for change in fit(stage, facts)]
 
 
 def _changes(recipe: Recipe, facts: BudgetFacts, fixed_paths: Collection[str]) -> Iterator[ChangedValue]:
@@ -93,13 +93,13 @@ def _changes(recipe: Recipe, facts: BudgetFacts, fixed_paths: Collection[str]) -
     batch = published if "training.batch" in fixed_paths or not _free_batch(recipe) else _batch(recipe, facts, length)
     updates = facts.updates or facts.budget_tokens / (batch * length)
     before = facts.budget_tokens / (published * length)
-    many = f"{updates:,.0f} updates instead of {f'{before:,.0f}' if before >= 1 else 'less than one'}"
+    why_updates = f"{updates:,.0f} updates instead of {f'{before:,.0f}' if before >= 1 else 'less than one'}"
     if facts.updates:
-        many = f"{updates:,.0f} updates; the batch is that for {facts.budget_tokens:,.0f} tokens"
-    yield ChangedValue("training.batch", published, batch, many)
+        why_updates = f"{updates:,.0f} updates; the batch is that for {facts.budget_tokens:,.0f} tokens"
+    yield ChangedValue("training.batch", published, batch, why_updates)
     for index, phase in enumerate(recipe.schedule):
         if "batch" in phase.set:
-            yield ChangedValue(f"schedule[{index}].set.batch", phase.set["batch"], min(batch, phase.set["batch"]), many)
+            yield ChangedValue(f"schedule[{index}].set.batch", phase.set["batch"], min(batch, phase.set["batch"]), why_updates)
     if recipe.training.micro_batch is not None and recipe.training.micro_batch > batch:
         yield ChangedValue("training.micro_batch", recipe.training.micro_batch, batch, "no larger than the batch")
     yield from _rate(recipe, updates, batch, facts)
@@ -116,14 +116,14 @@ def _lengths(recipe: Recipe, facts: BudgetFacts, fixed_paths: Collection[str]) -
     lengths = [(f"schedule[{index}].set.length", phase.set.get("length")) for index, phase in enumerate(recipe.schedule)]
     phases = {path: long for path, long in lengths if long is not None}
     sources = {f"sources.{name}.length": source.arguments.get("length") for name, source in recipe.sources.items()}
-    first = next(iter(phases or {"sources": recipe.length or SHORT}))
-    published = phases.get(first, recipe.length or SHORT)
+    first = next(iter(phases), None)
+    published = recipe.length or SHORT if first is None else phases[first]
     if facts.budget_tokens >= LONG_TOKENS:
         return [], published
     why = f"a budget of {short(facts.budget_tokens)} tokens learns more from more, shorter rows"
     changes = [ChangedValue(path, long, SHORT, why) for path, long in {**phases, **sources}.items() if (long or 0) > SHORT]
     changes += _carried(recipe, fixed_paths)
-    stays = first in fixed_paths or (not phases and any(path in fixed_paths for path in sources))
+    stays = any(path in fixed_paths for path in (sources if first is None else [first]))
     return changes, published if stays else min(published, SHORT)
 
 

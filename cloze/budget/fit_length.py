@@ -22,6 +22,7 @@ from cloze.corpus.records.answer import Answer, Record
 from cloze.recipe.faults import Faults
 from cloze.recipe.recipe import EntrySpec, Recipe
 from cloze.recipe.references import max_length
+from cloze.recipe.stages import stages_with_prefix
 from cloze.text import Tokenizer
 
 HELD = 0.99  # the share of the rows that the length holds whole
@@ -77,7 +78,7 @@ def fit_lengths(recipe: Recipe, lengths: Mapping[str, Lengths], most: int | None
     """The lengths of the rows of a task recipe, stage by stage: at most `most` tokens, what the checkpoint reads, and where the
     rows of a source (`lengths`) need more than the recipe's own, enough for `HELD` of them. Windows (`stride`) lose nothing."""
     changes = []
-    for at, stage in stages_of(recipe):
+    for at, stage in stages_with_prefix(recipe):
         for name, source in stage.sources.items():
             published = source.arguments.get("length")
             if published is None:
@@ -97,7 +98,7 @@ def fit_targets(recipe: Recipe, lengths: Mapping[str, Lengths], most: int | None
     """The lengths of the texts to generate, as `fit_lengths`. A text and its target may share a row, so a target gets at most
     half of what the checkpoint reads."""
     changes = []
-    for at, stage in stages_of(recipe):
+    for at, stage in stages_with_prefix(recipe):
         for entry in stage.entries.values():
             sizes = np.array(lengths[entry.source].targets if entry.source in lengths else (), np.int64) + FRAME
             for spec in entry.exercise:
@@ -111,11 +112,6 @@ def fit_targets(recipe: Recipe, lengths: Mapping[str, Lengths], most: int | None
                     edit = spec.part.path.removesuffix(f".{spec.part.name}")
                     changes.append(ChangedValue(f"{at}{edit}.max_length", published, length, why))
     return changes
-
-
-def stages_of(recipe: Recipe) -> list[tuple[str, Recipe]]:
-    """The recipe of every stage with the prefix of its paths; of a recipe without stages, its own."""
-    return [(f"stages.{stage.name}.", stage.recipe) for stage in recipe.stages] or [("", recipe)]
 
 
 def _longer(path: str, published: int, bound: int, lengths: Lengths, entries: Sequence[EntrySpec]) -> list[ChangedValue]:

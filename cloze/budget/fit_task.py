@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from cloze.budget.facts import ChangedValue, as_integer
-from cloze.budget.fit_length import stages_of
 from cloze.budget.row_counts import RowCounts
 from cloze.changes import Shape
 from cloze.changes.mean_layer import sees_alike
@@ -21,6 +20,7 @@ from cloze.errors import CheckpointError
 from cloze.recipe.changes import type_of
 from cloze.recipe.parts import class_of, names
 from cloze.recipe.recipe import PartSpec, Recipe
+from cloze.recipe.stages import stages_with_prefix
 
 SHARE, USUAL = 0.6, 5e-5  # share of the peak rate of pre-training; the published peak that it is for
 DETECTED = 1.4  # the share for ELECTRA, whose authors tune the base model at 1e-4 and 32 rows (pre-trained at 2e-4 and 256)
@@ -101,9 +101,9 @@ def fit_task(recipe: Recipe, facts: TaskFacts, *, fixed_paths: Collection[str] =
     The values at `fixed_paths` stay, and the others are fitted to them. A recipe that freezes or unfreezes layers, in any of
     its stages, keeps its rates and epochs: those of its stages are chosen for each other.
     """
-    frozen = any(stage.exported.train != "all" for _, stage in stages_of(recipe))
+    frozen = any(stage.exported.train != "all" for _, stage in stages_with_prefix(recipe))
     changes = [
-        change for at, stage in stages_of(recipe)
+        change for at, stage in stages_with_prefix(recipe)
         for change in (_unfrozen(stage, facts, at) if frozen else _changes(stage, facts, at, fixed_paths))
     ]
     return [change for change in changes if change.published != change.fitted and change.path not in fixed_paths]
@@ -115,7 +115,7 @@ def laws_of_task(recipe: Recipe, *, detecting: bool = False) -> list[str]:
     `detecting`: for a checkpoint that detects replaced tokens. The last item names what depends on the checkpoint.
     """
     facts = TaskFacts(None, WIDTH // 4, peak=1e-3, batch=32, detects=detecting)
-    names = [name for _, stage in stages_of(recipe) for name in stage.sources]
+    names = [name for _, stage in stages_with_prefix(recipe) for name in stage.sources]
     starts = ["new_heads=fitted", f"change={MEAN_LAYER.name}", f"change={MEAN_ABOVE.name}=above"] if _decided(recipe) else []
     return [
         change.override for counts in (RowCounts(200, 2), RowCounts(2000, 100))
@@ -142,7 +142,7 @@ def _changes(recipe: Recipe, facts: TaskFacts, at: str, fixed_paths: Collection[
     training, batch = recipe.training, recipe.training.batch
     rows = facts.rows(recipe)
     learns_more = facts.random or (facts.short and rows is not None and rows >= FEW)
-    if recipe.exported.origin == START and not learns_more and _linear(recipe):
+    if recipe.exported.origin == START and not learns_more and _fittable(recipe):
         why = "new heads start from what a linear model says of the frozen network"
         yield ChangedValue(f"{at}training.new_heads", training.new_heads, "fitted", why)
     elif recipe.exported.origin == START and _maps_first(recipe):
@@ -207,8 +207,8 @@ def _mean_helps(open_recipe: Recipe, recipe: Recipe, facts: TaskFacts) -> bool:
     network = recipe.exported
     alone = len(recipe.networks) == 1 and not recipe.stages and not network.change and network.train == "all"
     single = not any(plain_arguments(source.arguments).get("text_b") for source in recipe.sources.values())
-    ahead = any(entry.order != "open" for entry in recipe.entries.values())
-    if not (facts.short or facts.means) or not alone or not single or ahead or network.origin != START:
+    both_ways = all(entry.order == "open" for entry in recipe.entries.values())
+    if not (facts.short or facts.means) or not alone or not single or not both_ways or network.origin != START:
         return False
     return _decided(open_recipe) and _summarised(recipe)
 
@@ -234,11 +234,11 @@ def _summarised(recipe: Recipe) -> bool:
     return all(arguments.get("pool") is True or arguments.get("reading") == "summary" for arguments in _objectives(recipe))
 
 
-def _linear(recipe: Recipe) -> bool:
-    """Whether every head of a recipe is linear in the states of the frozen network, so that it can be fitted."""
+def _fittable(recipe: Recipe) -> bool:
+    """Whether every head of a recipe can be fitted to the states of the frozen network."""
     specs = [spec for entry in recipe.entries.values() for _, spec in entry.objectives()]
     classes = [class_of("objective", spec.part.name) for spec in specs]
-    return any(head.linear for head in classes) and all(head.linear or head.of_tokens for head in classes)
+    return any(head.fittable for head in classes) and all(head.fittable or head.of_tokens for head in classes)
 
 
 def _maps_first(recipe: Recipe) -> bool:

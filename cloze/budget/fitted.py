@@ -98,48 +98,49 @@ def fit_on_corpus(
     run = prepare(_with(load, [*changes_by_text, *fit(base, guess._replace(continued=continued))]))
     text = sum(_text_tokens(run))
     engine = pace(run, engines()) if budget.timed and words else None
-    pays = epochs_paid(run, budget, engine) if words else paid(run, budget, trials)
+    pays = pays_of_words(run, budget, engine) if words else pays_of_run(run, budget, trials)
     run.data.close()
-    stays = () if budget.timed else ("training.epochs",)
+    fixed_paths = () if budget.timed else ("training.epochs",)
     updates = int(budget.amount) if budget.kind == "steps" else None
-    fitted_recipe = fit_until_stable(
-        base, load, pays, text, prior_changes=changes_by_text, stays=stays, continued=continued, updates=updates
+    fitted = fit_until_stable(
+        base, load, pays, text, prior_changes=changes_by_text, fixed_paths=fixed_paths, continued=continued, updates=updates
     )
-    return replace(fitted_recipe, pace=engine, tokens=fitted_recipe.tokens if budget.timed or not words else None)
+    return replace(fitted, pace=engine, tokens=fitted.tokens if budget.timed or not words else None)
 
 
 def fit_until_stable(
     base: Recipe, load: Load, pays: Pays, text_tokens: int, *, prior_changes: Sequence[ChangedValue] = (),
-    stays: Sequence[str] = (), continued: bool = False, updates: int | None = None,
+    fixed_paths: Sequence[str] = (), continued: bool = False, updates: int | None = None,
 ) -> Fitted:
     """Fit a recipe that already has `prior_changes` to a budget; `pays(recipe)` returns how many tokens the budget pays for.
 
-    Changes that the user's own values override, and changes at the paths `stays`, are dropped; the others are fitted to those
-    values.
+    Changes that the user's own values override, and changes at `fixed_paths`, are dropped; the others are fitted to those values.
     """
-    fixed_paths = list(stays)
-    held, recipe, tokens = list(prior_changes), base, pays(base)
+    fixed_paths = list(fixed_paths)
+    changes_in_effect, recipe, tokens = list(prior_changes), base, pays(base)
     for _ in range(_ROUNDS):
         changes = [*prior_changes, *fit(base, BudgetFacts(tokens, text_tokens, continued, updates), fixed_paths=fixed_paths)]
-        held, recipe = apply_unless_overridden(load, changes)
-        undone = [change.path for change in changes if change not in held]
+        changes_in_effect, recipe = apply_unless_overridden(load, changes)
+        undone = [change.path for change in changes if change not in changes_in_effect]
         before, tokens = tokens, pays(recipe)
         if not undone and abs(tokens - before) <= 0.02 * before:
             break
         fixed_paths += undone
-    return Fitted(recipe, tuple(held), tokens, tuple(change.override for change in held))
+    overrides = tuple(change.override for change in changes_in_effect)
+    return Fitted(recipe, tuple(changes_in_effect), tokens, overrides)
 
 
-def paid(run: Run, budget: Budget, trials: Trials | None = None) -> Pays:
-    """How many tokens a budget pays for, as a function of the recipe, measured on a run of a similar recipe."""
+def pays_of_run(run: Run, budget: Budget, trials: Trials | None = None) -> Pays:
+    """The tokens that a budget pays for, as a function of the recipe, measured on a run of a similar recipe."""
     if budget.kind == "tokens":
         return lambda recipe: budget.amount
     trials = {} if trials is None else trials
     return lambda recipe: forecast(run, batch=recipe.training.batch, trials=trials).tokens or _GUESS.budget_tokens
 
 
-def epochs_paid(run: Run, budget: Budget, engine: Pace | None) -> Pays:
-    """The same for word vectors, in passes over the text: how many a time pays for, with a compiled engine or with the loop.
+def pays_of_words(run: Run, budget: Budget, engine: Pace | None) -> Pays:
+    """The tokens that a budget pays for when word vectors are learned, as a function of the recipe: those of all passes over the
+    text that fit into a time, with a compiled engine or with the loop.
 
     A budget of tokens, steps or epochs counts as one pass: nothing depends on it.
     """

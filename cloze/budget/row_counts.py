@@ -12,6 +12,7 @@ from cloze.checkpoint.several import LabelledFiles
 from cloze.corpus import RecordStore, Store
 from cloze.corpus.records.answer import label_names
 from cloze.recipe.recipe import Recipe
+from cloze.recipe.stages import stage_recipes
 from cloze.text import Tokenizer
 
 COUNTED = 50_000  # rows; beyond them the number does not matter
@@ -24,11 +25,6 @@ class RowCounts(NamedTuple):
     rows: int
     classes: int = 0
     lengths: Lengths | None = None
-
-
-def stage_recipes(recipe: Recipe) -> list[Recipe]:
-    """The recipes of all stages; the recipe itself if it has no stages."""
-    return [stage.recipe for stage in recipe.stages] or [recipe]
 
 
 def count_rows(
@@ -56,7 +52,15 @@ def count_rows(
     return counts
 
 
-def classes_of(source: Any, train: Sequence[str]) -> Sequence[str] | None:
+def training_classes(recipe: Recipe, files: Mapping[str, LabelledFiles]) -> list[dict[str, Sequence[str] | None]]:
+    """The classes of the training files of every source (None: they have none), stage by stage."""
+    return [
+        {name: _classes_of(build_part(spec, {}), files[name].train) for name, spec in stage.sources.items()}
+        for stage in stage_recipes(recipe)
+    ]
+
+
+def _classes_of(source: Any, train: Sequence[str]) -> Sequence[str] | None:
     """The labels of training files; None for answers that are not labels."""
     label_set: dict[str, None] = {}
     for file in train:

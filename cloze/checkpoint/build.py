@@ -99,10 +99,10 @@ def build_step(
         objectives: dict[str, nn.Module] = {}
         rewriters: dict[str, nn.Module] = {}
         for entry in recipe.step_entries.values():
-            read_in = {**available, "order": constant_order(entry)}
+            with_order = {**available, "order": constant_order(entry)}
             for pass_ in entry.passes:
                 for objective in pass_.objectives:
-                    _add_objective(recipe, pass_, objective, networks[pass_.network], read_in, objectives)
+                    _add_objective(recipe, pass_, objective, networks[pass_.network], with_order, objectives)
                 for name, take in pass_.take.items():
                     if isinstance(take, RewriterSpec):
                         rewriters.setdefault(f"{pass_.name}:{name}", build_part(take.part, available))

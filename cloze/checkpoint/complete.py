@@ -24,7 +24,7 @@ from cloze.decoding.vectors.embedding import HEAD, sentence_head
 from cloze.document import Node, from_data
 from cloze.errors import CheckpointError, UserError
 from cloze.exercises.companions.answer import AnswerForm, ByForm, Lesson
-from cloze.exercises.frame import OWN
+from cloze.exercises.frame import FROM_CHECKPOINT
 from cloze.interop import Annotating
 from cloze.interop.architecture import ARCHITECTURES
 from cloze.objectives.labels.head_from_checkpoint import HeadFacts, HeadFromCheckpoint, Predicts
@@ -351,7 +351,7 @@ def _own_frame(item: Node, root: Node, texts: int, faults: Faults) -> list[Node]
     unchanged."""
     inner = _frame_arguments(item)
     template = None if inner is None else inner.value.get("template")
-    if inner is None or template is None or template.value != OWN:
+    if inner is None or template is None or template.value != FROM_CHECKPOINT:
         return [item]
     reading = root.value["reading"].plain()
     inner.put("template", Node(str(reading["single" if texts == 1 else "pair"]), template.where))

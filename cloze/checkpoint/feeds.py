@@ -58,9 +58,9 @@ def build_feed(
     takes: set[str] = set()
     for pass_ in entry.passes:
         network: Any = step.networks[pass_.network]
-        readers = [network, *(step.objectives[recipe.head_key(pass_, spec)] for spec in pass_.objectives)]
-        names = map(fields.split, frozenset().union(*(reader.takes for reader in readers)))
-        takes |= {fields.join("main", field, chosen) for _, field, chosen in names}
+        objectives: list[Any] = [step.objectives[recipe.head_key(pass_, spec)] for spec in pass_.objectives]
+        names = network.takes.union(*(objective.takes | objective.optional for objective in objectives))
+        takes |= {fields.join("main", field, chosen) for _, field, chosen in map(fields.split, names)}
     edits = edits_of(recipe, entry, facts, store=store, tables=tables or {}, training=training and subset == "train")
     # Row i of a step continues lane i of a stream; `training.lanes` are others, in which the shards of a store are read.
     options = source_options(source, edits, lanes=first_batch(recipe), batch=first_batch(recipe))

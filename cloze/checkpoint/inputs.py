@@ -127,6 +127,16 @@ def weights_input(folder: Path, record: Mapping[str, Any] | None = None) -> dict
     return {"given": str(folder), "files": [asdict(FileState.of(file, old.get(file))) for file in files]}
 
 
+def table_inputs(tables: Mapping[str, Mapping[str, Any]], record: Mapping[str, Any]) -> dict[str, Any]:
+    """The files of tables as `run.json` records them, by table and argument; `tables` are their arguments, `record` is the
+    earlier record."""
+    return {
+        name: asdict(FileState.of(value, FileState.of_record(record[name]) if name in record else None))
+        for table, arguments in tables.items() for argument, value in arguments.items()
+        if isinstance(value, str) and Path(value).is_file() and (name := f"{table}.{argument}")
+    }  # fmt: skip
+
+
 def digests(folder: Path) -> dict[str, str]:
     """The SHA-256 of every file of weights in a folder, by its path there."""
     return {Path(os.path.relpath(file["path"], folder)).as_posix(): file["sha256"] for file in weights_input(folder)["files"]}
@@ -148,6 +158,10 @@ def require_inputs(out: Path, old: Mapping[str, Any] | None, new: Mapping[str, A
     _require_store(out, "the held-out loss", old["held_out"], new["held_out"], "--held-out")
     for name, record in old["dev"].items():
         _require_store(out, f"the dev set of {name!r}", record, new["dev"].get(name), "--dev")
+    for name, entry in old.get("tables", {}).items():  # a file that is gone is an error elsewhere
+        current = new["tables"].get(name)
+        if current is not None and (differs := difference([FileState.of_record(entry)], [FileState.of_record(current)])):
+            raise _refused(out, f"other contents of tables.{name}: {differs}", "the file")
     for network, here in new["networks"].items():
         record = old["networks"].get(network, {"files": []})
         if here["from"] is None and not record["files"]:

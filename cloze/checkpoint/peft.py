@@ -297,8 +297,8 @@ def _read_updates(
         for lead in (_LEAD, *(_LEAD + lead for lead in architecture.bases)):
             keys = [f"{lead}{linear.theirs}.lora_{letter}.weight" for letter in "AB"]
             if keys[0] in tensors and (linear.ours, linear.rows.start) not in pairs:
-                scale = _scale(config, f"{lead.removeprefix(_LEAD)}{linear.theirs}")
-                pairs[linear.ours, linear.rows.start] = _Pair(tensors.pop(keys[0]), tensors.pop(keys[1]), scale)
+                rank, scale = _rank_and_scale(config, f"{lead.removeprefix(_LEAD)}{linear.theirs}")
+                pairs[linear.ours, linear.rows.start] = _Pair(*_require_pair(path, tensors, keys, rank), scale)
                 names[_short(linear, heights[linear.ours])] = None
                 pair, width = pairs[linear.ours, linear.rows.start], imported.model.network[f"{linear.ours}.weight"].shape[1]
                 here, shape = (len(pair.up), pair.down.shape[1]), (linear.rows.stop - linear.rows.start, width)
@@ -352,8 +352,21 @@ def _joined(pairs: Mapping[tuple[str, int], _Pair], heights: Mapping[str, int]) 
     return joined
 
 
-def _scale(config: Mapping[str, Any], name: str) -> float:
-    """lora_alpha / r of one map, by its full name; with `use_rslora` lora_alpha / √r. The keys of patterns are regular
+def _require_pair(path: Path, tensors: dict[str, Tensor], names: Sequence[str], rank: float) -> tuple[Tensor, Tensor]:
+    """A (r, in) and B (out, r) of one map, taken out of `tensors`; a `CheckpointError` if they have another rank than `rank`."""
+    down, up = (tensors.pop(name, torch.zeros(())) for name in names)
+    shapes = f"{tuple(down.shape)} and {tuple(up.shape)}"
+    if down.dim() != 2 or up.dim() != 2 or not len(down) == up.shape[1] == rank:
+        raise CheckpointError(
+            f"{path}: by r and rank_pattern, the update of {names[0].removesuffix('.lora_A.weight')} has rank {rank:g}, but its "
+            f"tensors lora_A and lora_B have the shapes {shapes}; expected ({rank:g}, …) and (…, {rank:g}).\n"
+            "  Copy both files again from the same training."
+        )
+    return down, up
+
+
+def _rank_and_scale(config: Mapping[str, Any], name: str) -> tuple[float, float]:
+    """r and lora_alpha / r of one map, by its full name; with `use_rslora` lora_alpha / √r. The keys of patterns are regular
     expressions for its end that begin behind a dot or at its start, and the first one counts (peft, `get_pattern_key`)."""
 
     def own(pattern: str, usual: str) -> float:
@@ -361,7 +374,7 @@ def _scale(config: Mapping[str, Any], name: str) -> float:
         return float(values[0] if values else config[usual])
 
     rank = own("rank_pattern", "r")
-    return own("alpha_pattern", "lora_alpha") / (math.sqrt(rank) if config.get("use_rslora") else rank)
+    return rank, own("alpha_pattern", "lora_alpha") / (math.sqrt(rank) if config.get("use_rslora") else rank)
 
 
 def _needed(names: list[str], heights: Mapping[str, int]) -> tuple[str, ...]:

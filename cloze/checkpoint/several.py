@@ -21,11 +21,11 @@ START = "start"  # the name that task recipes give the checkpoint they begin wit
 class LabelledFiles(NamedTuple):
     """The files of the training and dev sets of a task.
 
-    `type` is the TYPE of `--task`: the name of a task recipe. Most have the name of the registered task that they train, but
+    `recipe` is the TYPE of `--task`: the name of a task recipe. Most have the name of the registered task that they train, but
     `gpt_classification` trains sentence_classification.
     """
 
-    type: str
+    recipe: str
     train: tuple[str, ...]
     dev: tuple[str, ...]
 
@@ -84,7 +84,7 @@ def recipe_of_tasks(tasks: Mapping[str, LabelledFiles]) -> dict[str, Any]:
     one task; a task has as many steps as its rows make batches. Training is that of the first task. One task has its own recipe,
     with a source and heads of its name.
     """
-    recipes = {name: read_tree(task.type).plain() for name, task in tasks.items()}
+    recipes = {name: read_tree(task.recipe).plain() for name, task in tasks.items()}
     entries = {name: _entry(name, recipe) for name, recipe in recipes.items()}
     first: Mapping[str, Any] = next(iter(recipes.values()))
     shared = {

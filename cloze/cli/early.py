@@ -6,7 +6,7 @@ added to the list of its kind below.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,10 @@ EXISTING = (*LABELLED_FILES, "file", "files")
 
 class EarlyCommand(TyperCommand):
     """A command that looks for the paths that it was given before it runs."""
+
+    def proposed(self, options: Sequence[str], words: Sequence[str]) -> list[str]:
+        """Which of some options fit a command line with these words: here all."""
+        return list(options)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command, with local folders and files in place of the names of models and of labelled data sets. Raises a

@@ -89,6 +89,8 @@ def require_usage(command: Any, name: str, arguments: list[str]) -> None:
             return
         param: Any = getattr(error, "param", None)
         missing = param is not None and hasattr(error, "param_type")  # the error of an argument that is not there
+        if getattr(error, "possibilities", None):  # similar options
+            vars(error)["possibilities"] = command.proposed(vars(error)["possibilities"], arguments)
         message = _missing(param) if missing else error.format_message()
         option = getattr(error, "option_name", "")
         if setting := _SETTINGS.get(name, {}).get(option):

@@ -117,6 +117,13 @@ class HelpByMode(EarlyCommand):
         else:
             _write(formatter, {"Other uses": [(f"{ctx.command_path} --help", "lists them.")]})
 
+    def proposed(self, options: Sequence[str], words: Sequence[str]) -> list[str]:
+        """Without the options of other modes than that of the words."""
+        mode = self._asked(words)
+        foreign = {name for other in self.modes for name in annotations_of(other)} - annotations_of(mode).keys()
+        refused = {option for parameter in self.params if parameter.name in foreign for option in parameter.opts}
+        return [option for option in options if option not in refused]
+
     def _asked(self, words: Sequence[str]) -> type[Mode]:
         """The mode whose options the words of a command name; else the usual one."""
         names = {name for parameter in self.params if (name := parameter.name) and not set(parameter.opts).isdisjoint(words)}

@@ -110,7 +110,8 @@ def options_of(kind: type) -> dict[str, inspect.Parameter]:
 
 
 def _as_typed(hint: Any) -> Any:
-    """The annotation of a field as typer reads it: of several types the first, of a sequence a list."""
+    """The annotation of a field as typer reads it: of several types the first, of a sequence a list, of a `Literal` text,
+    whose values the command checks."""
     kinds = get_args(hint.__origin__) if get_origin(hint.__origin__) in (Union, UnionType) else (hint.__origin__,)
     first: Any = kinds[0]
     if get_origin(first) is Sequence:

@@ -10,7 +10,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TypeVar
 
-from cloze.budget.row_counts import stage_recipes
 from cloze.comparison.answer import ComparisonResult, answer_of
 from cloze.comparison.cell import FAILED, LOG, RESULT, Cell, Cells, failure_of, write_json
 from cloze.comparison.design import Design, TaskFiles, checked
@@ -21,8 +20,9 @@ from cloze.comparison.sentence import as_data, unequal
 from cloze.corpus.readers.not_text import require_apart
 from cloze.errors import CheckpointError, ClozeError, MissingExtra, Say
 from cloze.jobs import Ended, Job, LocalWorkers, Workers
+from cloze.recipe.stages import stage_recipes
 from cloze.runs.finetuning.measure_result import text_files_of
-from cloze.runs.task_selection import task_of_recipe
+from cloze.runs.recipe_tasks import task_of_recipe
 from cloze.tasks.linear.fit import fit_linear
 from cloze.tasks.task import join_examples
 from cloze.text.encodings import reading_as

@@ -29,7 +29,7 @@ from cloze.errors import (
 from cloze.hub import local_folder
 from cloze.recipe.builders import build
 from cloze.recipe.changes import check_change
-from cloze.recipe.load import load_recipe, load_sources, named_recipes, recipe_names, task_recipe_names, unknown_recipe
+from cloze.recipe.load import folders_of_recipes, load_recipe, load_sources, recipe_names, task_recipe_names, unknown_recipe
 from cloze.recipe.parts import builder_of, names
 from cloze.recipe.recipe import Recipe, as_plain_data
 from cloze.recipe.user_files import import_files, require_parts
@@ -160,7 +160,7 @@ def _local(argument: str) -> str:
     try:
         return str(local_folder(argument))
     except CheckpointError:
-        if Path(argument).name in named_recipes():
+        if Path(argument).name in folders_of_recipes():
             raise unknown_recipe(argument) from None
         raise
 
@@ -215,7 +215,7 @@ def known_recipe(name: str) -> str:
     family = [base for base in (f"{name}-base", f"{name}-small") if base in recipes]
     if name in recipes or family:
         return name if name in recipes else family[0]
-    if name in named_recipes():
+    if name in folders_of_recipes():
         raise RecipeError(
             f"{name}: this recipe begins with a checkpoint. Candidates are checkpoints, and recipes that pre-train from scratch."
         )

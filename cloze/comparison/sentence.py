@@ -15,7 +15,7 @@ from cloze.comparison.design import Design, is_recipe
 from cloze.comparison.statistics import summary
 from cloze.errors import counted
 from cloze.reports.figures import duration, plain
-from cloze.tasks.worth import not_above
+from cloze.tasks.remarks import not_above
 
 
 def sentence(answer: ComparisonResult) -> str:

@@ -94,7 +94,9 @@ def compress(source: Path, out: Path, changes: Sequence[ChangeDescription]) -> C
     require_new(out)
     load_kind("change")
     loaded = load_checkpoint(source)
+    lost_masks: list[str] = []
     if not _keeps_masks(loaded, changes):
+        lost_masks = [name for name, _ in loaded.imported.model.changes if type_of(name).masks]
         loaded = load_checkpoint(source, plain_form=True)
         loaded = replace(loaded, imported=replace(loaded.imported, model=loaded.imported.model.plain))
     imported: Imported = loaded.imported
@@ -114,6 +116,12 @@ def compress(source: Path, out: Path, changes: Sequence[ChangeDescription]) -> C
     listing = "; ".join(" ".join([name, *(f"{key}={value}" for key, value in values.items())]) for name, values in changes)
     sentence = f"Compressed without training: {listing}. Its quality after that was not measured here."
     result = _write(source, out, replace(imported, model=model), sentence, changes, Size.of(loaded, source), complete)
+    if lost_masks:
+        remark = (
+            f"the masks of {source} ({', '.join(lost_masks)}) are not in {out}: its zeros are still zero, but further training "
+            "changes them. To keep the masks, compress the network as it was before them in this way, then prune the result."
+        )
+        result = replace(result, remarks=[*result.remarks, remark])
     masks = out / OWN_CHANGED
     if not masks.is_file():
         return result

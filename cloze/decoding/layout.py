@@ -87,6 +87,10 @@ class Framed:
         marks = {name: np.where(branch, values.dtype.type(0), values) for name, values in row.marks.items()}
         return self._like(Framed(ids, row.segments, part, self.cut, spelled, word, tree, marks))
 
+    def columns_of(self, columns: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Where the tokens at these columns stand now that the row has facts."""
+        return columns if self.tree is None else np.flatnonzero(self.tree.branch == 0)[columns]
+
     def with_first(self, token: int) -> Framed:
         """The row with one more token in front of it, which belongs to no text."""
         spelled = None if self.characters is None else np.insert(self.characters, 0, 0, axis=0)

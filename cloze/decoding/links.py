@@ -20,6 +20,7 @@ from cloze.batch import Batch
 from cloze.batching.collate import flat_links, one_per_row
 from cloze.corpus.items.links import LINKED, LINKS, checked_links, links_of
 from cloze.decoding.layout import Framed
+from cloze.decoding.marks import aligned
 from cloze.errors import CheckpointError, UserError, counted
 from cloze.exercises.items.link_items import LinkItems
 from cloze.registry import recorded_parts
@@ -109,9 +110,10 @@ def labels_of(tokenizer: Any, ids: NDArray[np.int32], text: str, units: Sequence
     stretches = [(at[number], *hole) for number, hole in enumerate(holes)]
     for (begin, end), first, last in zip(edges, [0, *(index + 1 for index in at)], [*at, len(ids)], strict=True):
         spelled = tokenizer.encode_spelled([text[begin:end]])
-        if len(spelled.ids) == last - first:
-            tokens = zip(range(first, last), spelled.begin + begin, spelled.end + begin, strict=True)
-            stretches += [(index, int(low), int(high)) for index, low, high in tokens]
+        stretches += [
+            (first + number, begin + int(spelled.begin[source]), begin + int(spelled.end[source]))
+            for number, source in enumerate(aligned(spelled.ids, ids[first:last]).tolist()) if source >= 0
+        ]
     for position, low, high in stretches:
         labels[position] = next((item + 1 for start, stop, item in units if start < high and stop > low), 0)
     return labels

@@ -4,6 +4,7 @@ characters of words that the vocabulary lacks."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from difflib import SequenceMatcher
 from typing import Any
 
 import numpy as np
@@ -25,12 +26,33 @@ def marks_around(reader: Any, ids: Ids, text: str) -> Marks:
     at = np.flatnonzero(ids == mask)
     pieces = text.replace("[MASK]", literal).split(literal)
     layers: dict[str, NDArray[Any]] = {}
-    for first, last, marks in zip([0, *(at + 1)], [*at, len(ids)], reader.marks(pieces), strict=False):
+    spans = zip([0, *(at + 1)], [*at, len(ids)], strict=True)
+    for (first, last), alone, marks in zip(spans, reader.ids(pieces), reader.marks(pieces), strict=False):
+        source = aligned(alone, ids[first:last])
         for name, values in marks.items():
             labels = layers.setdefault(name, np.zeros((len(ids), *values.shape[1:]), values.dtype))
-            if len(values) == last - first:
-                labels[first:last] = values
+            labels[first:last] = _moved(values, source, is_layer=name.startswith("layers/"))
     return layers
+
+
+def aligned(alone: Ids, here: Ids) -> NDArray[np.int64]:
+    """For each token of a piece of text between masks, `here` (T,), the token that stands for the same text where the piece is
+    tokenized alone, -1 for none. Only some tokens next to a mask differ."""
+    source = np.full(len(here), -1, np.int64)
+    for kind, low, high, first, last in SequenceMatcher(None, alone.tolist(), here.tolist(), autojunk=False).get_opcodes():
+        if kind in ("equal", "replace"):
+            source[first:last] = low + np.arange(last - first) * (high - low) // (last - first)
+    return source
+
+
+def _moved(values: NDArray[Any], source: NDArray[np.int64], *, is_layer: bool) -> NDArray[Any]:
+    """The values (S, …) at the tokens `source` (T,), zeros for -1. In a layer, the first token left of a unit starts it."""
+    padded = np.concatenate([values, np.zeros((1, *values.shape[1:]), values.dtype)])
+    moved: NDArray[Any] = padded[source]
+    if is_layer:
+        unit = np.append(np.cumsum(values == 1) * (values > 0), 0)[source]
+        moved = np.where(unit > 0, np.where(np.diff(unit, prepend=0) != 0, 1, 2), 0).astype(values.dtype)
+    return moved
 
 
 def unlabelled(marks: Marks, hidden: NDArray[np.bool_]) -> Marks:

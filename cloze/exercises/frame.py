@@ -19,7 +19,7 @@ from cloze.registry import Given, register
 from cloze.rng import Draw
 from cloze.rows import Inserted, Rows, columns_before
 
-OWN = "reading"  # as a template: that of the checkpoint that the recipe starts from
+FROM_CHECKPOINT = "reading"  # as a template: that of the checkpoint that the recipe starts from
 _TEMPLATE = re.compile(r"\{(?P<part>\w+)\}|(?P<role>\[[A-Z]+\])|(?P<text>\[[^\[\]{}]*\]|[^\[\{]+|[\[\{])")
 
 
@@ -91,7 +91,7 @@ class Frame(Edit):
 
     def __post_init__(self) -> None:
         parts = self.part_names
-        if self.template == OWN:
+        if self.template == FROM_CHECKPOINT:
             return
         if not parts:
             raise RecipeError(f"frame: template {self.template!r} names no part such as {{A}}.")
@@ -163,7 +163,7 @@ class Frame(Edit):
         return TemplatePieces.of(entries)
 
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
-        if self.template == OWN:
+        if self.template == FROM_CHECKPOINT:
             raise RecipeError("frame: reading needs a checkpoint, and the recipe starts from none. Write the template itself.")
         needed(self.tokenizer, "frame")
         assert self._pieces is not None  # there is a tokenizer

@@ -86,7 +86,7 @@ def _flat(builder: Callable[..., Any], arguments: Mapping[str, Any], prefix: str
         path = f"{prefix}{name}"
         if argument.given or argument.live or (argument.required and name not in arguments):
             continue
-        value = argument.inherit(arguments[name]) if name in arguments else argument.default
+        value = argument.with_defaults(arguments[name]) if name in arguments else argument.default
         if argument.part_kind is not None and value is not None:
             chosen, inner = _part(value, path)
             yield path, chosen

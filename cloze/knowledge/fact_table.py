@@ -106,15 +106,21 @@ class BoundFacts:
 
     @classmethod
     def of(cls, triples: Sequence[tuple[str, str, str]], tokenizer: Tokenizer, words: Sequence[str] = ()) -> BoundFacts:
-        """The facts as a tokenizer reads them, each once, in their order. Subjects and words with special tokens are left out."""
+        """The facts as a tokenizer reads them, each once, in their order. Subjects that it reads alike, such as Cat and cat in
+        lower case, are one. Subjects and words with special tokens are left out."""
+        spelled = _spelled(list(dict.fromkeys(subject for subject, *_ in triples)), tokenizer)
+        first_name: dict[tuple[tuple[int, ...], ...], str] = {}
+        same = {name: first_name.setdefault(tuple(ways), name) for name, ways in spelled.items()}
         facts: dict[str, list[tuple[str, str]]] = {}
-        for subject, predicate, object_ in dict.fromkeys(triples):
+        for subject, predicate, object_ in dict.fromkeys((same[subject], *fact) for subject, *fact in triples):
             facts.setdefault(subject, []).append((predicate, object_))
         special = set(tokenizer.special_ids.tolist())
         grams: dict[tuple[int, ...], int] = {}
         subjects: list[str] = []
-        for name, ways in _spelled(list(facts), tokenizer).items():
-            spellings = [ids for ids in ways if 0 < len(ids) <= _LONGEST and special.isdisjoint(ids) and ids not in grams]
+        for name in facts:
+            spellings = [
+                ids for ids in spelled[name] if 0 < len(ids) <= _LONGEST and special.isdisjoint(ids) and ids not in grams
+            ]
             if spellings:
                 subjects.append(name)
                 grams.update(dict.fromkeys(spellings, len(subjects)))

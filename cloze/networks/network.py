@@ -77,8 +77,8 @@ class Network(nn.Module, ABC):
     `cloze/checkpoint/checks/members.py` checks them.
     """
 
-    #: All fields that it can use. Those of a further sequence have full names (`decoder.tokens`) and reach `forward` as one
-    #: `TokenSequence` under the name of their view.
+    #: All fields that it can use, not only those that it needs, as in other parts. Those of a further sequence have full names
+    #: (`decoder.tokens`) and reach `forward` as one `TokenSequence` under the name of their view.
     takes: frozenset[str]
     #: The fields that it cannot do without.
     needs: frozenset[str] = frozenset({"tokens"})

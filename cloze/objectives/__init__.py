@@ -1,7 +1,8 @@
 """Objectives turn states and a batch into sums of losses; rewriters make new fields between passes.
 
 May import: networks and the foundation; never the data tower.
-To add one: one file with a builder decorated `@register("objective", name)`, and its import line below.
+To add one: one file with a builder decorated `@register("objective", name)`, and two lines below: its import and its name in
+`__all__`.
 Contract: tests/objectives/ (zero targets, ln V at the start, finite differences, sums over rows).
 """
 

@@ -36,11 +36,12 @@ class Classify(TargetsAtPositions):
     `positions` may be absent: every position that is not padding then has a target, (B*L,).
     `smoothing` spreads that share of a target evenly over all classes; `z_loss` weighs the square of the logarithm of the
     softmax's denominator while training (see `token_prediction`).
+    Targets are 0 … classes − 1; the recipe must give the edit and the head the same number of classes, which nothing checks.
     Metrics: `correct`; with one output also `positive`, the number of targets that are 1.
     """
 
     weighs_classes = True
-    linear = True
+    fittable = True
 
     def __init__(
         self, head: nn.Module, *, set: str, reading: str = "hidden", everywhere: bool = False, smoothing: float = 0.0,
@@ -102,7 +103,7 @@ class Classify(TargetsAtPositions):
         if weights is not None:
             losses, correct, positive = losses * weights, correct * weights, positive * weights
         loss = self.with_accuracy(losses.sum(), correct.sum(), scores, batch)
-        return Loss(loss.total, {**loss.metrics, "positive": positive.sum()})
+        return loss._replace(metrics={**loss.metrics, "positive": positive.sum()})
 
     def forward(self, states: Mapping[str, Tensor], batch: Batch) -> Loss:
         """Loss and metrics from the states that are read.

@@ -28,14 +28,10 @@ Kind = Literal["token_prediction", "token_labelling", "relation_prediction"]
 SEQUENCES = frozenset(fields.SEQUENCES)
 
 
-#: Ends the name of a metric by which another one is divided.
-COUNT = "/count"
-
-
 class Loss(NamedTuple):
     """A sum of losses and sums of metrics, all to be divided by the objective's count over everything in the step.
 
-    The metric `NAME/count` is what the metric NAME is divided by instead: `correct` by the targets where classes have weights.
+    `counts` are what metrics are divided by instead, by their names: `correct` by the targets where classes have weights.
 
     The metric `positive`, the number of targets that are 1, gives an objective without a baseline that of a constant prediction,
     and a warning if the loss does not get below it (`training/baselines.py`). It is only for a binary cross-entropy.
@@ -43,6 +39,7 @@ class Loss(NamedTuple):
 
     total: Tensor
     metrics: Mapping[str, Tensor]
+    counts: Mapping[str, Tensor] = {}
 
 
 def at_least_float32(x: Tensor) -> Tensor:
@@ -55,6 +52,9 @@ class Objective(nn.Module, ABC):
 
     Without targets the loss is a zero connected to the parameters, so that every rank takes part in the same collectives.
 
+    `kind`, `scope`, `likelihood`, `of_tokens`, `of_records`, `fittable`, `vectors_from`, `width_arguments`, `training_only`,
+    `takes_over` and `looks_up` are also read from the class, before anything is built: set them there.
+
     Attributes:
         takes: The batch fields that it needs.
         optional: The batch fields that it uses if they are present.
@@ -66,7 +66,7 @@ class Objective(nn.Module, ABC):
             With `step`, rows are compared with those of the group or else with all others of the step, however it is divided:
             it is a `StepObjective` (see training/together.py).
         least_rows: With fewer rows in a step there is nothing to compare.
-        kind: What commands may use the trained head for; None: they find it by its name only.
+        kind: What commands may use the trained head for; None for anything else: they find it by its name only.
         likelihood: The loss is the negative log-likelihood of the targets, so that a run prints the cross-entropy of frequencies
             as a baseline. Set it to False for any other loss.
         of_tokens: Its targets are tokens of the vocabulary.
@@ -75,12 +75,12 @@ class Objective(nn.Module, ABC):
         of_records: It is about whole records and needs no column of answers.
         over_vocabulary: One table scores every token.
         weighs_classes: Its classes may have weights.
-        linear: `loss_per_target` is convex in the parameters of `head.output`, which can be fitted to the states of a frozen
-            network.
+        fittable: `training.new_heads: fitted` can fit `head.output`, and only that, to the states of a frozen network:
+            `loss_per_target` is convex in its parameters, and `module` is one of `runs.FITTABLE_HEADS`.
         vectors_from: What vectors of words are learned from: `windows` of a text, or `cells`, the counts of words that occur
             together; None: it learns none.
-        width_arguments: Arguments that may be the name of a state: it stands for the width of the network that the state comes
-            from.
+        width_arguments: Arguments that may be the name of a reading: it stands for the width of the network whose state the
+            reading is bound to.
         by_row: It takes each row of a batch for one text, so rows cannot be packed.
         training_only: No command uses the head; a checkpoint stores it so that training can continue.
         takes_over: Other parts whose heads have the same tensors: it starts from theirs.
@@ -103,7 +103,7 @@ class Objective(nn.Module, ABC):
     of_records: bool = False
     over_vocabulary: bool = False
     weighs_classes: bool = False
-    linear: bool = False
+    fittable: bool = False
     vectors_from: Literal["windows", "cells"] | None = None
     width_arguments: tuple[str, ...] = ()
     by_row: bool = False
@@ -257,4 +257,4 @@ class TargetsAtPositions(Objective):
         right = are_right(scores.detach(), batch[self.targets_field].long())
         weights = batch.get(self.weights_field)
         weights = torch.ones_like(right) if weights is None else weights.to(right.dtype)
-        return Loss(total, {"correct": (right * weights).sum(), f"correct{COUNT}": weights.sum()})
+        return Loss(total, {"correct": (right * weights).sum()}, counts={"correct": weights.sum()})

@@ -141,7 +141,7 @@ class PooledClassification(TargetsAtPositions):
     """
 
     weighs_classes = True
-    linear = True
+    fittable = True
     by_row = True
 
     def __init__(self, head: nn.Module, *, set: str, smoothing: float = 0.0) -> None:

@@ -65,13 +65,13 @@ class SummaryValues(Objective):
     """
 
     likelihood = False
-    linear = True
+    fittable = True
 
     def __init__(self, head: nn.Module, *, set: str, reading: Read = "summary") -> None:
         super().__init__()
         self.head, self.set, self.reading = head, set, reading
-        self.values, self.positions_field, self.weights_field = (f"{field}/{set}" for field in ("values", "positions", "weights"))
-        self.takes = frozenset({self.values, self.positions_field})
+        self.values_field, self.positions_field, self.weights_field = f"values/{set}", f"positions/{set}", f"weights/{set}"
+        self.takes = frozenset({self.values_field, self.positions_field})
         self.optional = frozenset({self.weights_field, "block", "owner"})
         self.reads: tuple[str, ...] = (reading_of(reading),)
         self.by_row = reading in ("mean", "concat")
@@ -97,7 +97,7 @@ class SummaryValues(Objective):
 
     def target_values(self, batch: Batch) -> Tensor:
         """The targets of the scores, (M, C) or (records, C)."""
-        values = batch[self.values]
+        values = batch[self.values_field]
         if "owner" not in batch:
             return values
         owner = batch["owner"]

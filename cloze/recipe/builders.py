@@ -48,8 +48,9 @@ def given_names(builder: Callable[..., Any]) -> set[str]:
 def build(builder: Callable[..., Any], arguments: Mapping[str, Any], available: Mapping[str, Any]) -> Any:
     """Call a builder with a recipe's arguments and with the `available` values that its `Given` parameters name.
 
-    `arguments` are plain data. A nested part is `{name: {argument: value}}` or its name alone, a section is a mapping of its
-    fields. Both are built first, by the same function: `positions: {rotary: {base: 160000}}` becomes `Rotary(base=160000.0)`.
+    `arguments` are plain data, or values that are built already. A nested part is `{name: {argument: value}}` or its name alone,
+    a section is a mapping of its fields. Both are built first, by the same function: `positions: {rotary: {base: 160000}}`
+    becomes `Rotary(base=160000.0)`.
     """
     needed = given_names(builder)
     unknown = needed - GIVEN.keys()
@@ -62,7 +63,7 @@ def build(builder: Callable[..., Any], arguments: Mapping[str, Any], available: 
     # 1.0: the value at the end of training.
     values = {name: schedule(1.0) for name, schedule in schedules(builder, arguments).items()}
     for name, value in arguments.items():
-        if name not in values:
+        if name not in values:  # a name that is not accepted is refused by the call
             values[name] = _build_value(accepted[name], value, available) if name in accepted else value
     return builder(**values, **{name: available[name] for name in needed if name in available})
 
@@ -106,7 +107,7 @@ class RoundedSchedule:
 
 def _build_value(argument: Argument, value: Any, available: Mapping[str, Any]) -> Any:
     """An argument as its builder takes it: parts, sections and schedules are built, any other value is unchanged."""
-    value = argument.inherit(value)
+    value = argument.with_defaults(value)
     if not isinstance(value, Mapping):
         return value
     if argument.section is not None:
@@ -125,7 +126,10 @@ def _build_nested(kind: str, part: Mapping[str, Any], available: Mapping[str, An
 
 
 class StandIn(NamedTuple):
-    """Takes the place of a look-up table when a network is built before its corpus is known; it has a size and no contents."""
+    """Takes the place of a look-up table when a network is built before its corpus is known; it has a size and no contents.
+
+    A table of senses also has `allowed` and `mixed`.
+    """
 
     size: int
     allowed: None = None

@@ -121,7 +121,7 @@ def inherited_by(network: Node) -> list[ChangeDescription]:
     return descriptions
 
 
-def require_unwritten(network: Node, path: str, faults: Faults) -> None:
+def report_argument_changes(network: Node, path: str, faults: Faults) -> None:
     """Add a fault for a change that only sets arguments if the network's arguments are written out."""
     for index, item in enumerate(network.items_at("change")):
         change = change_of(item)

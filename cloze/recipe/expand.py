@@ -36,7 +36,7 @@ def expand(root: Node, faults: Faults) -> None:
             del root.value[singular]
             root.put(plural, Node({"main": node}, where, {"main": where}))
     for name, text in _named_children(root, "texts", faults):
-        if _require_mapping(text, f"texts.{name}", faults):
+        if _is_mapping_or_fault(text, f"texts.{name}", faults):
             normalise = text.get("normalise")
             if normalise is not None and normalise.value is None:
                 normalise.value = {}
@@ -50,7 +50,7 @@ def expand(root: Node, faults: Faults) -> None:
     for name, entry in _named_children(root, "mixture", faults):
         if entry.value is None:
             entry.value = {}
-        if _require_mapping(entry, f"mixture.{name}", faults):
+        if _is_mapping_or_fault(entry, f"mixture.{name}", faults):
             _report_unknown_keys(entry, tuple(ENTRY), f"mixture.{name}", faults)
             _expand_entry(entry, f"mixture.{name}.", faults)
     if "training" in root.value:
@@ -77,7 +77,7 @@ def structure_holders(root: Node) -> list[tuple[Node, frozenset[str] | None]]:
 def _named_children(root: Node, key: str, faults: Faults) -> list[tuple[str, Node]]:
     """The pairs under a key. Adds a fault if there is no mapping or an empty one, or for a name with other characters."""
     node = root.value.get(key)
-    if node is None or not _require_mapping(node, key, faults):
+    if node is None or not _is_mapping_or_fault(node, key, faults):
         return []
     if not node.value:
         faults.add(node.where, key, "is empty.", f"Name at least one under {key}.")
@@ -87,7 +87,7 @@ def _named_children(root: Node, key: str, faults: Faults) -> list[tuple[str, Nod
     return [(str(name), inner) for name, inner in node.items()]
 
 
-def _require_mapping(node: Node, path: str, faults: Faults) -> bool:
+def _is_mapping_or_fault(node: Node, path: str, faults: Faults) -> bool:
     """Whether the node is a mapping; adds a fault if it is not."""
     if not node.is_mapping:
         faults.add(node.where, path, f"expected a mapping, got {node.plain()!r}.")
@@ -102,7 +102,7 @@ def _expand_network(network: Node, path: str, faults: Faults) -> None:
         for inner in [node for key, node in network.items() if key not in NETWORK and node.is_mapping]:
             for key in sorted(NETWORK.keys() & inner.value.keys()):
                 network.put(key, inner.value.pop(key))
-        expand_part("network", network, path, faults, reserved=NETWORK)
+        expand_part("network", network, path, faults, beside=NETWORK)
     if network.is_mapping:
         expand_arguments(NETWORK, network, path, faults)
 
@@ -122,11 +122,11 @@ def _expand_entry(node: Node, prefix: str, faults: Faults) -> None:
         return
     for index, pass_ in enumerate(passes.value):
         path = f"{prefix}passes[{index}]"
-        if not _require_mapping(pass_, path, faults):
+        if not _is_mapping_or_fault(pass_, path, faults):
             continue
         if "objectives" in pass_.value:
             expand_arguments({"objectives": PASS["objectives"]}, pass_, path, faults)
-        if "take" in pass_.value and _require_mapping(pass_.value["take"], f"{path}.take", faults):
+        if "take" in pass_.value and _is_mapping_or_fault(pass_.value["take"], f"{path}.take", faults):
             for name, value in list(pass_.value["take"].items()):
                 if value.is_mapping and value.part_kind is None:  # else `field: pass.state`
                     part = Node({name: value}, value.where, {name: pass_.value["take"].place(name)})

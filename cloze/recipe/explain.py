@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from cloze.errors import RecipeError, propose
 from cloze.recipe import parts
-from cloze.recipe.load import load_recipe, named_recipes
+from cloze.recipe.load import folders_of_recipes, load_recipe
 from cloze.recipe.recipe import parts_in
 from cloze.recipe.schema import arguments_of_part, describe
 from cloze.registry import Argument
@@ -93,7 +93,7 @@ def _default(argument: Argument) -> str:
 def _users() -> dict[tuple[str, str], tuple[str, ...]]:
     """The recipes that have each part."""
     users: dict[tuple[str, str], dict[str, None]] = {}
-    for recipe in sorted(named_recipes()):
+    for recipe in sorted(folders_of_recipes()):
         for part in parts_in(load_recipe(recipe)):
             users.setdefault((part.kind, part.name), {})[recipe] = None
     return {part: tuple(recipes) for part, recipes in users.items()}

@@ -21,7 +21,7 @@ class Faults:
 
     def add(self, where: Where, path: str, what: str, way_out: str = "", *more: MessagePiece) -> None:
         """Add a fault: its place, what is wrong, and (on a second line) what to do. A fault of a value path that recurs in every
-        phase is added once, at its first place. `more` is put behind."""
+        phase is added once, at its first place. `more` is appended to the message."""
         text = (f"{path}: {what}" if path else what) + (f"\n  {way_out}" if way_out else "")
         self._note(where, (text, *more), _PHASE.sub("", f"{path}: {what}" if path else f"{where}: {text}"))
 

@@ -12,7 +12,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from cloze.arguments import checked
+from cloze.arguments import check_arguments
 from cloze.document import Node, Where, from_data, read_text, read_yaml
 from cloze.errors import RecipeError, did_you_mean, nearest
 from cloze.recipe import paths
@@ -34,7 +34,7 @@ Complete = Callable[[Node, Faults], None]
 
 
 def recipe_names() -> list[str]:
-    """The names of the recipes for pre-training that come with cloze."""
+    """The names of the recipes for pre-training from text alone that come with cloze."""
     return _named()
 
 
@@ -80,8 +80,8 @@ def scratch_task_recipe_names() -> list[str]:
 
 
 @cache
-def named_recipes() -> dict[str, tuple[str, ...]]:
-    """Every recipe that comes with cloze, with the folder that it is in."""
+def folders_of_recipes() -> dict[str, tuple[str, ...]]:
+    """The folder of every recipe that comes with cloze, by its name; the empty tuple is the main folder."""
     folders = [(), ("distillation",), ("sentences",), ("linking",), ("tasks",), ("taught_tasks",), ("own_tasks",)]
     return {name: folder for folder in folders for name in _named(*folder)}
 
@@ -91,7 +91,7 @@ def _named(*folder: str) -> list[str]:
     return sorted(file.name.removesuffix(".yaml") for file in files if file.name.endswith(".yaml"))
 
 
-@checked
+@check_arguments
 def load_recipe(
     name_or_path: str | Path | Mapping[str, Any] | Node,
     *,
@@ -130,7 +130,7 @@ def load_sources(name_or_path: str | Path, *, overrides: Sequence[str] = ()) -> 
     if not tree.is_mapping or "stages" in tree.value or elsewhere:
         return load_recipe(name_or_path, overrides=overrides).sources
     sections = {key: tree.value[key] for key in ("corpus", "sources") if key in tree.value}
-    root, faults = Node(sections, tree.where, tree.keys), Faults()
+    root, faults = Node(sections, tree.where, tree.key_places), Faults()
     expand(root, faults)
     faults.raise_if_any()
     for override in overrides:
@@ -141,10 +141,10 @@ def load_sources(name_or_path: str | Path, *, overrides: Sequence[str] = ()) -> 
 
 
 def recipe_from_data(
-    data: Mapping[str, Any], *, origin: str = "<data>", size: str | None = None, overrides: Sequence[str] = ()
+    data: Mapping[str, Any], *, title: str = "<data>", size: str | None = None, overrides: Sequence[str] = ()
 ) -> Recipe:
     """A recipe from plain data, such as the canonical form that a checkpoint holds."""
-    return _resolve_and_check(from_data(dict(data), Where(origin)), size, overrides)
+    return _resolve_and_check(from_data(dict(data), Where(title)), size, overrides)
 
 
 def phase_recipes(recipe: Recipe) -> list[Recipe]:
@@ -173,7 +173,7 @@ def read_tree(name_or_path: str | Path | Mapping[str, Any] | Node) -> Node:
 
 def read_builtin(name: str) -> str:
     """The file of a recipe that comes with cloze."""
-    return resources.files("cloze").joinpath("recipes", *named_recipes()[name], f"{name}.yaml").read_text(encoding="utf-8")
+    return resources.files("cloze").joinpath("recipes", *folders_of_recipes()[name], f"{name}.yaml").read_text(encoding="utf-8")
 
 
 def _locate(name_or_path: str | Path) -> tuple[str, str, bool]:
@@ -184,7 +184,7 @@ def _locate(name_or_path: str | Path) -> tuple[str, str, bool]:
         path = path / IN_RUN
     if path.is_file():
         return read_text(path), str(path), True
-    if name in named_recipes():
+    if name in folders_of_recipes():
         return read_builtin(name), name, False
     if path.is_dir():
         raise RecipeError(f"{name}: this folder holds no {IN_RUN.as_posix()}, so it is not a run of cloze.")
@@ -206,7 +206,7 @@ def unknown_recipe(recipe: str) -> RecipeError:
 
 def _similar_recipe(name: str) -> str:
     """A sentence on the recipe that comes with cloze whose name is this or is similar."""
-    recipes = list(named_recipes())
+    recipes = list(folders_of_recipes())
     if name in recipes:
         return f"cloze has a recipe of this name: write {name}."
     return did_you_mean(nearest(name, recipes)) or "No recipe of cloze has a similar name."
@@ -293,14 +293,14 @@ def _apply_before_completion(root: Node, overrides: Sequence[str], faults: Fault
     Afterwards it is too late: an objective that was replaced no longer has these arguments. Returns the overrides that are
     applied to the completed recipe; those of `reading` and of second texts are applied again, over what the checkpoint added.
     """
-    reading = [override for override in overrides if override.startswith("reading.")]
-    texts = [override for override in overrides if override.partition("=")[0].endswith(".text_b")]
-    heads = [override for override in overrides if _sets_replaced_head(root, override.partition("=")[0].strip())]
-    if reading and "reading" not in root.value:
+    of_reading = [override for override in overrides if override.startswith("reading.")]
+    of_second_texts = [override for override in overrides if override.partition("=")[0].endswith(".text_b")]
+    of_heads = [override for override in overrides if _sets_replaced_head(root, override.partition("=")[0].strip())]
+    if of_reading and "reading" not in root.value:
         root.put("reading", from_data({}, root.where))
-    for override in [*reading, *texts, *heads]:
+    for override in [*of_reading, *of_second_texts, *of_heads]:
         paths.apply_override(root, override, faults)
-    return [override for override in overrides if override not in heads]
+    return [override for override in overrides if override not in of_heads]
 
 
 def overrides_of_heads(tree: Node, overrides: Sequence[str]) -> list[str]:

@@ -21,7 +21,7 @@ from cloze.recipe.changes import (
     complete_among,
     inherited_by,
     parse_change,
-    require_unwritten,
+    report_argument_changes,
     take_over,
     type_of,
     with_defaults,
@@ -78,9 +78,9 @@ def resolve_networks(
         origin = _origin(network)
         if origin is None:
             continue
-        name, inherits_all, path = str(origin.value), network.value.keys() <= NETWORK.keys(), f"{prefix}networks.{label}"
-        if not inherits_all:
-            require_unwritten(network, path, faults)
+        name, writes_no_part, path = str(origin.value), network.value.keys() <= NETWORK.keys(), f"{prefix}networks.{label}"
+        if not writes_no_part:
+            report_argument_changes(network, path, faults)
         if name in earlier:
             before = earlier[name]
             networks, export = dict(networks_of(before.tree)), before.tree.get("export")
@@ -88,7 +88,7 @@ def resolve_networks(
             source_label = label if label in networks else exported
             fixed_networks |= {label} if source_label in before.fixed_networks else set()
             earlier_network = networks.get(source_label)
-            if inherits_all and earlier_network is not None:
+            if writes_no_part and earlier_network is not None:
                 for key, node in earlier_network.items():
                     if key not in ("from", "change", "train", "start", *network.value):
                         network.put(key, node.copy())
@@ -98,13 +98,14 @@ def resolve_networks(
             close = f"{did_you_mean(nearest(name, [*earlier, *checkpoints]))} ".lstrip()
             faults.add(origin.where, f"{path}.from", f"there is no stage or checkpoint named {name!r}.",
                        f"{hint}{close}If it is a checkpoint, bind it: --bind {name}=FOLDER.")
-        elif checkpoints is not None and inherits_all:
+        elif checkpoints is not None and writes_no_part:
             fixed_networks.add(label)
             described = checkpoints.described(name, label)
             _check_order(tree, label, described, path, faults)
             part = described.model.part
             network.put(part, from_data(dict(described.model.arguments), network.where))
-            network.value = {part: network.value.pop(part), **network.value}  # a value path means the first mapping
+            # The part comes first: `read_part` and value paths take the first mapping for it.
+            network.value = {part: network.value.pop(part), **network.value}
             take_over(network, described.model.changes, str(checkpoints[name]), path, faults)
     complete_among(dict(networks_of(tree)))
     return ResolvedTree(tree, frozenset(fixed_networks))

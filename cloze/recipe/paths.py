@@ -238,7 +238,7 @@ def _set(root: Node, path: str, value: Node) -> None:
         location.container.value[int(location.key)] = value
     else:
         location.container.put(location.key, value)
-        location.container.keys[location.key] = value.where
+        location.container.key_places[location.key] = value.where
 
 
 def _require_shape(root: Node, location: Location) -> None:

@@ -14,7 +14,7 @@ from cloze.recipe.faults import Faults
 from cloze.recipe.grammar import ENTRY, NETWORK, PASS, PHASE, TEXT, VALUES
 from cloze.recipe.parts import class_of
 from cloze.recipe.recipe import (
-    OWN,
+    FROM_CHECKPOINT,
     AverageSpec,
     EditSpec,
     EntrySpec,
@@ -55,25 +55,26 @@ def recipe_of(root: Node, faults: Faults) -> Recipe | None:
         source is None or not class_of("source", source.name).own_vocabulary for source in sources.values()
     )
     if reads_text and not from_checkpoint:
-        _require(root, "texts", faults)
+        _report_missing(root, "texts", faults)
     texts = {name: _text_spec(node, f"texts.{name}", faults) for name, node in root.pairs_at("texts")}
     tables = {name: read_part(node, f"tables.{name}", faults) for name, node in root.pairs_at("tables")}
-    _require(root, "networks", faults)
+    _report_missing(root, "networks", faults)
     networks = {name: _network_spec(name, node, f"networks.{name}", faults) for name, node in root.pairs_at("networks")}
     for name, network in networks.items():  # an average has the part and the changes of the network that it averages
         of = None if network is None or network.average is None else networks.get(network.average.of)
         if network is not None and of is not None and of.average is None:
             networks[name] = replace(network, part=of.part, change=of.change, architecture=of.architecture)
-    reading_from_checkpoint = from_checkpoint and "reading" not in root.value
-    reading = Reading(OWN, OWN) if reading_from_checkpoint else _read_section(Reading, root, "reading", faults)
+    if from_checkpoint and "reading" not in root.value:
+        reading = Reading(single=FROM_CHECKPOINT, pair=FROM_CHECKPOINT)
+    else:
+        reading = _read_section(Reading, root, "reading", faults)
     training = _read_section(TrainingSpec, root, "training", faults)
-    context = (list(sources), list(networks))
     mixture = root.get("mixture")
     if mixture is None or not mixture.is_mapping:
-        entries = {"main": _entry_spec("main", root, root, "", context, faults)}
+        entries = {"main": _entry_spec("main", root, root, "", list(sources), list(networks), faults)}
     else:
         entries = {
-            name: _entry_spec(name, node, root, f"mixture.{name}.", context, faults)
+            name: _entry_spec(name, node, root, f"mixture.{name}.", list(sources), list(networks), faults)
             for name, node in root.pairs_at("mixture") if node.is_mapping
         }
     entries_have_tasks = any(entry is not None and entry.task is not None for entry in entries.values())
@@ -101,16 +102,16 @@ def recipe_of(root: Node, faults: Faults) -> Recipe | None:
 
 def read_sources(root: Node, faults: Faults) -> dict[str, PartSpec | None]:
     """The sources of an expanded recipe by name; None where there are faults."""
-    _require(root, "sources", faults)
+    _report_missing(root, "sources", faults)
     return {name: read_part(node, f"sources.{name}", faults) for name, node in root.pairs_at("sources")}
 
 
 def _only(node: Node, keys: Arguments) -> Node:
     """A mapping restricted to these keys."""
-    return Node({key: value for key, value in node.items() if key in keys}, node.where, node.keys)
+    return Node({key: value for key, value in node.items() if key in keys}, node.where, node.key_places)
 
 
-def _require(root: Node, key: str, faults: Faults) -> None:
+def _report_missing(root: Node, key: str, faults: Faults) -> None:
     """Add a fault, with an example, if nothing is written under a key."""
     node = root.get(key)
     if node is None or node.value is None:
@@ -121,7 +122,7 @@ def _require(root: Node, key: str, faults: Faults) -> None:
 def _read_section(cls: Any, root: Node, key: str, faults: Faults) -> Any:
     node = root.get(key)
     if node is None:
-        _require(root, key, faults)
+        _report_missing(root, key, faults)
         return None
     values = read_arguments(key, arguments_of(cls), node, key, faults)
     return None if values is None else cls(**values)
@@ -133,14 +134,14 @@ def _text_spec(node: Node, path: str, faults: Faults) -> TextSpec | None:
 
 
 def _network_spec(name: str, node: Node, path: str, faults: Faults) -> NetworkSpec | None:
-    _require_module_name(name, node, path, faults)
+    _report_reserved_name(name, node, path, faults)
     if not node.is_mapping:
         return None
     if "average" in node.value:
         return _average(name, node, path, faults)
     values = read_arguments(name, NETWORK, _only(node, NETWORK), path, faults)
     arguments = {key: value for key, value in node.items() if key not in NETWORK}
-    part_node = Node(arguments, node.where, node.keys, node.part_kind)
+    part_node = Node(arguments, node.where, node.key_places, node.part_kind)
     part = read_part(part_node, path, faults)
     start = node.get("start")
     if start is not None and start.value is not None and "from" in node.value:
@@ -172,20 +173,19 @@ def _average(name: str, node: Node, path: str, faults: Faults) -> NetworkSpec | 
 
 
 def _entry_spec(
-    name: str, node: Node, root: Node, prefix: str, context: tuple[list[str], list[str]], faults: Faults
+    name: str, node: Node, root: Node, prefix: str, sources: list[str], networks: list[str], faults: Faults
 ) -> EntrySpec | None:
     """An entry of the mixture, whose value paths begin with `prefix`; what it does not write, but `odds`, is that of the root.
 
-    `context` are the names of the sources and of the networks.
+    `sources` and `networks` are the names of those of the recipe.
     """
 
     def inherited(key: str) -> tuple[Node | None, str]:
         return (node.value[key], f"{prefix}{key}") if key in node.value else (root.value.get(key), key)
 
-    sources, networks = context
     pairs = {"source": inherited("source")[0], "odds": node.get("odds")}
     nodes = {key: value for key, value in pairs.items() if value is not None}
-    entry_node = Node(nodes, node.where, {**root.keys, **node.keys})
+    entry_node = Node(nodes, node.where, {**root.key_places, **node.key_places})
     values = read_arguments(name, {key: ENTRY[key] for key in ("source", "odds")}, entry_node, prefix.rstrip("."), faults)
     order: Any = "open"
     order_node, path = inherited("order")
@@ -193,7 +193,7 @@ def _entry_spec(
         order = read_argument(ENTRY["order"], order_node, path, faults)
     exercise, path = inherited("exercise")
     if exercise is None:
-        _require(root, "exercise", faults)
+        _report_missing(root, "exercise", faults)
     edits = WRONG if exercise is None else read_argument(ENTRY["exercise"], exercise, path, faults)
     source = "" if values is None else values["source"]
     if source is None:
@@ -232,24 +232,24 @@ def _passes(
         passes = [_pass_spec(pass_, f"{at}passes[{i}]", specs, faults) for i, pass_ in enumerate(owner.items_at("passes"))]
         return None if any(pass_ is None for pass_ in passes) else tuple(pass_ for pass_ in passes if pass_ is not None)
     if "objectives" not in owner.value:
-        _require(owner, "passes", faults)
+        _report_missing(owner, "passes", faults)
         return None
     if len(networks) != 1:
         faults.add(owner.place("objectives"), f"{at}objectives", f"there are {len(networks)} networks.",
                    "Write `passes:`, one for each network that runs.")
         return None
-    node = owner.value["objectives"]
-    parts = read_argument(PASS["objectives"], node, f"{at}objectives", faults)
+    objectives_node = owner.value["objectives"]
+    parts = read_argument(PASS["objectives"], objectives_node, f"{at}objectives", faults)
     if parts is WRONG:
         return None
-    objectives = _objectives(parts, node, networks[0], [], faults)
+    objectives = _objectives(parts, objectives_node, networks[0], [], faults)
     return (PassSpec(networks[0], networks[0], objectives=objectives),)
 
 
 def _pass_spec(node: Node, path: str, entry_objectives: list[ObjectiveSpec], faults: Faults) -> PassSpec | None:
     if not node.is_mapping:
         return None
-    rest = Node({key: inner for key, inner in node.items() if key != "take"}, node.where, node.keys)
+    rest = Node({key: inner for key, inner in node.items() if key != "take"}, node.where, node.key_places)
     values = read_arguments("a pass", PASS, rest, path, faults)
     if values is None:
         return None
@@ -279,14 +279,14 @@ def _objectives(
     specs = []
     for part, item in zip(parts, [] if node is None else node.value, strict=True):
         read, head, weight = (part.reserved[key] for key in ("read", "head", "weight"))
-        _require_module_name(head or part.name, item, f"{part.path}.head", faults)
+        _report_reserved_name(head or part.name, item, f"{part.path}.head", faults)
         name = _unused_name(part, head, pass_name, [objective.name for objective in entry_objectives])
         specs.append(ObjectiveSpec(part, name, _bindings(read), head, weight))
         entry_objectives.append(specs[-1])
     return tuple(specs)
 
 
-def _require_module_name(name: str, node: Node, path: str, faults: Faults) -> None:
+def _report_reserved_name(name: str, node: Node, path: str, faults: Faults) -> None:
     """Add a fault if a network or a head has the name of an attribute of `ModuleDict`, which holds them in a `StepModule`."""
     from torch.nn import ModuleDict  # networks and objectives have imported torch by now
 
@@ -304,8 +304,8 @@ def _unused_name(part: PartSpec, head: str | None, pass_name: str, names: list[s
 
 
 def _with_widths(entry: EntrySpec, networks: Mapping[str, NetworkSpec]) -> EntrySpec:
-    """The entry with numbers for arguments of objectives that name a state and stand for the width of the network that it
-    comes from: `project: teacher`. The width of a checkpoint is known once it is bound; until then the name stays."""
+    """The entry with numbers for arguments of objectives that name a reading and stand for the width of the network whose state
+    is read: `project: teacher`. The width of a checkpoint is known once it is bound; until then the name stays."""
     parts = {pass_.name: networks[pass_.network].part for pass_ in entry.passes if pass_.network in networks}
     widths = {name: part.arguments.get("width") for name, part in parts.items() if part is not None}
     passes = []

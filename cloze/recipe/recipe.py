@@ -20,7 +20,7 @@ from cloze.recipe.parts import builder_of, class_of
 from cloze.registry import Part
 from cloze.training.schedule.rates import follows_losses
 
-OWN = "reading"  # as a template: the template of the checkpoint that the recipe starts from
+FROM_CHECKPOINT = "reading"  # as a template: the template of the checkpoint that the recipe starts from
 LANES = 64  # of a store of several shards
 Mixing = Literal["step", "row", "all"]
 
@@ -122,7 +122,7 @@ class ObjectiveSpec:
     """An objective of a pass.
 
     `read` binds readings to states (the key "" means the first reading); unbound readings are states of that name in the
-    pass itself. `head` names parameters shared with other objectives; None: a head of its own network's, named after the
+    pass itself. `head` names parameters shared with other objectives; None: one head for each network, named after the
     part. `name` is unique within the entry: it names the loss in the log.
     """
 
@@ -134,7 +134,7 @@ class ObjectiveSpec:
 
     @property
     def set(self) -> str | None:
-        """The set of answers it takes, if the builder has such an argument."""
+        """The set of targets it takes, if the builder has such an argument."""
         return self.part.arguments.get("set")
 
     @property
@@ -278,7 +278,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Recipe:
-    """A checked recipe. With `stages`, it is the recipe of the last stage and holds all stages."""
+    """A recipe with valid values and references (`check_recipe` asks if its parts fit). With `stages`, it is the last one."""
 
     name: str
     paper: str | None
@@ -300,7 +300,7 @@ class Recipe:
 
     @property
     def exported(self) -> NetworkSpec:
-        """The network that the checkpoint is named after."""
+        """The network whose weights and heads are at the top of the run folder."""
         return self.networks[self.export]
 
     @property
@@ -317,7 +317,7 @@ class Recipe:
     @property
     def is_complete(self) -> bool:
         """Whether the recipe is complete. One that starts from a checkpoint must first be completed by it (`complete.py`)."""
-        return self.reading.single != OWN and all(network.part is not None for network in self.networks.values())
+        return self.reading.single != FROM_CHECKPOINT and all(network.part is not None for network in self.networks.values())
 
     def canonical(self) -> dict[str, Any]:
         """The full form with every default filled in, as plain data that is itself a legal recipe; keys in a fixed order."""
@@ -332,7 +332,7 @@ class Recipe:
         data["networks"] = {name: _network(network) for name, network in self.networks.items()}
         data["tie"] = as_plain_data(self.tie)
         data |= {"tie_detached": as_plain_data(self.tie_detached)} if self.tie_detached else {}
-        if self.reading.single != OWN:
+        if self.reading.single != FROM_CHECKPOINT:
             reading = as_plain_data(vars(self.reading))
             data["reading"] = {key: value for key, value in reading.items() if key != "max_length" or value is not None}
         entries = {name: _entry(entry) for name, entry in self.entries.items()}
@@ -470,8 +470,8 @@ def _entry(entry: EntrySpec) -> dict[str, Any]:
 
 
 def _pass(pass_: PassSpec) -> dict[str, Any]:
-    rewriters = {name: origin for name, origin in pass_.take.items() if isinstance(origin, RewriterSpec)}
-    fields = {name: {**as_plain_data(origin.part.arguments), "from": _read(origin.read)} for name, origin in rewriters.items()}
+    rewriters = {name: taken for name, taken in pass_.take.items() if isinstance(taken, RewriterSpec)}
+    fields = {name: {**as_plain_data(spec.part.arguments), "from": _read(spec.read)} for name, spec in rewriters.items()}
     objectives = [_objective(objective) for objective in pass_.objectives]
     return {**vars(pass_), "take": {**pass_.take, **fields}, "objectives": objectives}
 

@@ -1,4 +1,4 @@
-"""Checks the references inside a recipe: networks, passes, views, heads, sources, ties, lengths. Without torch."""
+"""Checks the references inside a recipe: networks, passes, views, heads, sources, ties, lengths."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def check_references(recipe: Recipe, at: At, faults: Faults) -> None:
     def report(path: str, what: str, way_out: str = "", *more: MessagePiece) -> None:
         faults.add(at(path), path, what, way_out, *more)
 
-    _require_known("export", recipe.export, recipe.networks, "network", report)
+    _report_unknown("export", recipe.export, recipe.networks, "network", report)
     for entry in recipe.entries.values():
         prefix = "" if list(recipe.entries) == ["main"] else f"mixture.{entry.name}."
         if entry.source:
-            _require_known(f"{prefix}source", entry.source, recipe.sources, "source", report)
+            _report_unknown(f"{prefix}source", entry.source, recipe.sources, "source", report)
         _check_passes(recipe, entry, prefix, at, faults)
     if not any(entry.odds for entry in recipe.entries.values()):
         report("mixture", "every entry has odds of 0, so nothing would ever be trained.")
@@ -61,7 +61,7 @@ def reading_twins(recipe: Recipe) -> set[str]:
     return twins
 
 
-def _require_known(path: str, name: str, names: Iterable[str], what: str, report: Report) -> None:
+def _report_unknown(path: str, name: str, names: Iterable[str], what: str, report: Report) -> None:
     if name not in list(names):
         report(path, f"there is no {what} {name!r}.", propose(name, names))
 
@@ -73,11 +73,11 @@ def _check_networks(recipe: Recipe, report: Report) -> None:
     for name, network in recipe.networks.items():
         if network.architecture is not None:
             kin = architectures(None if network.part is None else network.part.name)
-            _require_known(f"networks.{name}.architecture", network.architecture, kin, "architecture", report)
+            _report_unknown(f"networks.{name}.architecture", network.architecture, kin, "architecture", report)
         if network.average is None:
             continue
         path = f"networks.{name}.average"
-        _require_known(f"{path}.of", network.average.of, trained, "network that is trained", report)
+        _report_unknown(f"{path}.of", network.average.of, trained, "network that is trained", report)
         if name == recipe.export:
             report("export", f"{name} is an average.", f"Export {network.average.of}.")
         if any(pass_.network == name and pass_.grad for entry in recipe.entries.values() for pass_ in entry.passes):
@@ -89,13 +89,13 @@ def _check_passes(recipe: Recipe, entry: EntrySpec, prefix: str, at: At, faults:
     view_names = views(entry)
     for index, edit in enumerate(entry.exercise):
         earlier_views = views(EntrySpec(entry.name, entry.source, entry.order, entry.exercise[:index], ()))
-        _require_known(f"{edit.part.path}.in", edit.view, earlier_views, "view", partial(faults.add, edit.part.where))
+        _report_unknown(f"{edit.part.path}.in", edit.view, earlier_views, "view", partial(faults.add, edit.part.where))
     earlier: list[str] = []
     for index, pass_ in enumerate(entry.passes):
         path = f"{prefix}passes[{index}]"
         where = pass_.objectives[0].part.where if pass_.objectives else at(path)
-        _require_known(f"{path}.network", pass_.network, recipe.networks, "network", partial(faults.add, where))
-        _require_known(f"{path}.view", pass_.view, view_names, "view", partial(faults.add, where))
+        _report_unknown(f"{path}.network", pass_.network, recipe.networks, "network", partial(faults.add, where))
+        _report_unknown(f"{path}.view", pass_.view, view_names, "view", partial(faults.add, where))
         if pass_.name in earlier:
             faults.add(where, path, f"there is already a pass {pass_.name!r}.", "Give this one a `name:` of its own.")
         if pass_.name in view_names and pass_.name != pass_.view:
@@ -233,7 +233,7 @@ def _check_keep_best(recipe: Recipe, name: str, report: Report) -> None:
         f"{entry}/{objective.name}" if several else objective.name
         for entry, spec in recipe.step_entries.items() for _, objective in spec.objectives()
     ]
-    _require_known(path, name, names, "objective", report)
+    _report_unknown(path, name, names, "objective", report)
     if recipe.task is not None:
         report(path, "the task chooses the checkpoint.", "Leave keep_best out; `task: {keep: best}` says the same.")
     elif not recipe.training.held_out or not recipe.training.evaluate_every:

@@ -42,17 +42,16 @@ def arguments_of_part(kind: str, name: str) -> dict[str, Argument]:
 
 
 def expand_part(
-    kind: str, node: Node, path: str, faults: Faults, argument: Argument | None = None, reserved: Collection[str] = ()
+    kind: str, node: Node, path: str, faults: Faults, argument: Argument | None = None, beside: Collection[str] = ()
 ) -> None:
     """Rewrite a part in place as `{name: {argument: node}}`, and set `Node.part_kind` to its kind.
 
     As the value of an `argument` it must be among the argument's choices, and what it leaves out comes from the argument's
-    default if that is the same part. Keys in `reserved` belong to the recipe, not to the part (a network's `from`); they remain
-    next to the name.
+    default if that is the same part. Keys `beside` the name belong to the recipe, not the part (a network's `from`), and stay.
     """
     if isinstance(node.value, str):
         name, inner = node.value, Node({}, node.where)
-    elif node.is_mapping and len(keys := [key for key in node.value if key not in reserved]) == 1:
+    elif node.is_mapping and len(keys := [key for key in node.value if key not in beside]) == 1:
         name, inner = str(keys[0]), node.value[keys[0]]
     else:
         got = f"the keys {', '.join(map(repr, node.value))}" if node.is_mapping and node.value else _shown(node)
@@ -76,11 +75,11 @@ def expand_part(
             return
         inner = Node({first: inner}, inner.where, {first: inner.where})
     if not node.is_mapping:
-        node.value, node.keys = {}, {}
+        node.value, node.key_places = {}, {}
     node.put(name, inner)
     node.part_kind = kind
     if argument is not None and isinstance(argument.default, Mapping):
-        _inherit(inner, argument.default.get(name))
+        _put_defaults(inner, argument.default.get(name))
     expand_arguments(accepted, inner, f"{path}.{name}", faults)
 
 
@@ -109,14 +108,14 @@ def expand_arguments(accepted: Arguments, node: Node, path: str, faults: Faults)
             for name, inner in value.items():
                 expand_arguments(expected.fields, inner, f"{place}.{name}", faults)
         elif expected.section and value.is_mapping:
-            _inherit(value, expected.default)
+            _put_defaults(value, expected.default)
             expand_arguments(expected.fields, value, place, faults)
         elif expected.instead_kind and value.is_mapping:
             expand_part(expected.instead_kind, value, place, faults)
 
 
-def _inherit(node: Node, default: Any) -> None:
-    """Put the arguments of `default` that a part or section leaves out, in a tree; `Argument.inherit` does so in plain data."""
+def _put_defaults(node: Node, default: Any) -> None:
+    """Put the arguments of `default` that a part or section leaves out into its tree (in data: `Argument.with_defaults`)."""
     for key, value in default.items() if isinstance(default, Mapping) else ():
         if key not in node.value:
             node.put(key, from_data(value, node.where))
@@ -178,7 +177,8 @@ def read_arguments(owner: str, accepted: Arguments, node: Node, path: str, fault
 
 def read_argument(argument: Argument, node: Node, path: str, faults: Faults) -> Any:
     """The value of one argument, a part as a `PartSpec`. `WRONG`, and faults, if it is none that the argument takes."""
-    if node.part_kind is None and argument.part_kind is not None and node.value is not None:  # a phase set it
+    # `apply_phase` sets values after `expand`, so this part may not be expanded yet.
+    if node.part_kind is None and argument.part_kind is not None and node.value is not None:
         expand_part(argument.part_kind, node, path, faults, argument)
     if node.part_kind is not None:
         part = read_part(node, path, faults)

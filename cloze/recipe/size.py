@@ -1,8 +1,9 @@
 """`--size tiny|mini|small|medium|base|large`: rescale a recipe's networks and nothing else.
 
 The exported network takes the numbers of the size from its builder's `sizes`. `inner` and the width of the embeddings keep their
-ratio to the width, with a minimum for the embeddings; heads of keys and values about theirs to the heads. Every other network
-keeps its ratios to the exported network; its width is a multiple of the head width, and it has at least one head.
+ratio to the width, with a minimum for the embeddings. The number of key-value heads keeps its ratio to the number of heads as
+nearly as divisibility allows. Every other network keeps its ratios to the exported network; its width is a multiple of the head
+width, and it has at least one head.
 """
 
 from __future__ import annotations

@@ -20,11 +20,22 @@ _INSTEAD = (*SINGULAR.items(), ("objectives", "passes"), ("mixture", "exercise")
 EACH, GROUP, PREVIOUS = "each", "depth_group", "previous"
 _ABOVE = ("name", "paper", "notes", "stages")  # belong to the whole recipe
 
-Assemble = Callable[[ResolvedTree, str | None, Sequence[str]], Recipe]
+#: The recipe of a stage from its tree, a size and overrides. A parameter, since load.py, which has it, imports this module.
+ReadStage = Callable[[ResolvedTree, str | None, Sequence[str]], Recipe]
+
+
+def stage_recipes(recipe: Recipe) -> list[Recipe]:
+    """The recipes of all stages; the recipe itself if it has no stages."""
+    return [stage.recipe for stage in recipe.stages] or [recipe]
+
+
+def stages_with_prefix(recipe: Recipe) -> list[tuple[str, Recipe]]:
+    """The recipe of every stage with the prefix of its paths; of a recipe without stages, its own."""
+    return [(f"stages.{stage.name}.", stage.recipe) for stage in recipe.stages] or [("", recipe)]
 
 
 def assemble_stages(
-    root: Node, size: str | None, overrides: Sequence[str], checkpoints: CheckpointFolders | None, assemble: Assemble
+    root: Node, size: str | None, overrides: Sequence[str], checkpoints: CheckpointFolders | None, read_stage: ReadStage
 ) -> Recipe:
     """The recipe of the last stage, which holds all stages.
 
@@ -40,7 +51,7 @@ def assemble_stages(
     stages: list[Stage] = []
     for name, (tree, share) in trees.items():
         try:
-            stages.append(Stage(name, assemble(tree, size, _overrides(name, trees, overrides)), share))
+            stages.append(Stage(name, read_stage(tree, size, _overrides_of(name, trees, overrides)), share))
         except RecipeError as error:
             raise RecipeError(f"stage {name!r}: ", *error.args) from None
     return replace(stages[-1].recipe, stages=tuple(stages))
@@ -64,7 +75,8 @@ def _set_shares(root: Node, overrides: Sequence[str]) -> list[str]:
     return rest
 
 
-def _overrides(name: str, stages: Mapping[str, object], overrides: Sequence[str]) -> list[str]:
+def _overrides_of(name: str, stages: Mapping[str, object], overrides: Sequence[str]) -> list[str]:
+    """The overrides of a stage: those of every stage, and its own without `stages.NAME.`"""
     stage_overrides = []
     for override in overrides:
         if not override.startswith("stages."):
@@ -104,26 +116,28 @@ def stage_trees(
             faults.add(where, f"{path}.share", f"got {amount!r}, expected a share of the budget above 0.")
             amount = 1.0  # further stages may begin with this one
         earlier = {before: tree for before, (tree, _) in trees.items()}
-        tree = _tree(str(name), node, root, faults)
+        tree = _tree_of_stage(str(name), node, root, faults)
         resolved = resolve_networks(tree, earlier=earlier, checkpoints=checkpoints, prefix=f"{path}.", faults=faults)
         trees[str(name)] = (resolved, float(amount))
     total = sum(share for _, share in trees.values())
     return {name: (tree, share / total) for name, (tree, share) in trees.items()}
 
 
-def _tree(name: str, stage: Node, root: Node, faults: Faults) -> Node:
+def _tree_of_stage(name: str, stage: Node, root: Node, faults: Faults) -> Node:
+    """The keys of a stage, and those of the top level that it neither writes nor replaces (`_INSTEAD`). Its `source` keeps one of
+    the sources of the top level."""
     nodes = {key: node for key, node in stage.items() if key not in ("share", "source")}
     dropped = {other for pair in _INSTEAD for key, other in (pair, pair[::-1]) if key in nodes and other not in nodes}
     keys = [key for key in root.value if key != "stages" and key not in dropped and key not in nodes]
     tree = Node({key: root.value[key].copy() for key in keys}, root.where, {key: root.place(key) for key in keys})
     for key, node in nodes.items():
         tree.put(key, node.copy())
-        tree.keys[key] = stage.place(key)
+        tree.key_places[key] = stage.place(key)
     chosen = stage.get("source")
     if chosen is None:
         return tree
     names = [name for name, _ in tree.pairs_at("sources")]
-    if str(chosen.value) in names:  # the stage keeps one of the sources of the top level
+    if str(chosen.value) in names:
         sources, source = tree.value["sources"], str(chosen.value)
         tree.put("sources", Node({source: sources.value[source]}, sources.where, {source: sources.place(source)}))
     else:
@@ -158,10 +172,10 @@ def repeat_stages(root: Node, groups: Sequence[str | int] = ("embeddings",)) -> 
         for group in [None] if repetition is None else groups:
             before = next(reversed(new_stages), None)
             origins = {} if before is None else {PREVIOUS: before}
-            repeated = _put(stage, "from", origins)
+            repeated = _with_scalars_replaced(stage, "from", origins)
             if group is not None:
                 del repeated.value[EACH]
-                repeated = _put(repeated, None, {GROUP: group})
+                repeated = _with_scalars_replaced(repeated, None, {GROUP: group})
             if before is None and any((above, scalar.value) == ("from", PREVIOUS) for above, scalar in _scalars(stage)):
                 raise RecipeError(
                     f"{stage.where}: stages.{name}: is the first stage, so `from: {PREVIOUS}` has no stage to begin with. "
@@ -187,7 +201,7 @@ def repeat_overrides(root: Node, overrides: Sequence[str], groups: Sequence[str 
     return new_overrides
 
 
-def _put(node: Node, key: str | None, values: Mapping[str, Key]) -> Node:
+def _with_scalars_replaced(node: Node, key: str | None, values: Mapping[str, Key]) -> Node:
     """A copy in which the values of `key`, or of any key if it is None, that are among `values` are replaced."""
     copy = node.copy()
     for above, scalar in _scalars(copy):

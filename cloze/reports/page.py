@@ -11,7 +11,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from cloze.arguments import checked
+from cloze.arguments import check_arguments
 from cloze.atomic import require_output, whole_file
 from cloze.errors import CheckpointError
 from cloze.hub import name_of
@@ -69,7 +69,7 @@ def unique_names(folders: Sequence[Path]) -> list[str]:
     return [str(folder) for folder in folders]
 
 
-@checked
+@check_arguments
 def write_report(folders: Sequence[Path | str] | Path | str, out: Path | str | None = None) -> Path:
     """Write the report of one or several run folders.
 

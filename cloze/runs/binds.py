@@ -17,6 +17,7 @@ from cloze.recipe.builders import build, restored
 from cloze.recipe.changes import joins_vocabulary, read_by_export
 from cloze.recipe.parts import builder_of, class_of
 from cloze.recipe.recipe import Recipe
+from cloze.recipe.stages import stage_recipes
 from cloze.runs.corpora import open_corpus
 from cloze.runs.progress import reading_corpus
 from cloze.text import Tokenizer
@@ -87,8 +88,7 @@ def bound_tables(recipe: Recipe, binds: Mapping[str, Sequence[str]]) -> dict[str
 
 def check_binds(recipe: Recipe, binds: Iterable[str], checkpoints: Iterable[str]) -> None:
     """Refuse a bound name that is no source, table or checkpoint of the recipe or its stages."""
-    recipes = [stage.recipe for stage in recipe.stages] or [recipe]
-    names = [*sorted({name for stage_recipe in recipes for name in [*stage_recipe.sources, *stage_recipe.tables]}), *checkpoints]
+    names = [*sorted({name for stage in stage_recipes(recipe) for name in [*stage.sources, *stage.tables]}), *checkpoints]
     for name in binds:
         if name not in names:
             raise RecipeError(f"--bind {name}: {recipe.name} has no such source, table or checkpoint. {propose(name, names)}")

@@ -83,7 +83,7 @@ def _head_arguments(recipe: Recipe, entry: EntrySpec, store: Store) -> dict[str,
             f"  Give every row a {lacks[0]!r} (it may be empty where the recipe allows it), and build the store for the recipe: "
             f"cloze corpus build FILE --recipe {recipe.name} --out STORE"
         )
-    arguments: dict[str, Any] = answer.head_arguments(stored)
+    arguments: dict[str, Any] = answer.head_arguments(stored, store.classes)
     arguments |= store.about.get("given", {})  # by `RecordEncoder.given`
     if store.about["classes"] is not None:
         if len(store.classes) < 2:

@@ -74,7 +74,9 @@ def with_words(wants: frozenset[str]) -> frozenset[str]:
 
 def _example(entry: EntrySpec, view: str, row: Rows, tokenizer: Tokenizer, sees: str) -> dict[str, Any]:
     length = int(row["length"][0])
-    targets = dict(_targets(row, tokenizer))
+    targets: dict[int, list[str]] = {}
+    for position, piece in _targets(row, tokenizer):
+        targets.setdefault(position, []).append(piece)
     special = row["special"][0] if "special" in row else np.isin(row["tokens"][0], tokenizer.special_ids)
     hides = any(class_of("edit", edit.part.name).hides for edit in entry.exercise if edit.view == view)
     tokens = []
@@ -85,7 +87,7 @@ def _example(entry: EntrySpec, view: str, row: Rows, tokenizer: Tokenizer, sees:
         if "segments" in row:
             record["segment"] = int(row["segments"][0, position])
         if position in targets:
-            record["target"] = targets[position]
+            record["target"] = " ".join(targets[position])
         tokens.append(record)
     row_targets = {
         fields.split(name).set: int(value[0])
@@ -94,8 +96,18 @@ def _example(entry: EntrySpec, view: str, row: Rows, tokenizer: Tokenizer, sees:
     return {
         "entry": entry.name, "view": view, "length": length, "tokens": tokens, "hides": hides,
         "sees": _only_visible(sees, row), "row_targets": row_targets,
-        "targets": f"{len(targets)} of {length} tokens" + (f", {len(targets) / length:.1%}" if hides and targets else ""),
+        "targets": _count(row, targets, length) + (f", {len(targets) / length:.1%}" if hides and targets else ""),
     }
+
+
+def _count(row: Rows, targets: Mapping[int, Sequence[str]], length: int) -> str:
+    """How many targets an example has, in words."""
+    if "cell_count" in row:
+        return f"the count of both together, {float(row['cell_count'][0]):g}"
+    if not targets and any(fields.split(name).field == "targets" and value.ndim == 2 for name, value in row.items()):
+        return f"none of {length} tokens: nothing is predicted in this example"
+    pieces = sum(map(len, targets.values()))
+    return (f"{pieces} for " if pieces > len(targets) else "") + f"{len(targets)} of {length} tokens"
 
 
 def _sees(recipe: Recipe, entry: EntrySpec, view: str) -> str:

@@ -4,9 +4,9 @@ Fine-tuning from a random head distorts what the network has learned; from a fit
 the first step is not lost (Kumar et al., 2022, "Fine-Tuning can Distort Pretrained Features and Underperform
 Out-of-Distribution"). The network reads the rows once, without dropout. A first map without a norm behind it then starts as the
 identity, centred and scaled to where its nonlinearity is nearly straight, and `head.output` minimises the objective's own loss
-plus an L2 penalty. Its weight is chosen by the loss of the dev rows, or of rows left out if there are few of those, among the
-weights that leave something to learn: a head that is sure of its training rows gives the network no gradients. Everything is
-deterministic and the same in every process.
+plus an L2 penalty. Its weight is chosen by the loss of the first dev rows (256, `Data.held_out_rows`), or of rows left out if
+there are few of those, among the weights that leave something to learn: a head that is sure of its training rows gives the
+network no gradients. Everything is deterministic and the same in every process.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ CENTRES: Mapping[Nonlinearity, float] = {"tanh": 0.0, "gelu": 1.0, "gelu_tanh": 
 PENALTIES = (1000.0, 300.0, 100.0, 30.0, 10.0, 3.0, 1.0, 0.3)  # tried in this order, for states of variance 1
 LEFT = 0.5  # the least loss of the training rows, as a share of that of other rows
 ENOUGH, FOLDS = 50, 5  # targets of dev rows that choose the penalty; with fewer, parts of the training rows do
+FITTABLE_HEADS = (ClassHead, LabellingHead, MixedLabellingHead, PooledHead)
 STEPS, LAST_STEPS = 30, 200  # of L-BFGS for each penalty that is tried, and for the one that is taken
 
 
@@ -112,7 +113,7 @@ def fit_heads(
     """
     for key in keys:
         objective: Any = step.objectives[key]
-        if not objective.linear or not isinstance(objective.module, ClassHead | LabellingHead | MixedLabellingHead | PooledHead):
+        if not objective.fittable or not isinstance(objective.module, FITTABLE_HEADS):
             raise RecipeError(
                 f"training.new_heads: the head {key!r} is not linear in the states of the frozen network, so it cannot be "
                 "fitted.\n  Use scaled or drawn: --set training.new_heads=scaled"

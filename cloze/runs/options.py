@@ -19,6 +19,7 @@ import typer
 from cloze.errors import Say, TaskError
 from cloze.hub import local_folder, name_of
 from cloze.missing import SCRATCH_TASKS
+from cloze.processes import rank
 
 if TYPE_CHECKING:
     from cloze.checkpoint.bound import BoundCheckpoints
@@ -36,6 +37,12 @@ Inits = Sequence[str | Path] | str | Path | Mapping[str, Path] | None
 
 def quiet(line: str) -> None:
     """A `Say` that prints nothing."""
+
+
+def say_of(report: Say | None) -> Say:
+    """Where messages before and after training go: to `report`, or to `print` for None; of several processes, those of the
+    first."""
+    return (report or print) if rank() == 0 else quiet
 
 
 def accepts_fields_of(options: Callable[P, T]) -> Callable[[Callable[[T], R]], Callable[P, R]]:
@@ -111,8 +118,9 @@ class PretrainOptions:
     `corpus` is text (files, folders, globs, `-`) or one token store; text is built into `out/cloze/corpus`. `binds` are
     `NAME=PATH` for the recipe's other sources and for the checkpoints that its networks come from. `init` begins with the weights
     of a checkpoint, or with those of several, one for each network. Each stage of a recipe is a run: the last in `out`, the
-    others in `out/cloze/stages`. `report` gets every line of the run. cloze itself sets `stage`, to one stage of the recipe, and
-    `drop_stage_origins`: the stage is planned alone, and its networks that come from an earlier stage start at random.
+    others in `out/cloze/stages`. `report` gets every line of the run; None prints them. cloze itself sets `stage`, to one stage
+    of the recipe, and `drop_stage_origins`: the stage is planned alone, and its networks that come from an earlier stage start at
+    random.
     """
 
     recipe: Annotated[str | Path, typer.Argument(help="A recipe: a name (see `cloze list`), file or run folder.")]
@@ -237,7 +245,7 @@ class FinetuneOptions:
     model on n-grams is fitted for comparison. `fit`: the recipe is fitted to the checkpoint and the rows; None: if it comes with
     cloze.
     `from_scratch` starts from random weights in the shape of the checkpoint, `within` is the maximum training time in seconds,
-    and `report` gets every line.
+    and `report` gets every line; None prints them.
     """
 
     checkpoint: Annotated[Path | str, typer.Argument(
@@ -361,4 +369,4 @@ def _bound(binds: Sequence[str]) -> BoundCheckpoints:
 
 def _typed(task: LabelledFiles) -> str:
     """A task as it is typed: TYPE:TRAIN,DEV."""
-    return f"{task.type}:{','.join(task.train)},{','.join(task.dev)}"
+    return f"{task.recipe}:{','.join(task.train)},{','.join(task.dev)}"

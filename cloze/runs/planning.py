@@ -10,11 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from cloze.arguments import checked
+from cloze.arguments import check_arguments
 from cloze.budget.fit import can_be_fitted, short
 from cloze.budget.fit_text import sample_for
 from cloze.budget.fit_words import learns_words, most_passes
-from cloze.budget.fitted import Fitted, epochs_paid, fit_until_stable, paid
+from cloze.budget.fitted import Fitted, fit_until_stable, pays_of_run, pays_of_words
 from cloze.budget.micro_batch import why_no_forecast, within_memory
 from cloze.checkpoint.build import build_step
 from cloze.corpus import Store
@@ -39,7 +39,7 @@ _BYTES_PER_TOKEN = 4.0  # assumed if there is no text
 _WORDS, _DOCUMENTS, _KNOWN = 60_000, 150, 4000  # size of the random text for timing a recipe
 
 
-@checked
+@check_arguments
 def plan(
     recipe: str | Path, *, corpus: Sequence[str | Path] | str | Path, out: Path | str = "RUN", **options: Any
 ) -> Plans:
@@ -173,7 +173,7 @@ def _without_text(checked_recipe: Recipe, request: Request, run_budget: Budget, 
         raise BudgetError(f"{name}: cannot be timed on random text ({why}).\n  {_WITH_DATA.format(name)}") from None
     if fewer:
         run.step = build_step(checked_recipe, vocab_size=int(size or 0))
-    pays = epochs_paid(run, run_budget, pace(run, engines())) if learns_words(checked_recipe) else paid(run, run_budget)
+    pays = pays_of_words(run, run_budget, pace(run, engines())) if learns_words(checked_recipe) else pays_of_run(run, run_budget)
     updates = int(run_budget.amount) if run_budget.kind == "steps" else None
     fit = fit_until_stable(checked_recipe, request.options.load, pays, int(pays(checked_recipe)), updates=updates)
     run.data.close()

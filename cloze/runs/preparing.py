@@ -20,7 +20,7 @@ from cloze.budget.micro_batch import choose_micro_batch, require_memory, require
 from cloze.checkpoint.borrowed import reference_to
 from cloze.checkpoint.build import build_part, build_step
 from cloze.checkpoint.feeds import build_data, first_length, odds_of, step_feeds
-from cloze.checkpoint.inputs import require_held_out_known, require_inputs, store_input, weights_input
+from cloze.checkpoint.inputs import require_held_out_known, require_inputs, store_input, table_inputs, weights_input
 from cloze.checkpoint.new_heads import scale_heads
 from cloze.checkpoint.publish import Publisher
 from cloze.checkpoint.warm_start import borrowed_parts, load_origins
@@ -45,10 +45,10 @@ from cloze.runs.frozen_start import fit_heads
 from cloze.runs.out_folder import run_name
 from cloze.runs.phasing import phases_of, positions_by_phase, unfreezing, with_dropouts, with_positions
 from cloze.runs.plan import Plan, made_later, prospects_of, ways_out
+from cloze.runs.recipe_tasks import selection_of, task_json_entries, with_example_facts
 from cloze.runs.request import Request, tokenizer_for
 from cloze.runs.samples import sampler
 from cloze.runs.table_start import described_starts, start_tables
-from cloze.runs.task_selection import selection_of, task_json_entries, with_example_facts
 from cloze.runs.unanswered import without_unanswered
 from cloze.text import Tokenizer
 from cloze.training.checkpoints.checkpoint import Checkpoints
@@ -103,7 +103,7 @@ def _build_run(
         say_fit: Say = (lambda line: None) if dry_run else say
         recipe = with_learning_embeddings(without_unanswered(recipe, stores, say_fit), origins, tokenizer, say_fit)
     recipe = with_data_facts(recipe, stores)
-    description = None if recipe.task is None else task_json_entries(recipe, stores)
+    task_json = None if recipe.task is None else task_json_entries(recipe, stores)
     tables = make_tables(recipe, stores, origins)
     arguments: dict[str, Any] = {"tables": tables, "store": next(iter(stores.values())), "tokenizer": tokenizer}
     require_memory(recipe, vocab_size=tokenizer.size, tables=tables, device=device)
@@ -115,7 +115,7 @@ def _build_run(
     heads_to_start = load_origins(
         step, recipe, origins, tokenizer, resumes=resumes, say=say, tables=tables,
         build_random=partial(build_step, recipe, vocab_size=tokenizer.size, seed=seed, **arguments),
-        class_names=(description or {}).get("labels") or (),
+        class_names=(task_json or {}).get("labels") or (),
     )
     setup_seconds = float((old or {}).get("setup_seconds", 0.0))
     if not resumes and not dry_run:
@@ -133,15 +133,16 @@ def _build_run(
     if new_heads == "scaled" and not dry_run:
         scale_heads(step, data, heads_to_start)
 
-    selection = None if (best := recipe.training.keep_best) is None else Selection(None, best, higher_is_better=False)
-    if description is not None and dev_stores:
-        description = with_example_facts(recipe, description, stores, dev_stores, _max_tokens(data))
-        selection = selection_of(recipe, step, tokenizer, stores, dev_stores, description, out, tables=tables)
+    loss_name = recipe.training.keep_best
+    selection = None if loss_name is None else Selection(measure=None, metric=loss_name, higher_is_better=False)
+    if task_json is not None and dev_stores:
+        task_json = with_example_facts(recipe, task_json, stores, dev_stores, _max_tokens(data))
+        selection = selection_of(recipe, step, tokenizer, stores, dev_stores, task_json, out, tables=tables)
     if new_heads == "fitted" and not dry_run:  # every process fits them to the same rows
         measure = None if selection is None else selection.measure
         start = fit_heads(step, build(seed=0, process=0, ranks=1), heads_to_start, device=device, say=say, measure=measure)
         selection = None if selection is None else replace(selection, start=start)
-    publisher = publisher_of(recipe, out, origins, stores, tokenizer, tables, description)
+    publisher = publisher_of(recipe, out, origins, stores, tokenizer, tables, task_json)
     run = Run(
         folder=out, step=step, data=data, budget=budget, export=publisher,
         exports=[replace(publisher, positions=positions) for positions in positions_by_phase(recipe)],
@@ -259,13 +260,13 @@ def open_inputs(
 
 def publisher_of(
     recipe: Recipe, out: Path, origins: Mapping[str, Path], stores: Mapping[str, Store], tokenizer: Tokenizer,
-    tables: Mapping[str, Any], description: Mapping[str, Any] | None,
+    tables: Mapping[str, Any], task_json: Mapping[str, Any] | None,
 ) -> Publisher:
-    """What writes the folders of a run; `description` is that of its task."""
+    """What writes the folders of a run; `task_json` holds the entries of task.json, None without a task."""
     borrowed_names, read = borrowed(recipe), read_by_export(recipe)
     return Publisher(
         recipe, tokenizer, tables, languages_of(stores), run_name=run_name(out), home=out, code=files_of(recipe),
-        task=description, labels=None if description is None else description.get("labels"),
+        task=task_json, labels=None if task_json is None else task_json.get("labels"),
         label_names={layer: store.label_names(layer) for store in stores.values() for layer in store.labels},
         references={name: reference_to(origins[name], out) for name in borrowed_names - {recipe.export, *read}},
         needed={network_name: origins[network_name] for network_name in read if network_name in borrowed_names},
@@ -321,6 +322,9 @@ def inputs_of(
             for network_name, network in recipe.networks.items()
             if _starts_elsewhere(network_name, network, recipe, request, origins, borrowed_names)
         },
+        "tables": table_inputs(
+            {name: spec.arguments for name, spec in recipe.tables.items()}, (old_inputs or {}).get("tables", {})
+        ),
         **record_of(files_of(recipe)),
     }
 

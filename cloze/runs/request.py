@@ -1,4 +1,4 @@
-"""A user's request: what the options of `cloze pretrain` mean."""
+"""A user's request: what the options of `cloze pretrain` mean. `cloze finetune` makes the request of its run itself."""
 
 from __future__ import annotations
 
@@ -18,13 +18,12 @@ from cloze.corpus.readers.hub_datasets import is_dataset
 from cloze.corpus.shards.place import is_address
 from cloze.corpus.shards.remote import ShardCache, local_store
 from cloze.errors import BudgetError, CheckpointError, CorpusError, RecipeError, Say, propose
-from cloze.processes import rank
 from cloze.recipe.load import pretraining_recipe_names, tuning_recipe_names
 from cloze.recipe.origins import bound_checkpoints, checkpoint_names
 from cloze.recipe.recipe import Recipe, Stage
 from cloze.runs.binds import bound_tables, check_binds, parse_binds, parse_inits
 from cloze.runs.held_texts import parse_measured
-from cloze.runs.options import PretrainOptions, quiet
+from cloze.runs.options import PretrainOptions, say_of
 from cloze.text import Tokenizer
 from cloze.training.run import read_run_record
 from cloze.training.schedule.budget import Budget
@@ -33,7 +32,8 @@ from cloze.training.trackers import require_trackers
 
 @dataclass(frozen=True)
 class Request:
-    """What a run is asked for: the `options` as the user gave them, and what is derived from them.
+    """What a run is asked for: the `options` as the user gave them, and what is derived from them. For `cloze finetune` they are
+    the `PretrainOptions` that say the same, which the rest of `runs` reads.
 
     `corpus` are the paths of this run, which may be a stage. `binds` are paths of sources by name, `checkpoints` the folders of
     the checkpoints that networks come `from`. `fit`: fit the recipe to the budget; otherwise it is trained as written. `dev` are
@@ -66,12 +66,16 @@ class Request:
 
     @property
     def say(self) -> Say:
-        """Where messages before and after training go: of several processes, those of the first."""
-        return (self.options.report or print) if rank() == 0 else quiet
+        """Where messages before and after training go (`say_of`)."""
+        return say_of(self.options.report)
 
 
 def load_request(options: PretrainOptions) -> tuple[Recipe, Request]:
-    """The checked recipe of a `cloze pretrain`, and the request. Raises a `ClozeError` before any text is read."""
+    """The checked recipe of a `cloze pretrain`, and the request. Raises a `ClozeError` before any text is read.
+
+    The options of the request are in their final form: `text_format` also says the encoding and the column
+    (`jsonl@iso8859-1:body`), and `init` has local folders.
+    """
     if (name := str(options.recipe)) in tuning_recipe_names() and not Path(name).exists():
         raise RecipeError(
             f"{name}: this recipe is for fine-tuning, on labelled text.\n"

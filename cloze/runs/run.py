@@ -134,7 +134,7 @@ def train_recipe(
 
     `origins` are the checkpoints that its networks start from.
     """
-    with claimed(out):
+    with claimed(out):  # a second time where `out` is the run's folder, not a stage's; that is allowed
         trials: Trials = {}
         fitted = fit_to_budget(recipe, request, out, budget, origins, trials)
         recipe = fitted.recipe
@@ -169,7 +169,7 @@ def train_recipe(
 
 
 def _advise(recipe: Recipe, request: Request, origins: Mapping[str, Path]) -> None:
-    """What the normalisation costs the text of a new run."""
+    """Print what the normalisation costs the text of a new run."""
     folder = request.options.tokenizer or next(iter(origins.values()), None)
     paths = next(iter(bound_paths(recipe, request.corpus, request.binds).values()))
     sample = sample_for(recipe, paths, request.options.text_format)

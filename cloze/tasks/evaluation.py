@@ -8,8 +8,8 @@ from typing import Any
 from cloze.errors import TaskError
 from cloze.tasks.bootstrap import intervals
 from cloze.tasks.linear.model import LinearModel, load_linear
+from cloze.tasks.remarks import NONE_KNOWN, remark_on, remark_on_ngrams
 from cloze.tasks.task import Evaluation, Learner, Report, silent
-from cloze.tasks.worth import NONE_KNOWN, remark_on, remark_on_ngrams
 
 
 def evaluate(

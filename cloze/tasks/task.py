@@ -142,7 +142,7 @@ class Task(ABC):
 
     In training the options come from the recipe: `text`, `text_b` and `label` are the columns of the source, and any other is
     the argument of this name of the source's `answer` (`runs.task_of_head`). `description` writes them to task.json, from which
-    `tasks.task_in_folder` builds the task again.
+    `tasks.task_in_folder` builds the task again: a task with further options overrides it.
 
     `read` gives examples: a frozen dataclass with a length, whose fields hold one value for each row, or the path of the file
     (`LabelledTexts` serves most tasks). `selected` and `join_examples` rely on that.
@@ -165,8 +165,8 @@ class Task(ABC):
     task.json.
 
     `of_words`: a text may be a list of its words. `one_text`: an example may be a single text, as `cloze predict` takes it.
-    `writes`: formats that only its predictions have, such as `conll`. `pipeline`: the Hub's name of what its models do. `does`
-    ends the message that refuses a beam search.
+    `writes`: formats that only its predictions have, such as `conll`. `pipeline`: the Hub's name of what its models do.
+    `instead_of_text` ends the message that refuses a beam search.
     """
 
     name: str
@@ -174,7 +174,7 @@ class Task(ABC):
     one_text: ClassVar[bool] = True
     of_words: ClassVar[bool] = False
     writes: ClassVar[tuple[str, ...]] = ()
-    does: ClassVar[str] = "writes none"
+    instead_of_text: ClassVar[str] = "writes none"
     #: Keys of predictions, other than the names of columns, that repeat what was read.
     repeated: ClassVar[frozenset[str]] = frozenset()
 
@@ -190,7 +190,7 @@ class Task(ABC):
     def with_beam_search(self: T, *, beams: int | None, length_penalty: float | None) -> T:
         """The same task with beam search; a task that writes no text refuses with a `TaskError`."""
         if beams is not None or length_penalty is not None:
-            raise TaskError(f"--beams and --length-penalty are for tasks that write a text; {self.name} {self.does}.")
+            raise TaskError(f"--beams and --length-penalty are for tasks that write a text; {self.name} {self.instead_of_text}.")
         return self
 
     @abstractmethod
@@ -220,7 +220,8 @@ class Task(ABC):
         """The metrics of the constant answer `constant_answer` against the right ones."""
 
     def linear(self, labels: Sequence[str] = ()) -> LinearTask | None:
-        """What a linear model of the task learns, to compare networks with; None if there is no sensible one."""
+        """What a linear model of the task learns, to compare networks with; None if there is no sensible one. Its outputs have
+        the form of `Learner.row_outputs`: `--mix-ngrams` pools the two."""
         return None
 
     @abstractmethod
@@ -251,11 +252,11 @@ class Learner(nn.Module, ABC):
     | `compute_metrics` | items of `per_example` | the metrics | the task's |
     | `measure` | labelled rows | the metrics, as in training | `per_example`, then `compute_metrics` |
     | `truth_and_predictions` | items of `per_example` | right answers and predicted ones, to compare them | None |
-    | `right` | items of `per_example` | which examples are answered rightly | None |
+    | `right` | items of `per_example` | which examples are answered correctly | None |
     | `evaluate` | examples with labels | an `Evaluation` | the same with `mixed_outputs`, a baseline and remarks |
     | `remarks` | examples, rows, outputs, items of `per_example` | sentences on the figures | how many texts were cut |
     | `details` | rows, outputs, items of `per_example` | tables by class for the `Evaluation` | none |
-    | `lost` | a row | how many tokens of it did not fit | `row.cut` |
+    | `cut_tokens` | a row | how many tokens of it did not fit | `row.cut` |
     | `predict` | examples | predictions | `encode`, `mixed_outputs`, `predictions` |
     | `scored` | examples | each with the probabilities of all labels | a `TaskError` |
     | `network_outputs` | examples | what the network says of them, for a mixture | `row_outputs` if the task has a linear model |
@@ -346,7 +347,7 @@ class Learner(nn.Module, ABC):
         return None
 
     def right(self, per_example: Any) -> NDArray[np.bool_] | None:
-        """Which examples are answered rightly (N,), from the items of `per_example`; None if answers are more than that."""
+        """Which examples are answered correctly (N,), from the items of `per_example`; None if answers are more than that."""
         return None
 
     def evaluate(
@@ -377,10 +378,10 @@ class Learner(nn.Module, ABC):
 
     def remarks(self, examples: Any, rows: Sequence[LabelledRow], outputs: Any, per_example: Any) -> list[str]:
         """Sentences on the figures: here how many texts were cut."""
-        remark = cut_remark([self.lost(row.inputs) for row in rows], self.length)
+        remark = cut_remark([self.cut_tokens(row.inputs) for row in rows], self.length)
         return [] if remark is None else [remark]
 
-    def lost(self, row: Any) -> int:
+    def cut_tokens(self, row: Any) -> int:
         """How many tokens of a row did not fit."""
         tokens: int = row.cut
         return tokens

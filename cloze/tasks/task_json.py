@@ -1,6 +1,6 @@
 """What task.json must be for the commands that read it: every entry of the type that cloze writes.
 
-`runs/task_selection.py` writes what is known before training: the task and its options, head, labels, length, and facts about the
+`runs/recipe_tasks.py` writes what is known before training: the task and its options, head, labels, length, and facts about the
 rows. `runs/finetuning/finetune.py` adds the result: seeds, the best evaluation, `dev`, `spread`, remarks.
 `runs/finetuning/measure_result.py` adds what is measured afterwards: `dev_report`, `ngrams`, `mixture`, test metrics. Of several
 tasks, each has its entries under its name in `tasks`, and the keys of `dev` and `spread` begin with `NAME/`.

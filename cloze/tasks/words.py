@@ -41,8 +41,9 @@ def word_windows(
     """The windows of texts that are given as words; each word is asked once, at its first token (Devlin et al., 2019, §5.3).
 
     A text that does not fit into `max_length` tokens, or into what the network reads, has several windows that overlap by half; a
-    word is asked where it has the most context. A word of which the tokenizer leaves no token is in none. `pictures` are the
-    numbers of the pictures that the texts are about; `spaced` is that of `first_tokens`.
+    word is asked where it has the most context. A word of which the tokenizer leaves no token is in none; words that the
+    tokenizer joins are asked at their one token. `pictures` are the numbers of the pictures that the texts are about; `spaced` is
+    that of `first_tokens`.
     """
     joined = [" ".join(words) for words in texts]
     rows, spelling = reader.encode_whole(joined), reader.tokenizer.encode_spelled(joined)
@@ -63,11 +64,17 @@ def word_windows(
         )
         windows = [window.with_facts(reader, bound) for window in windows]
         counts = [int(window.asked.sum()) for window in windows]
-        parts = np.split(np.flatnonzero(column >= 0), np.cumsum(counts)[:-1])
-        text_windows.append([
-            WordWindow(window.row, np.flatnonzero(window.asked), numbers) for window, numbers in zip(windows, parts, strict=True)
-        ])
+        parts = np.split(np.flatnonzero(mask), np.cumsum(counts)[:-1])
+        text_windows.append([_word_window(window, asked, column) for window, asked in zip(windows, parts, strict=True)])
     return text_windows
+
+
+def _word_window(window: Any, asked: Positions, column: Positions) -> WordWindow:
+    """A window in which the columns `asked` (n,) of the whole text are asked; `column` (K,) is that of each word of the text.
+    Several words may have one token (phrases)."""
+    words = np.flatnonzero(np.isin(column, asked))
+    columns = np.flatnonzero(window.asked)[np.searchsorted(asked, column[words])]
+    return WordWindow(window.row, columns, words)
 
 
 def read_words(

@@ -24,6 +24,7 @@ from cloze.text.marian import MARIAN_FILES, read_marian
 from cloze.text.old_layouts import OLD_FILES, read_json_object, read_old_layout, read_settings, unreadable, with_added
 from cloze.text.roles import CONFIG_KEYS, LANGUAGE_ROLES, guess_literals
 from cloze.text.segment import Segmenter
+from cloze.text.switches import follow_switches
 
 T = TypeVar("T", bound="Described")
 
@@ -172,10 +173,11 @@ def _make_or_share(
 
 
 def _whole(folder: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The tokenizer.json of a folder, with tokens that a user added after it was written."""
+    """The tokenizer.json of a folder, with the switches of tokenizer_config.json and tokens that a user added after it was
+    written."""
     data = read_json_object(folder / "tokenizer.json")
     try:
-        return with_added(folder, data, settings)
+        return with_added(folder, follow_switches(folder, data, settings), settings)
     except ClozeError:
         raise
     except Exception as problem:  # a damaged file, in one of many ways

@@ -62,7 +62,7 @@ _WORD_MERGES_OF = {"openai-gpt": "OpenAIGPTTokenizer", "xlm": "XLMTokenizer", "f
 def read_old_layout(folder: Path, settings: Mapping[str, Any]) -> tuple[dict[str, Any], Mapping[str, str]] | None:
     """The tokenizer.json of a folder that has none, and the literals of roles that its class has unless `settings` (see
     `read_settings`) says otherwise, also such as the vocabulary lacks; None if the folder has no file of a tokenizer."""
-    name = _class_of(folder, settings)
+    name = class_of(folder, settings)
     family = FAMILIES.get(name)
     usual = XLM_LITERALS if name in _WORD_MERGES and _WORD_MERGES[name].by_moses else None
     if family is not None and (folder / family.file).is_file():
@@ -135,14 +135,15 @@ def with_added(folder: Path, data: dict[str, Any], settings: Mapping[str, Any]) 
     return {**data, "added_tokens": [*here, *tokens]}
 
 
-def _class_of(folder: Path, settings: Mapping[str, Any]) -> str:
-    """The class of transformers that reads these files, without `Fast`; empty if no file says so."""
+def class_of(folder: Path, settings: Mapping[str, Any], further: Mapping[str, str] | None = None) -> str:
+    """The class of transformers that reads these files, without `Fast`; empty if no file says so. `further`: classes by
+    `model_type`, besides those of sentencepiece and of pieces that end a word in `</w>`."""
     config = read_json_object(folder / "config.json")
     name = settings.get("tokenizer_class") or config.get("tokenizer_class")
     if isinstance(name, str):
         return name.removesuffix("Fast")
     kind = str(config.get("model_type", ""))
-    return CLASS_OF.get(kind) or _WORD_MERGES_OF.get(kind, "")
+    return {**(further or {}), **CLASS_OF, **_WORD_MERGES_OF}.get(kind, "")
 
 
 def _require(is_read: bool, file: Path, name: str) -> None:

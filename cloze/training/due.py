@@ -27,7 +27,7 @@ class Due:
         return self.run_progress.step == 1 or self._due(before, share, self.training.log_every, _LOG_SHARE)
 
     def evaluation(self, before: float, share: float) -> bool:
-        """Whether the held-out loss is due; the end of the budget has its own."""
+        """Whether an evaluation is due; the end of the budget has its own."""
         every = self.training.evaluate_every
         if isinstance(every, str):  # an epoch
             return share < 1 and self.run_progress.new_epoch

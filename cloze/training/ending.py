@@ -30,7 +30,8 @@ def end(session: Session, interrupt: Interrupt, *, compiled: bool) -> Outcome:
 
 
 def _finish(session: Session) -> None:
-    """Measure and save a run whose budget is spent, or one that pauses, unless its last step has been.
+    """Measure and save a run whose budget is spent, or one that pauses, unless its last step has been. A run whose metric has
+    stopped improving has just been measured; it is saved, too.
 
     Nothing learns of the loss of a pause: the run goes on as if it had not paused.
     """
@@ -38,8 +39,8 @@ def _finish(session: Session) -> None:
     if run_progress.share >= 1:
         session.evaluate()
         session.checkpoint()
-    elif run_progress.reached:
-        if due.evaluated != run_progress.step:
+    else:
+        if run_progress.reached and due.evaluated != run_progress.step:
             session.evaluate(observed=False)
         if due.saved != run_progress.step:
             session.checkpoint()

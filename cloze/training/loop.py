@@ -110,6 +110,7 @@ def _fetch(session: Session, entries: Sequence[str]) -> tuple[list[StepPiece], d
     cursors: dict[str, Cursor] = {}
     for number, entry in enumerate(entries):
         micros, cursors[entry] = session.run.data.next(entry, run_progress.progress.cursors[entry], run_progress.share)
+        # a row's address, which its random numbers depend on, has the number of its entry above 32 bits (`step.py`)
         pieces += [StepPiece(entry, micro, micro.first_row + (number << 32)) for micro in micros]
     return pieces, cursors
 
@@ -151,6 +152,7 @@ def _update(session: Session, share: float) -> torch.Tensor:
     training, trainee = session.run.training, session.trainee
     trainee.freezing.drop_gradients()
     norm = gradient_norm(trainee.parameters)
+    # on a GPU, `Meter.check` reads the norm later, so that the loop does not wait for it
     if norm.device.type == "cpu" and not math.isfinite(float(norm)):
         raise NotFinite(session.run_progress.step + 1, float(norm))
     if training.clip is not None:

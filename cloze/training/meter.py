@@ -12,7 +12,6 @@ from torch import Tensor
 
 from cloze.errors import RunError
 from cloze.objectives import Loss
-from cloze.objectives.objective import COUNT
 from cloze.training.distribution import Ranks
 
 
@@ -67,6 +66,7 @@ class Meter:
     def clear(self) -> None:
         """Reset all sums and the timer."""
         self.sums: dict[str, Tensor] = {}
+        self.counts: dict[str, Tensor] = {}  # what metrics are divided by instead of the targets (`Loss.counts`)
         self.targets: dict[str, float] = {}
         self.weights: dict[str, float] = {}
         self.norms: list[tuple[int, Tensor]] = []
@@ -76,13 +76,11 @@ class Meter:
     def add_losses(self, losses: Mapping[str, Loss]) -> None:
         """Add one micro-batch of this rank, by objective."""
         for name, loss in losses.items():
-            self._add(name, loss.total)
+            _add(self.sums, name, loss.total)
             for metric, value in loss.metrics.items():
-                self._add(f"{name}.{metric}", value)
-
-    def _add(self, name: str, value: Tensor) -> None:
-        value = value.detach().float()
-        self.sums[name] = self.sums[name] + value if name in self.sums else value
+                _add(self.sums, f"{name}.{metric}", value)
+            for metric, count in loss.counts.items():
+                _add(self.counts, f"{name}.{metric}", count)
 
     def add_step(self, step: int, norm: Tensor | None, totals: StepTotals, weights: Mapping[str, float]) -> None:
         """Add the totals of a step over all ranks, its gradient norm and the weights of its objectives."""
@@ -107,11 +105,12 @@ class Meter:
         # A metric is OBJECTIVE.METRIC; the name of an objective may have a dot, too.
         owners = {name: name if name in self.targets else name.rpartition(".")[0] or name for name in self.sums}
         names = sorted(name for name in self.sums if self.targets.get(owners[name]) != 0.0)
-        local = torch.stack([self.sums[name] for name in names]).tolist() if names else []
-        summed = dict(zip(names, ranks.add(local), strict=True))
+        counted = [name for name in names if name in self.counts]
+        tensors = [*(self.sums[name] for name in names), *(self.counts[name] for name in counted)]
+        totals = ranks.add(torch.stack(tensors).tolist() if tensors else [])
         counts = {name: self.targets.get(owners[name], 0.0) for name in names}
-        counts |= {name.removesuffix(COUNT): summed.pop(name) for name in names if name.endswith(COUNT)}
-        averages = {name: value / max(counts[name], 1.0) for name, value in summed.items()}
+        counts |= dict(zip(counted, totals[len(names) :], strict=True))
+        averages = {name: total / max(counts[name], 1.0) for name, total in zip(names, totals, strict=False)}
         objectives = {name: value for name, value in averages.items() if owners[name] == name}
         weights = dict.fromkeys(objectives, 1.0) if self.single else self.weights
         return {
@@ -139,6 +138,11 @@ class Meter:
             "filled": self.tokens / max(self.cells, 1.0),
             "mfu": self.flops / seconds / peak,
         }
+
+
+def _add(sums: dict[str, Tensor], name: str, value: Tensor) -> None:
+    value = value.detach().float()
+    sums[name] = sums[name] + value if name in sums else value
 
 
 class NotFinite(RunError):

@@ -23,7 +23,7 @@ from cloze.training.schedule.budget import Budget, Spent
 from cloze.training.schedule.freezing import DepthRates, Unfreezing
 from cloze.training.schedule.phases import SchedulePhase
 from cloze.training.schedule.rates import Rate
-from cloze.training.selection import BestEvaluation, Selection
+from cloze.training.selection import Selection, SelectionStanding
 from cloze.training.step import StepModule
 from cloze.untrusted import parse_json, read_small
 
@@ -202,9 +202,9 @@ class Outcome:
     Attributes:
         folder: The run folder.
         step: The last step.
-        finished: The budget is spent.
-        reason: Why the run ended: `budget`, `paused`, or the name of a signal.
-        held_out: The last held-out loss; of a mixture, that of its entries together (`combined`).
+        finished: The budget is spent, or the metric has stopped improving (`Selection.patience`).
+        reason: Why the run ended: `budget` if it has finished, for either reason; else `paused`, or the name of a signal.
+        held_out: The last held-out loss; of a mixture, that of its entries together.
         compiled: A compiled engine trained, so steps are not updates.
         standing: The best evaluation of a run that chooses among its checkpoints.
         outputs: What the network said of the dev rows at the evaluation of the resulting checkpoint, by task; empty if another
@@ -217,7 +217,7 @@ class Outcome:
     reason: str
     held_out: float | None
     compiled: bool = False
-    standing: BestEvaluation | None = None
+    standing: SelectionStanding | None = None
     outputs: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @property

@@ -14,12 +14,12 @@ Metrics = Mapping[str, float]
 
 
 @dataclass(frozen=True)
-class BestEvaluation:
+class SelectionStanding:
     """Where a selection stands: the best evaluation so far, with its number from 1, its step and its metrics, and how many
     evaluations there were.
 
-    An evaluation before the first step has the number 0 and the metrics `start`. `last` is the latest evaluation; None if that is
-    the best.
+    An evaluation before the first step has the number 0 and the metrics `start`. `last` is the latest evaluation, as the standing
+    would be if that were the best; None if it is.
     """
 
     evaluation: int
@@ -27,7 +27,7 @@ class BestEvaluation:
     metrics: dict[str, float]
     evaluations: int
     worth: float  # by the metric that decides: more is better
-    last: BestEvaluation | None = None
+    last: SelectionStanding | None = None
     start: dict[str, float] | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -35,11 +35,11 @@ class BestEvaluation:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, saved: Mapping[str, Any] | None) -> BestEvaluation | None:
+    def from_json(cls, saved: Mapping[str, Any] | None) -> SelectionStanding | None:
         """The inverse of `to_json`."""
         return None if saved is None else cls(**{**saved, "last": cls.from_json(saved["last"])})
 
-    def result(self, *, keep_best: bool) -> BestEvaluation:
+    def result(self, *, keep_best: bool) -> SelectionStanding:
         """The evaluation of the run's resulting checkpoint: its best, else its last."""
         return self if keep_best or self.last is None else self.last
 
@@ -65,11 +65,12 @@ class Selection:
     start: Metrics | None = None
     outputs: Callable[[], Mapping[str, Any]] = dict
 
-    def after(self, standing: BestEvaluation | None, step: int, metrics: Metrics) -> BestEvaluation:
+    def after(self, standing: SelectionStanding | None, step: int, metrics: Metrics) -> SelectionStanding:
         """The standing after another evaluation; the first of equals is the best."""
-        number = min(step, 1) if standing is None else standing.evaluations + 1
+        first = 0 if step == 0 else 1  # 0: before the first step
+        number = first if standing is None else standing.evaluations + 1
         start = standing.start if standing is not None else None if step else dict(metrics)
-        latest = BestEvaluation(number, step, dict(metrics), number, -self.loss(metrics), start=start)
+        latest = SelectionStanding(number, step, dict(metrics), number, -self.loss(metrics), start=start)
         if standing is None or self.loss(metrics) < self.loss(standing.metrics):
             return latest
         return replace(standing, evaluations=number, last=latest)
@@ -86,7 +87,7 @@ class Selection:
         """Whether metrics are known to be better than those of a constant answer."""
         return self.constant_metric is not None and self.loss(metrics) < self._as_loss(self.constant_metric)
 
-    def ends(self, standing: BestEvaluation | None) -> bool:
+    def ends(self, standing: SelectionStanding | None) -> bool:
         """Whether the run has waited long enough."""
         if standing is None:
             return False

@@ -54,7 +54,8 @@ class GradientReplay:
 
     def __init__(self, gradients: Sequence[Kept], loss: Loss, world: int) -> None:
         self.gradients = iter(gradients)
-        self.unreported_loss: Loss | None = Loss(loss.total.detach() / world, {n: m / world for n, m in loss.metrics.items()})
+        metrics, counts = ({name: value / world for name, value in sums.items()} for sums in (loss.metrics, loss.counts))
+        self.unreported_loss: Loss | None = Loss(loss.total.detach() / world, metrics, counts)
 
     def __call__(self, vectors: Kept) -> Loss:
         """The next micro-batch's part."""
@@ -64,7 +65,7 @@ class GradientReplay:
         inner_product = sum(((vectors[name].float() * gradient).sum() for name, gradient in gradients.items()), torch.zeros(()))
         zero_with_gradient = inner_product - inner_product.detach()
         loss, self.unreported_loss = self.unreported_loss, None
-        return Loss(zero_with_gradient, {}) if loss is None else Loss(zero_with_gradient + loss.total, loss.metrics)
+        return Loss(zero_with_gradient, {}) if loss is None else loss._replace(total=zero_with_gradient + loss.total)
 
 
 @contextmanager

@@ -89,7 +89,7 @@ class Trainee:
         return carries.of(entry, micro.first_row, lanes, self.ranks.device)
 
     def next_rate(self, share: float) -> float:
-        """The learning rate of the next update, when `share` of the budget is spent."""
+        """The learning rate of the next update, when `share` of the budget is spent; also keeps it for the log."""
         self.learning_rate = self.run.rate(share, self.run.training.nominal_steps)
         return self.learning_rate
 

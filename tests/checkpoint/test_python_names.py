@@ -9,6 +9,7 @@ import pytest
 
 import cloze
 from cloze.checkpoint.build import load_checkpoint
+from cloze.corpus.stores.store import Store
 from cloze.errors import CorpusError, propose
 from cloze.interop import Card, PortableModel, Reading, export_folder
 from cloze.networks.clock import Clock
@@ -61,3 +62,20 @@ def test_a_name_without_a_neighbour_is_answered_with_examples() -> None:
     assert propose("qqq", [f"name{n}" for n in range(20)]) == (
         "No known name is similar; there are 20, such as name0, name1, name10, name11, name12."
     )
+
+
+@pytest.mark.parametrize("text_format", ["auto", "line", "csv"])
+def test_texts_in_memory_are_read_as_they_are_next_to_files(tmp_path: Path, text_format: str) -> None:
+    texts = [f"the cat number {number} sat on the mat ." for number in range(40)]
+    (tmp_path / "held.csv").write_text("text,body\n" + "".join(f"wrong,{text}\n" for text in texts[:8]))
+    (tmp_path / "held.txt").write_text("".join(f"{text}\n" for text in texts[:8]))
+    held_out = tmp_path / ("held.txt" if text_format == "line" else "held.csv")
+    cloze.pretrain(
+        "quick", corpus=[{"body": text} for text in texts], held_out=held_out, text="body", text_format=text_format,
+        out=tmp_path / "run", budget="1steps", size="tiny", fit=False, report=None,
+        overrides={"training.batch": 4, "text.tokenizer.size": 100},
+    )
+    stores = [Store.open(tmp_path / "run" / "cloze" / "corpus" / name / "store") for name in ("main", "held_out")]
+    words = [store.tokenizer().decode(store.tokens[: len(store.tokens)]) for store in stores]
+    assert [store.documents for store in stores] == [40, 8]
+    assert not any("wrong" in text or "{" in text or "body" in text for text in words)

@@ -188,3 +188,11 @@ def test_a_function_of_options_takes_their_fields() -> None:
     assert command_of("bert", ["text"], seed=3) == "cloze pretrain bert --corpus text --seed 3 --out RUN"
     with pytest.raises(TypeError, match="unexpected keyword argument 'sead'"):
         command_of("bert", ["text"], sead=3)  # type: ignore[call-arg]
+
+
+def test_an_unknown_option_is_not_corrected_to_one_of_another_mode(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["evaluate", "DIR", "F", "--errors", "5"]) == 2
+    told = capsys.readouterr().err
+    assert "No such option: --errors\n" in told and "--rounds" not in told
+    assert main(["evaluate", "DIR", "F", "--treshold", "0.5"]) == 2
+    assert "--threshold" in capsys.readouterr().err

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cloze.errors import RecipeError
-from cloze.recipe.load import load_recipe, named_recipes
+from cloze.recipe.load import folders_of_recipes, load_recipe
 from cloze.recipe.recipe import Recipe
 
 #: Mappings to which a recipe may add names of its own.
@@ -45,7 +45,7 @@ def whole(recipe: Recipe) -> Any:
 def sampled() -> list[tuple[str, str, Any]]:
     """A recipe for each of some of the paths that differ in more than the name of an entry."""
     shapes: dict[str, tuple[str, str, Any]] = {}
-    for name in sorted(named_recipes()):
+    for name in sorted(folders_of_recipes()):
         for path, value in values(load_recipe(name).canonical()):
             if path.partition(".")[0] not in ("name", "paper", "notes", "stages"):
                 shape = re.sub(r"^(texts|networks|sources|mixture|tables)\.[^.\[]+", r"\1.X", re.sub(r"\[\d+\]", "[]", path))

@@ -193,7 +193,7 @@ def test_chains_are_answers_of_two_levels(tmp_path: Path, tokenizer: Tokenizer) 
     assert answers["first"].tolist() == [[places, [-1] * 3], [[0, begins[3], -1], [begins[2], -1, -1]],
                                          [[-1] * 3, [-1] * 3]]  # fmt: skip
     assert answers["last"][1].tolist() == [[begins[1], begins[3], -1], [begins[2], -1, -1]]
-    assert ChainAnswers().head_arguments(store.stored) == {"singletons": True}
+    assert ChainAnswers().head_arguments(store.stored, ()) == {"singletons": True}
     assert ChainAnswers().description(store.stored, ()) == {"chains": 3, "mentions": 6}
     assert json.loads(store.about["constant_answer"])[:2] == ["it", "anna smith"]
 

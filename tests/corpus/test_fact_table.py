@@ -58,6 +58,18 @@ def test_a_fact_that_is_there_twice_counts_once_and_the_others_keep_their_order(
     assert len(twice.predicate) == len(once.predicate)
 
 
+def test_subjects_that_the_tokenizer_reads_alike_share_their_facts() -> None:
+    lower = TextSpec(Normalise(lower=True), WordPiece(size=60))
+    tokenizer = train(lower, ["the cat eats mice and is warm", "the dog sees"] * 5)
+    facts = [("Cat", "eats", "mice"), ("dog", "sees", "the"), ("cat", "is", "warm"), ("CAT", "eats", "mice")]
+    bound = BoundFacts.of(facts, tokenizer)
+    expected = BoundFacts.of([(subject.lower(), *fact) for subject, *fact in facts[:3]], tokenizer)  # type: ignore[misc]
+    assert {name: array.tolist() for name, array in bound.arrays.items()} == {
+        name: array.tolist() for name, array in expected.arrays.items()
+    }
+    assert bound.first.tolist() == [0, 2, 3]
+
+
 @pytest.mark.parametrize("kind", ["wordpiece", "byte_bpe", "unigram", "bpe"])
 def test_subjects_are_found_as_whole_words_wherever_they_stand(kind: str, english: Callable[[str], Tokenizer]) -> None:
     tokenizer = english(kind)

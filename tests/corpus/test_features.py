@@ -12,7 +12,7 @@ import pytest
 from cloze.cli.main import main
 from cloze.corpus.items import read_pictures
 from cloze.corpus.items.extractors import OwnFunction, RandomConvolution, SmallPictures, crops
-from cloze.corpus.items.features import write_features
+from cloze.corpus.items.features import opened, write_features
 from cloze.errors import CorpusError
 
 image = pytest.importorskip("PIL.Image", reason="reading pictures needs pillow")
@@ -85,6 +85,37 @@ def test_an_interrupted_run_continues_with_the_picture_that_it_had_begun(tmp_pat
     write_features(folder, tmp_path / "f.npz", own, boxes=boxes)
     assert seen == [2, 1, 1] and not (tmp_path / "f.npz.partial").exists()
     assert np.load(tmp_path / "f.npz")["features"].tolist() == [[0, 0, 4, 4], [4, 0, 8, 4], [0, 0, 4, 4]]
+
+
+def test_a_run_that_was_interrupted_over_other_pictures_of_the_same_names_begins_anew(tmp_path: Path) -> None:
+    first, second = (pictures(tmp_path / name) for name in ("first", "second"))
+    image.fromarray(np.full((4, 8, 3), 200, np.uint8)).save(second / "a.png")
+    whole = (first / "dogs" / "b.png").read_bytes()
+    (first / "dogs" / "b.png").write_bytes(b"broken")
+    with pytest.raises(CorpusError, match="cannot be read as a picture"):
+        write_features(first, tmp_path / "f.npz", SmallPictures(2), cells=1)
+    write_features(second, tmp_path / "f.npz", SmallPictures(2), cells=1)
+    write_features(second, tmp_path / "expected.npz", SmallPictures(2), cells=1)
+    assert (np.load(tmp_path / "f.npz")["features"] == np.load(tmp_path / "expected.npz")["features"]).all()
+
+    seen: list[int] = []
+
+    def features(picture: Any, boxes: Any) -> Any:
+        seen.append(int(picture[0, 0, 0]))
+        return boxes
+
+    with pytest.raises(CorpusError):
+        write_features(first, tmp_path / "g.npz", OwnFunction(features, "my.py", "12"), cells=1)
+    (first / "dogs" / "b.png").write_bytes(whole)
+    write_features(first, tmp_path / "g.npz", OwnFunction(features, "my.py", "12"), cells=1)
+    assert seen == [255, 0]  # what was whole is not read again
+
+
+def test_a_grey_picture_of_16_bits_is_as_bright_as_one_of_8(tmp_path: Path) -> None:
+    grey = np.arange(32, dtype=np.uint8).reshape(4, 8) * 8
+    image.fromarray(grey).save(tmp_path / "8.png")
+    image.fromarray(grey.astype(np.uint16) * 257).save(tmp_path / "16.png")
+    assert (opened(tmp_path / "16.png") == opened(tmp_path / "8.png")).all()
 
 
 @pytest.mark.parametrize(("given", "what"), [

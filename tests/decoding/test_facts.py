@@ -22,6 +22,7 @@ from cloze.exercises.knowledge.inject import Inject
 from cloze.knowledge.fact_table import BoundFacts
 from cloze.rng import Draw
 from cloze.rows import Rows
+from cloze.tasks.intrinsic.facts import FactPrompt, evaluate
 from cloze.tasks.words import word_windows
 
 FACTS = [("cat", "eats", "mice"), ("cat", "is", "warm"), ("dog", "chases", "the cat")]
@@ -77,6 +78,17 @@ def test_masks_are_filled_with_facts(knowing: Any, plain: Any) -> None:
     assert with_[0].masks[0][0].probability != without[0].masks[0][0].probability
     assert [one.id for one in with_[1].masks[0]] == [one.id for one in without[1].masks[0]]
     assert "mice" not in with_[0].best  # the text alone is shown
+
+
+def test_facts_as_gaps_are_asked_with_the_facts_of_the_network(knowing: Any) -> None:
+    reader, head = Reader.of(knowing), head_of_kind(knowing, "token_prediction")
+    prompts = [FactPrompt("the cat [MASK] on the mat", (answer,)) for answer in ("and", "the", "of")]
+    candidates = fill(reader, head, [prompts[0].text], top=reader.tokenizer.size)[0].masks[0]
+    special = set(reader.tokenizer.special_ids)
+    ids = [candidate.id for candidate in candidates if candidate.id not in special]
+    ranks = [1 + ids.index(reader.tokenizer.encode(f"the cat {prompt.answers[0]} on").ids[2]) for prompt in prompts]
+    for prompt, rank in zip(prompts, ranks, strict=True):
+        assert evaluate(reader, head, [prompt]).overall.mrr == pytest.approx(1 / rank)
 
 
 def test_pairs_are_embedded_with_the_facts_of_both_texts(knowing: Any) -> None:

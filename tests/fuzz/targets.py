@@ -225,7 +225,7 @@ def recipes(chance: Random, folder: Path) -> None:
 
     data = load_recipe(chance.choice(recipe_names())).canonical()
     if chance.random() < 0.5:
-        check_recipe(recipe_from_data(spoilt_tree(chance, data), origin="fuzz"))
+        check_recipe(recipe_from_data(spoilt_tree(chance, data), title="fuzz"))
         return
     file = folder / "mine.yaml"
     file.write_bytes(spoilt_bytes(chance, to_yaml(data).encode()))

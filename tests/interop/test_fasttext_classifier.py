@@ -107,6 +107,8 @@ def test_one_versus_all_becomes_a_task_with_several_labels(tmp_path: Path) -> No
         (("export", "run", "a.ftz", "--to", "fasttext-quantised"), "expected 256 or more. Raise --cutoff"),
         (("import", "model.bin", "--out", "b", "--split", "whitespace"), "do not apply to model.bin"),
         (("import", "model.bin", "--out", "b", "--words", "model.bin"), "do not apply to model.bin"),
+        (("import", "model.bin", "--out", "b", "--repeated", "first"), "do not apply to model.bin"),
+        (("import", "model.bin", "--out", "b", "--language", "fr"), "do not apply to model.bin"),
     ],
 )
 def test_options_that_a_classifier_cannot_obey_are_refused(

@@ -97,3 +97,17 @@ def test_a_place_that_does_not_exist_may_have_been_a_file_or_a_folder(tmp_path: 
     error = capsys.readouterr().err
     assert "word.bin: there is no such file or folder" in error and "or a file of vectors. Did you mean 'words.bin'?" in error
     assert "Hugging Face Hub" not in error and not (tmp_path / "out").exists()
+
+
+def test_options_of_import_that_would_change_nothing_are_refused_by_the_name_of_the_file(
+    systems: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    vectors = tmp_path / "words.vec"
+    vectors.write_text("2 2\ncat 1 2\ndog 3 4\n")
+    assert main(["import", str(vectors), "--encoder", "--out", str(tmp_path / "out")]) == 2
+    assert capsys.readouterr().err.startswith(f"cloze import: {vectors}: word_vectors; expected lstm_encoder_decoder")
+    source = folder_of(systems, tmp_path / "source", "bert")
+    assert main(["import", str(source), "--repeated", "first", "--out", str(tmp_path / "out")]) == 2
+    error = capsys.readouterr().err
+    assert f"--repeated first: only for files of word vectors, which {source} is not. Leave it out." in error
+    assert not (tmp_path / "out").exists()

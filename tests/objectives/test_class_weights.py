@@ -88,14 +88,14 @@ def test_the_accuracy_of_a_run_counts_targets_and_not_the_weights_of_their_class
     assert means["loss"] == pytest.approx(objective.loss(scores, batch(name)).total.item() / 9)
     ignored = Batch({**batch(name), "weights/label": torch.tensor([1.0, 1.0, 0.0, 0.0, 0.0])})
     loss = objective.loss(scores, ignored)
-    assert (float(loss.metrics["correct"]), float(loss.metrics["correct/count"])) == (1.0, 2.0)
+    assert (float(loss.metrics["correct"]), float(loss.counts["correct"])) == (1.0, 2.0)
 
 
 def test_with_two_classes_and_one_output_the_accuracy_counts_targets_too() -> None:
     objective = classify(set="label", classes=2, width=WIDTH, clock=Clock(), class_weights=[1.0, 3.0])
     texts = Batch({"targets/label": torch.tensor([0, 1, 1, 0]), "positions/label": torch.arange(4)})
     loss = objective.loss(torch.tensor([-1.0, 1.0, -1.0, 1.0]), texts)
-    assert (float(loss.metrics["correct"]), float(loss.metrics["correct/count"])) == (2.0, 4.0)
+    assert (float(loss.metrics["correct"]), float(loss.counts["correct"])) == (2.0, 4.0)
     assert float(loss.metrics["positive"]) / float(objective.count(texts)) == 6 / 8, "the constant prediction has weights"
 
 

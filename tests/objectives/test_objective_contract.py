@@ -117,8 +117,8 @@ class Halved(TokenPrediction):
     """A subclass whose own loss is half that of its base."""
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
-        total, metrics = super().loss(scores, batch)
-        return Loss(total / 2, metrics)
+        loss = super().loss(scores, batch)
+        return loss._replace(total=loss.total / 2)
 
 
 class Cooled(TokenPrediction):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
+import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
+import tokenizers
 
 from cloze.errors import CheckpointError
 from cloze.text import BPE, ByteBPE, Normalise, TextSpec, Tokenizer, WordPiece, train
@@ -148,6 +150,57 @@ def test_tokenizer_json_gives_equal_ids(
     for old in ("vocab.txt", "vocab.json", "merges.txt"):
         (folder / old).unlink(missing_ok=True)
     assert_equal_ids(transformers, folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "model_type", "settings", "says"),
+    [
+        ("lower", "bert", {"do_lower_case": False}, "do_lower_case is True there, and tokenizer_config.json says False"),
+        ("cased", "electra", {"do_lower_case": True}, "do_lower_case is False there, and tokenizer_config.json says True"),
+        ("cased", "bert", {}, "do_lower_case is False there, and tokenizer_config.json does not say; the default of Bert"),
+        ("lower", "distilbert", {"strip_accents": False}, "strip_accents is True there, and tokenizer_config.json says False"),
+        ("lower", "bert", {"tokenize_chinese_chars": False}, "tokenize_chinese_chars is True there"),
+        ("roberta", "roberta", {"add_prefix_space": True}, "add_prefix_space is False there, and tokenizer_config.json says"),
+        ("gpt2", "gpt2", {"add_prefix_space": True}, "add_prefix_space is False there"),
+        ("lower", "bert", {"do_lower_case": False, "tokenizer_class": "PreTrainedTokenizerFast"}, None),
+    ],
+)  # fmt: skip
+def test_switches_that_contradict_tokenizer_json_are_followed_by_the_classes_that_transformers_rebuilds(
+    transformers: Any, vocabularies: dict[str, Tokenizer], tmp_path: Path, name: str, model_type: str, settings: dict[str, Any],
+    says: str | None,
+) -> None:
+    tokenizer = vocabularies[name]
+    tokenizer.save(tmp_path, length=64, frame_single="{A}")
+    written = json.loads((tmp_path / "tokenizer_config.json").read_text("utf-8"))
+    config = {key: value for key, value in written.items() if key.endswith("_token")} | settings
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config), "utf-8")
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type}), "utf-8")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert_equal_ids(transformers, tmp_path)
+    messages = [str(warning.message) for warning in caught if "is followed. For the other" in str(warning.message)]
+    assert messages == [] if says is None else sum(says in message for message in messages) == 1
+
+
+@pytest.mark.parametrize("settings", [{"do_lower_case": False}, {"keep_accents": True}, {}])
+def test_switches_of_albert_are_followed(transformers: Any, tmp_path: Path, settings: dict[str, Any]) -> None:
+    pieces = [("<pad>", 0.0), ("<unk>", 0.0), *((piece, -1.0) for piece in ("[CLS]", "[SEP]", "[MASK]"))]
+    letters = [(letter, -3.0) for letter in ("\u2581", "C", "c", "a", "t", "\u00e9", "\u00c9", "e", "E")]
+    built = tokenizers.Tokenizer(tokenizers.models.Unigram([*pieces, *letters], unk_id=1))
+    steps = tokenizers.normalizers
+    built.normalizer = steps.Sequence([steps.Replace("``", '"'), steps.Replace("''", '"'), steps.NFKD(), steps.StripAccents()])
+    built.pre_tokenizer = tokenizers.pre_tokenizers.Sequence(
+        [tokenizers.pre_tokenizers.WhitespaceSplit(), tokenizers.pre_tokenizers.Metaspace()]
+    )
+    built.add_special_tokens([piece for piece, _ in pieces])
+    built.save(str(tmp_path / "tokenizer.json"))
+    roles = {"pad_token": "<pad>", "unk_token": "<unk>", "cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]"}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "AlbertTokenizer", **roles, **settings}))
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "albert"}))
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)("Cat \u00c9", add_special_tokens=False)["input_ids"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert Tokenizer.load(tmp_path).encode("Cat \u00c9").ids.tolist() == theirs
 
 
 @pytest.mark.parametrize("name", ["lower", "roberta", "gpt2"])

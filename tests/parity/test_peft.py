@@ -76,6 +76,13 @@ def test_a_folder_of_peft_that_cloze_cannot_compute_is_refused(systems: ModuleTy
     with pytest.raises(CheckpointError, match=f"{told}.*\n  Train without it. For a larger vocabulary, save the resized base"):
         load_checkpoint(saved("rows", target_modules=["query"], modules_to_save=["word_embeddings"]))
 
+    folder = saved("rank", target_modules=["query"])
+    settings = json.loads((folder / "adapter_config.json").read_text())
+    (folder / "adapter_config.json").write_text(json.dumps({**settings, "r": 4}))
+    told = r"self.query has rank 4, but its tensors lora_A and lora_B have the shapes \(2, 128\) and \(128, 2\); expected \(4, "
+    with pytest.raises(CheckpointError, match=told):
+        load_checkpoint(folder)
+
     other = transformers.BertConfig(**{**transformers.BertConfig.from_pretrained(start).to_dict(), "hidden_size": 64})
     transformers.BertModel(other).save_pretrained(tmp_path / "other")
     for file in start.glob("tokenizer*.json"):

@@ -12,7 +12,7 @@ import pytest
 from cloze.cli.main import main
 from cloze.document import read_yaml
 from cloze.recipe.json_schema import HEADER, recipe_schema
-from cloze.recipe.load import load_recipe, named_recipes, pretraining_recipe_names, read_builtin
+from cloze.recipe.load import folders_of_recipes, load_recipe, pretraining_recipe_names, read_builtin
 from tests.recipe.test_faults import UNREAD
 from tests.small_recipe import MINE
 
@@ -47,8 +47,8 @@ def errors(validator: jsonschema.Draft7Validator, recipe: Any) -> list[str]:
 
 
 def test_every_recipe_fits_as_it_is_written(validator: jsonschema.Draft7Validator) -> None:
-    assert {name: errors(validator, read_yaml(read_builtin(name), name).plain()) for name in named_recipes()} == {
-        name: [] for name in named_recipes()
+    assert {name: errors(validator, read_yaml(read_builtin(name), name).plain()) for name in folders_of_recipes()} == {
+        name: [] for name in folders_of_recipes()
     }
 
 

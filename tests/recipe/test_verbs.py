@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,27 @@ def test_peek_says_what_a_token_sees_in_such_a_network(
 ) -> None:
     shown = output(capsys, "peek", name, "--corpus", str(little_text), "--rows", "1", "--length", "32", "--json")
     assert [json.loads(line)["sees"] for line in shown.splitlines()] == sees.splitlines()
+
+
+def test_peek_writes_a_page_or_prints_json(little_text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "page.html"
+    assert main(["peek", "bert", "--corpus", str(little_text), "--html", str(page), "--json"]) == 2
+    assert "--html writes a page instead of what --json prints" in capsys.readouterr().err and not page.exists()
+
+
+def test_peek_shows_all_targets_of_a_word_of_a_window(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "text.txt").write_text("alpha beta gamma\n", encoding="utf-8")
+    few = ("--corpus", str(tmp_path / "text.txt"), "--rows", "1", "--set", "text.tokenizer.words.min_count=1")
+    windows = ("--set", "exercise.subsample.threshold=100", "--set", "exercise.windows.shrink=none", "--json")
+    (example,) = map(json.loads, output(capsys, "peek", "word2vec-skipgram", *few, *windows).splitlines())
+    assert {token["shown"]: token["target"] for token in example["tokens"]} == {
+        "alpha": "beta gamma", "beta": "alpha gamma", "gamma": "alpha beta"
+    }  # fmt: skip
+    assert example["targets"] == "6 for 3 of 3 tokens"
+    shown = output(capsys, "peek", "word2vec-skipgram", *few, "--set", "exercise.subsample.threshold=1e-9")
+    assert "none of 0 tokens: nothing is predicted in this example" in shown
+    (example,) = map(json.loads, output(capsys, "peek", "glove", *few, "--json").splitlines())
+    assert re.fullmatch(r"the count of both together, [\d.]+", example["targets"])
 
 
 @pytest.mark.parametrize(("subject", "hidden"), [("alpha", True), ("gamma beta", False)])

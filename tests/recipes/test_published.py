@@ -7,7 +7,7 @@ from functools import cache
 import pytest
 
 from cloze.checkpoint.checks.check import check_recipe
-from cloze.recipe.load import load_recipe, named_recipes, pretraining_recipe_names, read_builtin
+from cloze.recipe.load import folders_of_recipes, load_recipe, pretraining_recipe_names, read_builtin
 from tests.site_scripts import pages, published
 
 OURS, figures, stated = published.OURS, published.figures, published.stated
@@ -49,7 +49,7 @@ def test_every_line_of_a_search_has_a_date_a_place_and_what_was_not_found() -> N
         assert not published.SEARCHED.fullmatch(part)
 
 
-@pytest.mark.parametrize("name", named_recipes())
+@pytest.mark.parametrize("name", folders_of_recipes())
 def test_what_a_recipe_says_was_not_published_was_searched(name: str) -> None:
     groups = TABLE.get(name, {})
     told = [*groups.get(OURS, ()), *published.absences(" ".join([read_builtin(name), *groups.get("sources", {}).values()]))]
@@ -73,7 +73,7 @@ def test_a_text_that_says_what_was_not_published_is_known_by_its_words() -> None
 
 
 def test_only_recipes_have_searches() -> None:
-    assert SEARCHED.keys() <= named_recipes().keys()
+    assert SEARCHED.keys() <= folders_of_recipes().keys()
 
 
 def test_every_recipe_that_writes_its_networks_and_the_size_of_its_vocabulary_counts_its_parameters() -> None:

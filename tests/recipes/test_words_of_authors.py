@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from cloze.recipe.load import load_recipe, named_recipes, read_builtin
+from cloze.recipe.load import folders_of_recipes, load_recipe, read_builtin
 from cloze.text import train
 
 OPTION = "text.tokenizer.words.split=whitespace"
-NAMING = [name for name in named_recipes() if f"--set {OPTION}" in read_builtin(name)]
+NAMING = [name for name in folders_of_recipes() if f"--set {OPTION}" in read_builtin(name)]
 LINE = "mr. <unk> was n't paid $ N a share & co. said"  # as the Penn Treebank of language models is cut
 
 

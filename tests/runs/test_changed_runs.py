@@ -199,3 +199,21 @@ def test_the_stages_of_a_recipe_keep_the_masks_of_the_folder_that_the_first_star
     pretrain(recipe, corpus=little_text, out=tmp_path / "run", **options)
     zeros, zeros_after = pruned_weights(pruned), pruned_weights(tmp_path / "run")
     assert all(bool((zeros_after[name] | ~mask).all()) for name, mask in zeros.items())
+
+
+def test_a_run_does_not_resume_with_other_facts_in_a_file_of_the_same_name(tmp_path: Path) -> None:
+    text, facts = tmp_path / "text.txt", tmp_path / "facts.tsv"
+    text.write_text("".join(f"alpha beta gamma {number} .\n\n" for number in range(40)), encoding="utf-8")
+    facts.write_text("alpha\tis\tbeta\n", encoding="utf-8")
+
+    def run(budget: str) -> None:
+        pretrain(
+            "k-bert", corpus=text, binds=[f"facts={facts}"], out=tmp_path / "run", budget=budget, size="tiny", extend=True,
+            seed=1, fit=False, overrides=["training.batch=4", "text.tokenizer.size=60"], report=lambda line: None,
+        )
+
+    run("1steps")
+    run("2steps")
+    facts.write_text("alpha\tis\tgamma\n", encoding="utf-8")
+    with pytest.raises(CheckpointError, match=r"other contents of tables\.facts\.file: then .*facts\.tsv .*, now"):
+        run("3steps")

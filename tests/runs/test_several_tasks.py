@@ -329,7 +329,7 @@ def test_the_command_shows_the_recipe_of_several_tasks_and_refuses_files_of_one(
     folder: Callable[[str], Path], tasks: dict[str, LabelledFiles], tables: Path, tmp_path: Path,
     capsys: pytest.CaptureFixture[str]
 ) -> None:
-    named = [word for name, one in tasks.items() for word in ("--task", f"{name}={one.type}:{one.train[0]},{one.dev[0]}")]
+    named = [word for name, one in tasks.items() for word in ("--task", f"{name}={one.recipe}:{one.train[0]},{one.dev[0]}")]
     command = ["finetune", str(folder("bert")), *named, "--set", "length=24", "--out", str(tmp_path / "out")]
     before = f"sentence_classification:{tables / 'train.tsv'},{tables / 'dev.tsv'}"
     assert main([*command, "--show"]) == 0

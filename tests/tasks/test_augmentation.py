@@ -101,6 +101,18 @@ def test_labels_of_rows_are_copied_without_a_language_model(tmp_path: Path, cloz
     assert refused.code == 2 and "--vectors and --keep are of --with CHECKPOINT" in refused.err
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_words_to_keep_are_read_in_any_encoding(
+    folder: Folder, tmp_path: Path, cloze: Callable[..., Any], encoding: str
+) -> None:
+    (tmp_path / "keep.txt").write_text("Cat\ngarden\n", encoding=encoding)
+    (tmp_path / "rows.tsv").write_text("text\tlabel\nthe cat in the garden\tx\n")
+    asked = ["augment", tmp_path / "rows.tsv", "--with", folder("bert"), "--keep", tmp_path / "keep.txt", "--rate", "1"]
+    assert cloze(*asked, "--out", tmp_path / "more.tsv").code == 0
+    copies = [line.split("\t")[0] for line in (tmp_path / "more.tsv").read_text().splitlines()[2:]]
+    assert copies and all(copy.split()[1] == "cat" and copy.split()[-1] == "garden" for copy in copies)
+
+
 def test_rows_keep_their_other_columns_and_pairs_change_one_text_at_a_time(
     folder: Folder, tables: Path, tmp_path: Path, cloze: Callable[..., Any]
 ) -> None:

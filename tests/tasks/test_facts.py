@@ -32,7 +32,9 @@ class Fixed:
         ready = to_fill(load_checkpoint(folder))
         self.reader: Any = SimpleNamespace(**{
             name: getattr(ready.reader, name)
-            for name in ("tokenizer", "single", "max_length", "predictable", "batch", "batches", "device", "reads_marks")
+            for name in (
+                "tokenizer", "single", "max_length", "predictable", "batch", "batches", "device", "reads_marks", "with_facts",
+            )
         })
         row = torch.zeros(self.reader.tokenizer.size)
         for word, score in scores.items():

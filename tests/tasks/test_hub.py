@@ -87,6 +87,9 @@ def test_a_model_is_fetched_once_with_the_files_that_cloze_reads(hub: Hub, folde
 
 
 def test_a_pickle_is_fetched_only_where_there_is_nothing_else_and_code_never(hub: Hub) -> None:
+    dense = hub.repositories["org/old"] / "2_Dense" / "model.safetensors"
+    dense.parent.mkdir()
+    dense.write_bytes((hub.repositories["org/bert"] / "model.safetensors").read_bytes())
     fetched = local_folder("org/old")
     names = {path.name for path in fetched.rglob("*") if path.is_file()}
     assert {"pytorch_model.bin", "source.spm"} <= names and not names & {"modeling.py", "tf_model.h5"}

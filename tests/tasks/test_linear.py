@@ -27,9 +27,9 @@ from cloze.tasks.linear.estimators import Classes
 from cloze.tasks.linear.features import FeatureSpace
 from cloze.tasks.linear.fit import fit_linear, fold_numbers, fold_outputs
 from cloze.tasks.linear.model import load_linear
+from cloze.tasks.remarks import remark_on_ngrams
 from cloze.tasks.task import Evaluation, Task, selected, task
 from cloze.tasks.tuned_folder import load_tuned
-from cloze.tasks.worth import remark_on_ngrams
 from cloze.text.characters import IDEOGRAPHS
 
 pytest.importorskip("sklearn")

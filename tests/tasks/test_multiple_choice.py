@@ -25,6 +25,7 @@ from cloze.exercises.companions.spread import Spread
 from cloze.networks import Clock
 from cloze.objectives import choose
 from cloze.objectives.labels.choice import first_best, log_softmax_within
+from cloze.recipe.parts import class_of
 from cloze.rng import Draw
 from cloze.rows import Rows
 from cloze.runs.finetuning.finetune import finetune
@@ -221,6 +222,18 @@ def test_accumulation_gives_the_same_losses_with_dropout(
         lines = (tmp_path / name / "cloze" / "log.jsonl").read_text().splitlines()
         losses.append([event["loss"] for event in map(json.loads, lines) if event["event"] == "train"])
     assert len(losses[0]) == 2 and losses[1] == pytest.approx(losses[0], abs=1e-5)
+
+
+def test_how_often_rows_are_right_is_no_reference_loss_of_choices(
+    folder: Callable[[str], Path], offers: Path, tmp_path: Path
+) -> None:
+    assert not any(class_of("objective", name).likelihood for name in ("choose", "judge", "listwise"))
+    said = list[str]()
+    finetune(
+        folder("bert"), task="multiple_choice", train=[str(offers)], dev=[str(offers)], out=tmp_path / "out", report=said.append,
+        overrides=[*VALUES, "training.epochs=1"],
+    )
+    assert said and not any("reference losses" in line for line in said)
 
 
 def test_a_network_that_reads_left_to_right_reads_two_texts_with_a_delimiter(folder: Callable[[str], Path]) -> None:

@@ -18,7 +18,9 @@ from scipy import stats
 from cloze.batch import Batch
 from cloze.checkpoint.build import load_checkpoint
 from cloze.cli.main import main
-from cloze.corpus.records import Records
+from cloze.corpus.readers.labelled import as_format
+from cloze.corpus.records import ClassAnswer, Records
+from cloze.corpus.records.answer import Columns
 from cloze.errors import TaskError
 from cloze.networks import Clock
 from cloze.objectives import regress
@@ -29,9 +31,9 @@ from cloze.tasks.evaluation import evaluate
 from cloze.tasks.evaluation_text import evaluation_lines
 from cloze.tasks.kinds.regression import rounded
 from cloze.tasks.measures.agreement import agreement, pearson, undefined
+from cloze.tasks.remarks import remark_on
 from cloze.tasks.task import Evaluation
 from cloze.tasks.tuned_folder import load_tuned
-from cloze.tasks.worth import remark_on
 
 NUMBERS = st.floats(-1e6, 1e6, width=32)
 
@@ -225,18 +227,36 @@ def test_a_second_text_that_is_set_is_read_as_one_of_a_pair(folder: Callable[[st
     assert frame.arguments["template"] == recipe.reading.pair == "[CLS] {A} [SEP] {B} [SEP]"
 
 
-def test_a_second_text_that_is_not_read_is_named(folder: Callable[[str], Path], tmp_path: Path) -> None:
+@pytest.mark.parametrize(("kind", "labels", "second", "pair_kind", "values", "way"), [
+    ("regression", "12", "text_b", "regression", ["corpus.text_b=text_b"], "--set corpus.text_b=text_b"),
+    ("sentence_classification", "ny", "text_b", "pair_classification", [], "--task pair_classification"),
+    ("sentence_classification", "ny", "sentence2", "pair_classification", ["corpus.text_b=sentence2"],
+     "--task pair_classification --set corpus.text_b=sentence2"),
+])  # fmt: skip
+def test_a_second_text_that_is_not_read_is_named(
+    folder: Callable[[str], Path], tmp_path: Path, kind: str, labels: str, second: str, pair_kind: str, values: list[str],
+    way: str,
+) -> None:
     """Where the column is read or another one is, there is nothing to say."""
-    table, said = tmp_path / "pairs.tsv", list[str]()
-    table.write_text("text\ttext_b\tlabel\n" + "a b\tb c\t1.5\n" * 4)
-    values = ["training.epochs=1", "training.batch=4", "corpus.length=24"]
-    for number, more in enumerate(([], ["corpus.text_b=text_b"])):
+    table, said, first = tmp_path / "pairs.tsv", list[str](), "text" if second == "text_b" else "sentence1"
+    table.write_text(f"{first}\t{second}\tlabel\n" + "".join(f"a b\tb c\t{label}\n" for label in labels * 2))
+    common = ["training.epochs=1", "training.batch=4", "corpus.length=24", f"corpus.text={first}"]
+    for number, (chosen, more) in enumerate(((kind, []), (pair_kind, values))):
         finetune(
-            folder("bert"), task="regression", train=[str(table)], dev=[str(table)], out=tmp_path / str(number),
-            report=said.append, overrides=[*values, *more],
+            folder("bert"), task=chosen, train=[str(table)], dev=[str(table)], out=tmp_path / str(number), report=said.append,
+            overrides=[*common, *more],
         )
     noted = [line for line in said if line.startswith("note:") and "column" in line]
-    assert noted == [f"note: {table} has a column text_b, which is not read. To read pairs: --set corpus.text_b=text_b"]
+    assert noted == [f"note: {table} has a column {second}, which is not read. To read pairs: {way}"]
+
+
+def test_a_folder_per_class_has_no_columns(tmp_path: Path) -> None:
+    for name in ("no", "yes"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "1.txt").write_text("a b")
+    for format in (None, "tsv", "jsonl"):
+        columns = Columns("text", None, "label", None, as_format(format), "auto")
+        assert not ClassAnswer().also_has(tmp_path, columns, "text_b")
 
 
 @pytest.mark.parametrize(("first", "names"), [

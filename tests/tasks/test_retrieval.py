@@ -439,6 +439,9 @@ def test_a_passage_without_text_is_never_found(folder: Callable[..., Path]) -> N
     texts = ["the cat", "", "the dog", "  "]
     hits = cloze.retrieve(cloze.load(folder("bert")), "the cat", texts)
     assert sorted(hit.passage for hit in hits) == [0, 2]
+    for empty in ([], ["", "  "]):
+        with pytest.raises(TaskError, match="passages has no text; expected at least one passage to search"):
+            cloze.retrieve(cloze.load(folder("bert")), "the cat", empty)
 
 
 def test_a_missing_column_of_passages_is_named_by_the_options_of_retrieve(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,8 +27,9 @@ from cloze.networks.blocks.inputs.characters import CharCNN
 from cloze.runs.finetuning.finetune import finetune
 from cloze.tasks import load_tuned, task
 from cloze.tasks.evaluation import evaluate
+from cloze.tasks.remarks import NONE_KNOWN
 from cloze.tasks.words import word_windows
-from cloze.tasks.worth import NONE_KNOWN
+from cloze.text import Phrases, TextSpec, train
 from cloze.text.normalise import Normalise
 from cloze.text.words import Words
 from tests.making import network_of
@@ -95,6 +97,21 @@ def test_windows_ask_every_word_of_a_long_text_once(checkpoint: Make, name: str)
                 pieces = [reader.tokenizer.piece(window.row.ids[c]).lstrip("Ġ").strip() for c in window.columns]
                 own = zip(window.words, pieces, strict=True)
                 assert all(words[n].startswith(piece) for n, piece in own if words[n] != "\u200b")
+
+
+@pytest.mark.parametrize(("length", "count"), [(None, 1), (2, 2)])
+def test_words_that_the_tokenizer_joins_are_asked_at_their_one_token(checkpoint: Make, length: int | None, count: int) -> None:
+    phrases = TextSpec(Normalise(lower=True), Phrases(min_count=1, min_pairs=1, thresholds=(4.5,)))
+    texts = ["New York is big.", "new york, new york!", "a new day in new york", "the big day is in a park"]
+    tokenizer = train(phrases, [*texts, "big , , , a the the is day"])
+    reader = replace(Reader.of(checkpoint("gpt2")), tokenizer=tokenizer, reading=Reading("{A}", None, "last"), order="open")
+    (windows,) = word_windows(reader, [("is", "new", "york", "big")], length)
+    assert len(windows) == count
+    asked = [
+        (word, tokenizer.piece(window.row.ids[column]))
+        for window in windows for column, word in zip(window.columns, window.words, strict=True)
+    ]
+    assert asked == [(0, "is"), (1, "new_york"), (2, "new_york"), (3, "big")]
 
 
 def test_a_trained_network_learns_labels(tuned: Any, elmo: Path, tagged: Path) -> None:

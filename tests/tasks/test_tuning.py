@@ -225,6 +225,22 @@ def test_the_best_epoch_is_kept_published_and_patience_ends_the_run(
     assert (again.step, again.standing) == (48, outcome.standing)
 
 
+def test_a_run_that_patience_ends_between_two_checkpoints_saves_its_last_step(
+    folder: Callable[[str], Path], tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from cloze.tasks.kinds.classification import Classifier
+
+    figures = iter([0.5, 0.8, 0.7])
+    rest = {"macro_f1": 0.0, "matthews": 0.0}
+    monkeypatch.setattr(Classifier, "measure", lambda self, *given, **more: {**rest, "accuracy": next(figures)})
+    out = tmp_path / "out"
+    values = ["training.epochs=6", "task.patience=1", "task.keep=last", "training.checkpoint_every=1000"]
+    outcome = tune(folder("bert"), tables, out, *QUICK, *values, "training.new_heads=drawn").outcomes[1]
+    assert (outcome.step, outcome.standing.step) == (24, 16)
+    weights, published = Checkpoints(out).load(24)[1], load_checkpoint(out).network.state_dict()
+    assert all(torch.equal(tensor, weights[f"networks.main.{name}"]) for name, tensor in published.items())
+
+
 def test_what_a_folder_says_of_dev_is_measured_on_the_last_checkpoint_where_that_is_kept_and_on_all_files(
     folder: Callable[[str], Path], tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

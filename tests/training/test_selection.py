@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import math
 
-from cloze.training.selection import BestEvaluation, Selection
+from cloze.training.selection import Selection, SelectionStanding
 
 
-def stand(selection: Selection, *values: float) -> BestEvaluation:
+def stand(selection: Selection, *values: float) -> SelectionStanding:
     standing = None
     for number, value in enumerate(values, start=1):
         standing = selection.after(standing, 10 * number, {"f1": value})
@@ -27,7 +27,7 @@ def test_the_best_evaluation_decides_and_the_last_is_known() -> None:
 
 def test_a_standing_is_the_same_after_it_was_saved() -> None:
     standing = stand(Selection(dict, "f1", higher_is_better=False), 0.5, 0.8)
-    assert BestEvaluation.from_json(json.loads(json.dumps(standing.to_json()))) == standing
+    assert SelectionStanding.from_json(json.loads(json.dumps(standing.to_json()))) == standing
 
 
 def test_a_metric_that_is_no_number_is_worse_than_any() -> None:

@@ -14,7 +14,7 @@ from cloze.recipe import parts
 from cloze.recipe.builders import build, schedules, stand_ins
 from cloze.recipe.faults import Faults
 from cloze.recipe.load import phase_recipes
-from cloze.recipe.recipe import OWN, EditSpec, EntrySpec, PartSpec, Recipe, as_plain_data
+from cloze.recipe.recipe import FROM_CHECKPOINT, EditSpec, EntrySpec, PartSpec, Recipe, as_plain_data
 from cloze.recipe.references import views
 from cloze.recipe.schema import arguments_of_part
 from cloze.training.schedule.phases import sets_dropout
@@ -32,7 +32,7 @@ def check_recipe(recipe: Recipe) -> Checked:
     for text in recipe.texts.values():
         build_or_report(text.tokenizer, {}, faults)
     _check_templates(recipe, faults)
-    available = {name: _check_fields(recipe, entry, checked, faults) for name, entry in recipe.entries.items()}
+    available_fields = {name: _check_fields(recipe, entry, checked, faults) for name, entry in recipe.entries.items()}
     _check_room(recipe, faults)
     build_or_report(recipe.training.optimizer, {}, faults)
     build_or_report(recipe.training.rate, {}, faults)
@@ -40,10 +40,10 @@ def check_recipe(recipe: Recipe) -> Checked:
     by_depth = [recipe.training.layerwise_rates, *(network.train for network in recipe.networks.values())]
     for part in [part for part in by_depth if isinstance(part, PartSpec)]:
         build_or_report(part, {}, faults)
-    check_model(recipe, available, checked, faults)
+    check_model(recipe, available_fields, checked, faults)
     for phase, changed in zip(recipe.schedule, phase_recipes(recipe) if recipe.schedule else (), strict=True):
         if not len(faults) and any(sets_dropout(path) for path in phase.set):
-            check_model(changed, available, Checked(changed), faults)
+            check_model(changed, available_fields, Checked(changed), faults)
     faults.raise_if_any()
     return checked
 
@@ -60,7 +60,7 @@ def _check_templates(recipe: Recipe, faults: Faults) -> None:
             if parts.class_of("edit", edit.part.name).frames:
                 templates.append((edit.part.where, f"{edit.part.path}.template", edit.part.arguments["template"]))
     for location, path, template in templates:
-        if not isinstance(template, str) or template == OWN:
+        if not isinstance(template, str) or template == FROM_CHECKPOINT:
             continue
         pieces = split_template(template)
         for kind, text_piece in pieces:
@@ -93,11 +93,12 @@ def _check_fields(recipe: Recipe, entry: EntrySpec, checked: Checked, faults: Fa
     if text_source is not None and recipe.training.batch_warmup is not None and (text_source.lanes or text_source.of_one_length):
         faults.add(source.where, "training.batch_warmup", f"{source.name} plans which rows share a batch, so it cannot grow.",
                    "Leave batch_warmup out.")
-    available = set() if text_source is None else set(text_source.gives)
+    available_fields = set() if text_source is None else set(text_source.gives)
     annotated = [layer for text in recipe.texts.values() for layer in text.annotate.items()]
     layers = [f"layers/{name}" for name, _ in annotated]
     layers += [f"labels/{name}" for name, part in annotated if parts.class_of("annotator", part.name).labelled]
-    available |= {name.removesuffix("tokens") + layer for name in available if name.endswith("tokens") for layer in layers}
+    sequences = [name for name in available_fields if name.endswith("tokens")]
+    available_fields |= {name.removesuffix("tokens") + layer for name in sequences for layer in layers}
     lines = checked.edits.setdefault(entry.name, [])
     sound = text_source is not None
     spoiled: dict[str, EditSpec] = {}
@@ -114,11 +115,11 @@ def _check_fields(recipe: Recipe, entry: EntrySpec, checked: Checked, faults: Fa
                        "from left to right.", "Use a network that reads in both directions, such as bert.\n"
                        f"  Or add facts as ordinary text, which later words see: --set exercise.{spec.part.name}.visible=false")
         takes, gives = (_in_view(names, spec.view) for names in (edit.takes, edit.gives))
-        if edit.selects and not recipe.is_complete and takes - available:
+        if edit.selects and not recipe.is_complete and takes - available_fields:
             continue  # rows may get items with --items; else the recipe is completed without the edit
-        for name in sorted(takes - available if sound else ()):
-            _report_missing_field(name, spec.part, available, faults)
-        if _in_view(edit.precedes, spec.view) & available:
+        for name in sorted(takes - available_fields if sound else ()):
+            _report_missing_field(name, spec.part, available_fields, faults)
+        if _in_view(edit.precedes, spec.view) & available_fields:
             faults.add(spec.part.where, spec.part.path, f"{spec.part.name} works on the text of the source, and an earlier edit "
                        "has framed or masked it.", f"Put {spec.part.name} first.")
         for name, by in [(name, by) for name in sorted(takes) for start, by in spoiled.items() if name.startswith(start)][:1]:
@@ -127,26 +128,26 @@ def _check_fields(recipe: Recipe, entry: EntrySpec, checked: Checked, faults: Fa
         spoiled |= dict.fromkeys(edit.spoils, spec)
         copied = edit.copies
         if copied is not None:
-            gives |= {f"{copied}.{name}" for name in available if "." not in name}
+            gives |= {f"{copied}.{name}" for name in available_fields if "." not in name}
         brought, view = spec.part.arguments.get("companion"), spec.part.arguments.get("to")
         if brought is not None and view is not None:
             start = f"{brought}."
-            gives |= {f"{view}.{n[len(start):]}" for n in available if n.startswith(start)}
+            gives |= {f"{view}.{n[len(start):]}" for n in available_fields if n.startswith(start)}
         for name in gives:
             with faults.catching(spec.part.where, spec.part.path):
                 fields.find(name)
-        available |= gives
+        available_fields |= gives
         lines.append(EditLine(spec.part.path, frozenset(takes), frozenset(gives)))
     if isinstance(entry.order, PartSpec):
         order = build_or_report(entry.order, {}, faults)
-        for name in sorted(order.takes - available if sound and order is not None else ()):
-            _report_missing_field(name, entry.order, available, faults)
-    elif entry.order == "source_to_target" and "segments" not in available:
+        for name in sorted(order.takes - available_fields if sound and order is not None else ()):
+            _report_missing_field(name, entry.order, available_fields, faults)
+    elif entry.order == "source_to_target" and "segments" not in available_fields:
         faults.add(source.where, f"{entry.name}: order", "source_to_target needs segments, which no edit gives.")
     checked.batch[entry.name] = frozenset(
-        name for name in available if fields.find(name).travels and fields.split(name).view in views(entry)
+        name for name in available_fields if fields.find(name).travels and fields.split(name).view in views(entry)
     )
-    return frozenset(available) if sound else frozenset({UNKNOWN})
+    return frozenset(available_fields) if sound else frozenset({UNKNOWN})
 
 
 def _edit_of(spec: EditSpec, recipe: Recipe, faults: Faults) -> Any:
@@ -154,6 +155,7 @@ def _edit_of(spec: EditSpec, recipe: Recipe, faults: Faults) -> Any:
     edit = build_or_report(spec.part, {"tables": stand_ins(recipe.tables)}, faults)
     if edit is not None:
         with faults.catching(spec.part.where, spec.part.path):
+            # Its constructor refuses a schedule that changes the fields, or how texts are cut.
             PlacedEdit(edit, spec.view, schedules(parts.builder_of("edit", spec.part.name), as_plain_data(spec.part.arguments)))
             return edit
     return None
@@ -163,13 +165,13 @@ def _in_view(names: frozenset[str], view: str) -> set[str]:
     return {fields.join(view, name) for name in names}
 
 
-def _report_missing_field(name: str, part: PartSpec, available: set[str], faults: Faults) -> None:
+def _report_missing_field(name: str, part: PartSpec, available_fields: set[str], faults: Faults) -> None:
     """Report that an edit takes a field that nothing before it gives, and which edits could give it."""
     givers = [edit for edit in parts.names("edit") if fields.split(name).field in _usual_gives(edit)]
     way_out = f"Edits that give {fields.split(name).field}: {', '.join(givers)}; put one before it." if givers else ""
     if fields.split(name).field == "item_length":
         way_out = "Rows get it with their items: --items FILE. Or take a recipe that reads texts alone: --recipe NAME"
-    field_names = ", ".join(sorted(n for n in available if "." not in n))
+    field_names = ", ".join(sorted(n for n in available_fields if "." not in n))
     faults.add(part.where, part.path, f'{part.name} takes "{name}", which nothing before it gives.',
                way_out or f"Given so far: {field_names}.")
 
@@ -194,7 +196,7 @@ def _check_room(recipe: Recipe, faults: Faults) -> None:
             length = phase_recipe.sources[entry.source].arguments.get("length")
             max_tokens = length
             for spec in reversed(entry.exercise):
-                edit = build_or_report(spec.part, {}, Faults())
+                edit = build_or_report(spec.part, {}, Faults())  # its faults are reported by `_check_fields`
                 if max_tokens is not None and edit is not None and spec.view == "main":
                     max_tokens = edit.max_input(max_tokens)
             if max_tokens is not None and max_tokens < 1:

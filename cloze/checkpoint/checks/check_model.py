@@ -24,8 +24,8 @@ from cloze.recipe.schema import arguments_of_part
 BATCHING = frozenset({"position_ids", "order", "block", "summaries"})
 
 
-def check_model(recipe: Recipe, available: Mapping[str, frozenset[str]], checked: Checked, faults: Faults) -> None:
-    """Report every network, objective and reading that does not fit; `available` are the fields by entry. Counts parameters."""
+def check_model(recipe: Recipe, available_fields: Mapping[str, frozenset[str]], checked: Checked, faults: Faults) -> None:
+    """Report every network, objective and reading that does not fit, and count the parameters; `available_fields`: by entry."""
     import torch
 
     from cloze.networks.blocks.dropout import dropouts
@@ -48,8 +48,10 @@ def check_model(recipe: Recipe, available: Mapping[str, frozenset[str]], checked
                 faults.add(spec.start.where, f"networks.{name}.start", "this network has no table with a row for each token.",
                            "Leave out `start`.")
             for change in spec.change if networks[name] is not None else ():
-                with faults.catching(change.where, change.path):
-                    build(parts.builder_of(change.kind, change.name), change.arguments, {}).apply(networks[name])
+                built_change = build_or_report(change, {}, faults)
+                if built_change is not None:
+                    with faults.catching(change.where, change.path):
+                        built_change.apply(networks[name])
         if all(network is not None for network in networks.values()):
             with faults.catching(Where(recipe.name), ""):
                 tie(networks, recipe.tie)
@@ -62,7 +64,7 @@ def check_model(recipe: Recipe, available: Mapping[str, frozenset[str]], checked
             seen |= {id(p) for p in tensors}
         for name, entry in recipe.step_entries.items():
             # Entries that share batches share their objectives: one entry with the targets is enough.
-            fields_of = available.get(name) or frozenset().union(*available.values())
+            fields_of = available_fields.get(name) or frozenset().union(*available_fields.values())
             _check_entry(recipe, entry, networks, inputs, fields_of, checked, seen, faults)
         checked.parameters += sum(checked.heads.values())
         for name in sorted(reading_twins(recipe)):
@@ -116,7 +118,7 @@ def _check_architectures(recipe: Recipe, networks: Mapping[str, Any], faults: Fa
 
 
 def _check_entry(
-    recipe: Recipe, entry: EntrySpec, networks: Mapping[str, Any], inputs: Mapping[str, Any], available: frozenset[str],
+    recipe: Recipe, entry: EntrySpec, networks: Mapping[str, Any], inputs: Mapping[str, Any], available_fields: frozenset[str],
     checked: Checked, seen: set[int], faults: Faults,
 ) -> None:
     from cloze.networks.network import PARAMETERS
@@ -129,14 +131,14 @@ def _check_entry(
             continue
         part = pass_.objectives[0].part if pass_.objectives else recipe.networks[pass_.network].part
         where = Where(recipe.name) if part is None else part.where
-        present = _present(pass_, network, available, where, faults)
+        present = _present(pass_, network, available_fields, where, faults)
         _check_taken(recipe, pass_, network, present, faults)
         _check_segments(recipe, entry, pass_, faults)
         present |= _taken(pass_, states, inputs, present, faults)
-        sound = UNKNOWN not in available
+        sound = UNKNOWN not in available_fields
         for name in sorted(network.needs - present if sound else ()):
             faults.add(where, f"passes.{pass_.name}", f'network "{pass_.network}" takes "{name}", which no edit gives.')
-        made_by_edits = _fields_of(pass_.view, available)
+        made_by_edits = _fields_of(pass_.view, available_fields)
         for name in sorted(network.needs & BATCHING - made_by_edits if sound else ()):
             faults.add(where, f"passes.{pass_.name}", f'network "{pass_.network}" needs "{name}", {_sometimes(name)}',
                        f"Take it out of `needs`, and give `forward` a default for it: {name}=None.")
@@ -148,7 +150,7 @@ def _check_entry(
                 continue
             _check_scope(recipe, objective, built, faults)
             if sound:
-                _check_targets(objective, built, present, available, faults)
+                _check_targets(objective, built, present, available_fields, faults)
                 for name in sorted(built.takes & BATCHING - made_by_edits):
                     faults.add(objective.part.where, objective.part.path,
                                f'{objective.part.name} takes "{name}", {_sometimes(name)}',
@@ -165,13 +167,13 @@ def _sometimes(name: str) -> str:
 
 
 def _present(
-    pass_: PassSpec, network: Any, available: frozenset[str], where: Where, faults: Faults
+    pass_: PassSpec, network: Any, available_fields: frozenset[str], where: Where, faults: Faults
 ) -> set[str]:
     """The fields that a pass reads of a batch, as `seen_by` in cloze/networks/routing.py gives them."""
-    present = set(BATCHING) | _fields_of(pass_.view, available)
+    present = set(BATCHING) | _fields_of(pass_.view, available_fields)
     targets = {name for name in present if fields.split(name).field in ("targets", "values")}
     for view in sorted({fields.split(name).view for name in network.takes} - {"main"}):
-        view_fields = _fields_of(fields.join(pass_.view, view), available)
+        view_fields = _fields_of(fields.join(pass_.view, view), available_fields)
         present |= {f"{view}.{name}" for name in view_fields}
         if network.writes is None:
             continue
@@ -220,9 +222,9 @@ def _switches(recipe: Recipe, name: str) -> list[str]:
     return sorted(edit for edit in edits if name in arguments_of_part("edit", edit))
 
 
-def _fields_of(view: str, available: frozenset[str]) -> set[str]:
+def _fields_of(view: str, available_fields: frozenset[str]) -> set[str]:
     """The fields of a view without its prefix."""
-    return {fields.join("main", *fields.split(name)[1:]) for name in available if fields.split(name).view == view}
+    return {fields.join("main", *fields.split(name)[1:]) for name in available_fields if fields.split(name).view == view}
 
 
 def _taken(
@@ -230,32 +232,32 @@ def _taken(
 ) -> set[str]:
     """The fields that `take` supplies."""
     supplied: set[str] = set()
-    for name, origin in pass_.take.items():
-        if isinstance(origin, str):
+    for name, taken in pass_.take.items():
+        if isinstance(taken, str):
             supplied.add(name)
             continue
-        rewriter = build_or_report(origin.part, inputs, faults)
+        rewriter = build_or_report(taken.part, inputs, faults)
         if rewriter is None:
             continue
         for missing in sorted(rewriter.takes - present):
-            faults.add(origin.part.where, origin.part.path, f'{origin.part.name} takes "{missing}", which no edit gives.',
+            faults.add(taken.part.where, taken.part.path, f'{taken.part.name} takes "{missing}", which no edit gives.',
                        _sets_given(present))
-        _check_states(origin, rewriter.reads, states, faults)
+        _check_states(taken, rewriter.reads, states, faults)
         supplied |= set(rewriter.gives)
     return supplied
 
 
 def _check_states(
-    origin: RewriterSpec, reads: tuple[str, ...], states: Mapping[str, frozenset[str]], faults: Faults
+    rewriter: RewriterSpec, reads: tuple[str, ...], states: Mapping[str, frozenset[str]], faults: Faults
 ) -> None:
-    for reading, path in origin.read.items():
+    for reading, path in rewriter.read.items():
         if reading and reading not in reads:
-            faults.add(origin.part.where, f"{origin.part.path}.from", f"{origin.part.name} has no reading {reading!r}.",
+            faults.add(rewriter.part.where, f"{rewriter.part.path}.from", f"{rewriter.part.name} has no reading {reading!r}.",
                        propose(reading, reads))
         owner, _, state = path.rpartition(".")
         pass_states = states.get(owner, frozenset({UNKNOWN}))
         if state not in pass_states and UNKNOWN not in pass_states:
-            faults.add(origin.part.where, f"{origin.part.path}.from",
+            faults.add(rewriter.part.where, f"{rewriter.part.path}.from",
                        f'pass "{owner}" has no state "{state}"; it has: {", ".join(sorted(pass_states))}.')
 
 
@@ -274,11 +276,11 @@ def _objective(
 
 
 def _check_targets(
-    spec: ObjectiveSpec, built: Any, present: set[str], available: frozenset[str], faults: Faults
+    spec: ObjectiveSpec, built: Any, present: set[str], available_fields: frozenset[str], faults: Faults
 ) -> None:
     for name in sorted(built.takes - present):
         faults.add(spec.part.where, spec.part.path, f'{spec.part.name} takes "{name}", which no edit gives.',
-                   _sets_given(present, available))
+                   _sets_given(present, available_fields))
 
 
 def _check_scope(recipe: Recipe, spec: ObjectiveSpec, built: Any, faults: Faults) -> None:
@@ -301,10 +303,10 @@ def _check_scope(recipe: Recipe, spec: ObjectiveSpec, built: Any, faults: Faults
                    f"other only: training.group: {at_once}, without micro_batch.")
 
 
-def _sets_given(present: set[str], available: frozenset[str] = frozenset()) -> str:
-    """The sets of targets that a pass has; if it has none, those of other views among all `available` fields."""
+def _sets_given(present: set[str], available_fields: frozenset[str] = frozenset()) -> str:
+    """The sets of targets that a pass has; if it has none, those of other views among all `available_fields`."""
     sets = sorted({fields.split(name).set for name in present if fields.split(name).field == "targets"})
-    names = sorted(name for name in available if fields.split(name).field == "targets")
+    names = sorted(name for name in available_fields if fields.split(name).field == "targets")
     if names and not sets:
         return f"Targets in other views: {', '.join(names)}. A pass reads those of its own view; a decoder, those of `decoder`."
     if not sets:

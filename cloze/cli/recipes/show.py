@@ -57,10 +57,10 @@ def command(
 
 def _is_made(what: str) -> bool:
     """Whether this is a path and neither a recipe's name nor a file with one."""
-    from cloze.recipe.load import named_recipes
+    from cloze.recipe.load import folders_of_recipes
 
     path = Path(what)
-    if what in named_recipes():
+    if what in folders_of_recipes():
         return False
     return path.is_dir() or (path.is_file() and path.suffix not in (".yaml", ".yml"))
 

@@ -34,12 +34,15 @@ def command(
     import tempfile
 
     from cloze.corpus.readers.formats import with_column
+    from cloze.errors import UserError
     from cloze.recipe.load import load_recipe, pretraining_recipe_names
     from cloze.recipe.origins import checkpoint_names
     from cloze.runs.binds import bound_paths, bound_tables, check_binds, make_tables, open_stores, parse_binds
     from cloze.runs.examples import examples
     from cloze.runs.unanswered import without_unanswered
 
+    if html is not None and as_json:
+        raise UserError("--html writes a page instead of what --json prints. Omit one of them.")
     bound = parse_binds(binds or [])
     tabled = bound_tables(load_recipe(recipe, overrides=overrides or []), bound)
     plan = load_recipe(recipe, overrides=[*(overrides or []), *tabled.values()])

@@ -110,11 +110,12 @@ def _predicting(
 ) -> Augmenter:
     """What a masked language model predicts."""
     from cloze.checkpoint.build import load_checkpoint
+    from cloze.corpus.readers.text_files import lines
     from cloze.decoding.reader_and_head import to_augment
     from cloze.interop.vectors import open_vectors
     from cloze.tasks.augmentation import FUNCTION_WORDS, Augmenter
 
-    kept_words = FUNCTION_WORDS if keep is None else frozenset(keep.read_text(encoding="utf-8").lower().split())
+    kept_words = FUNCTION_WORDS if keep is None else frozenset(word for line in lines(keep) for word in line.text.lower().split())
     reader, head, _ = to_augment(load_checkpoint(checkpoint, device))
     return Augmenter(reader, head, None if vectors is None else open_vectors(vectors), kept_words, candidates, batch)
 

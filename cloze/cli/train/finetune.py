@@ -48,9 +48,9 @@ def command(
     except ValueError:
         raise TaskError(f"--seeds {seeds!r}: expected whole numbers, such as 1,2,3.") from None
     if print_plan:
-        from cloze.runs.finetuning.finetune_plan import plan_finetuning
+        from cloze.runs.finetuning.finetune_plan import plan_lines
 
-        print("\n".join(plan_finetuning(options)))
+        print("\n".join(plan_lines(options)))
         return
     if options.out is None:
         raise TaskError("--out is missing: name the folder to write, such as --out TUNED. (--show does not need it.)")
@@ -67,7 +67,7 @@ def _tasks_of(tasks: list[str], options: FinetuneOptions, *, shows: bool) -> tup
             if file:
                 raise TaskError(f"{option} {file}: with several tasks, each names its files. Write --task NAME=TYPE:TRAIN,DEV.")
         several = parse_tasks(tasks)
-        return next(iter(several.values())).type, several
+        return next(iter(several.values())).recipe, several
     needed = (
         ("--train FILE", options.train, "labelled text to train on"),
         ("--dev FILE", options.dev, "labelled text to select the epoch"),

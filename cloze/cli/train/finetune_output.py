@@ -29,7 +29,7 @@ def print_result(task_json: Mapping[str, Any], out: Path, *, as_json: bool) -> N
         mixture = entries.get("mixture", {}).get("dev")
         simple = simple_answers(entries.get("baseline"), entries.get("ngrams", {}).get("dev"), mixture=mixture)
         _print_metrics(task_json, spread, simple, width=width, task=name)
-        if not name:  # costly metrics, which were measured of the best seed alone
+        if not name:  # costly metrics, which were measured on the best seed only
             for metric in [metric for metric in task_json["dev"] if metric not in spread]:
                 value = metric_text(task_json["dev"][metric])
                 print(f"{metric:<{width}}  {value:<{_value_width(task_json)}}  {_simple_cells(simple, metric)}".rstrip())

@@ -64,8 +64,11 @@ def command(
         from cloze.interop.vectors.importing import import_vectors, supervised
 
         if (classifier := supervised(source)) is not None:
-            if split != "punctuation" or words is not None or encoder:
-                raise UserError(f"--split, --words and --encoder do not apply to {source}, a classifier of fastText.")
+            if split != "punctuation" or repeated != "refuse" or encoder or any((words, language, to)):
+                raise UserError(
+                    f"--split, --words, --encoder, --repeated, --language and --to do not apply to {source}, a classifier of "
+                    "fastText."
+                )
             _write_classifier(classifier, source, out, name)
             return
         imported = import_vectors(source, repeated=repeated)
@@ -82,6 +85,8 @@ def command(
             )
         with naming_files(source):
             imported = import_folder(source)
+    if repeated != "refuse" and words is None and (released or not source.is_file()):
+        raise UserError(f"--repeated {repeated}: only for files of word vectors, which {source} is not. Leave it out.")
     if split != "punctuation" and not imported.trained_by:
         raise UserError(f"--split {split}: only for released weights of recurrent systems; {source} brings its own tokenizer.")
     if language is not None or to is not None:
@@ -137,7 +142,7 @@ def _write_classifier(model: FastText, source: Path, out: Path, name: str | None
     model_name = name or source.stem
     out.parent.mkdir(parents=True, exist_ok=True)
     with whole_folder(out, new=True) as stage:
-        recipe = recipe_from_data(recipe_of_classifier(imported, base, model_name), origin=str(source))
+        recipe = recipe_from_data(recipe_of_classifier(imported, base, model_name), title=str(source))
         export_folder(
             stage, model=imported.model, tokenizer=imported.tokenizer, reading=imported.reading, labels=imported.labels,
             card=Card(model_name, paper=recipe.paper, notes="Imported from a model of fastText.", step=0, folder=out.name),
@@ -212,7 +217,7 @@ def _recipe_and_origin(imported: Imported, name: str) -> tuple[Recipe, str]:
         return load_recipe(imported.folder), "a Hugging Face folder"
     else:
         base, adapt, origin = base_recipe(imported), adapted_recipe, "a Hugging Face folder"
-    return recipe_from_data(adapt(imported, read_tree(base).plain(), name), origin=str(imported.folder)), origin
+    return recipe_from_data(adapt(imported, read_tree(base).plain(), name), title=str(imported.folder)), origin
 
 
 def _describe(imported: Imported) -> str:

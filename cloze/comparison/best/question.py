@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from cloze import rng
 from cloze.atomic import whole_file
-from cloze.budget.row_counts import stage_recipes
 from cloze.checkpoint.several import similar_task
 from cloze.corpus import Store
 from cloze.corpus.readers import read_documents
@@ -24,8 +23,9 @@ from cloze.corpus.readers.text_files import require_files
 from cloze.errors import CorpusError, MissingExtra, Phrase, TaskError, spelled_by
 from cloze.missing import require_checkpoint
 from cloze.recipe.load import load_recipe, task_recipe_names
+from cloze.recipe.stages import stage_recipes
 from cloze.recipe.user_files import import_files, require_parts
-from cloze.runs.task_selection import task_of_recipe
+from cloze.runs.recipe_tasks import task_of_recipe
 from cloze.tasks.kinds.classification import LinearSingleLabel
 from cloze.tasks.kinds.multiple_choice import LinearChoice
 from cloze.tasks.linear.fit import FEWEST, fold_numbers

@@ -130,11 +130,18 @@ def opened(path: Path) -> Pixels:
         raise MissingExtra("pillow", "pictures", "Reading pictures") from None
     try:
         with Image.open(path) as picture:
-            image = picture.convert("RGBA")
+            image = (_of_16_bits(picture) if picture.mode.startswith("I;16") else picture).convert("RGBA")
             white = Image.new("RGBA", image.size, "white")
             return np.asarray(Image.alpha_composite(white, image).convert("RGB"))
     except (UnidentifiedImageError, OSError, ValueError) as error:
         raise CorpusError(f"{path}: cannot be read as a picture ({error}).") from None
+
+
+def _of_16_bits(picture: Any) -> Any:
+    """A grey picture of 16 bits with 8, which Pillow would cut off at 255."""
+    from PIL import Image
+
+    return Image.fromarray((np.asarray(picture).astype(np.uint16) >> 8).astype(np.uint8))
 
 
 class FeatureCounts(NamedTuple):
@@ -167,7 +174,7 @@ def write_features(
     work = _Partial(out, {
         "extractor": extractor.name, "number": number, "cells": cells, "keys": list(regions),
         "boxes": None if boxes is None else sha256(boxes.read_bytes()).hexdigest(),
-    })  # fmt: skip
+    }, files)  # fmt: skip
     report(len(work.lines))
     keys = list(regions)
     box_arrays = {array for entry in regions.values() for array in entry.others}  # those of the extractor are left out
@@ -188,6 +195,11 @@ def write_features(
                 report(1)
     classes = {array: values for array, values in extractor.classes.items() if array not in box_arrays}
     return work.finish({**classes, **names})._replace(without=len(files) - len(regions))
+
+
+def _state(file: Path) -> list[Any]:
+    """Where a picture is, how large, and when it was changed."""
+    return [str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns]
 
 
 def _sides(picture: Pixels) -> Floats:
@@ -222,7 +234,7 @@ def _regions_of(
 class _Partial:
     """The finished pictures of a file under construction: their arrays one after another, and a line about each picture."""
 
-    def __init__(self, out: Path, about: Mapping[str, Any]) -> None:
+    def __init__(self, out: Path, about: Mapping[str, Any], files: Mapping[str, Path]) -> None:
         self.out, self.about, self.folder = out, about, out.with_name(f"{out.name}.partial")
         self.number = np.dtype(about["number"])
         text = json.dumps(about, ensure_ascii=False)
@@ -232,6 +244,11 @@ class _Partial:
             self.folder.mkdir()
             path.write_text(text, encoding="utf-8")
         self.lines = self._kept()
+        if any(line.get("state") != _state(files[line["key"]]) for line in self.lines):  # pictures of the same names
+            shutil.rmtree(self.folder)
+            self.folder.mkdir()
+            path.write_text(text, encoding="utf-8")
+            self.lines = self._kept()
         self.done = {line["key"] for line in self.lines}
 
     @property
@@ -269,7 +286,7 @@ class _Partial:
         for name, value in arrays.items():
             with (self.folder / f"{name}.bin").open("ab") as stream:
                 stream.write(np.ascontiguousarray(value).tobytes())
-        line = {"key": key, "regions": len(shares), "size": [width, height], "arrays": about}
+        line = {"key": key, "regions": len(shares), "size": [width, height], "arrays": about, "state": _state(path)}
         with (self.folder / "pictures.jsonl").open("a", encoding="utf-8") as text:
             text.write(json.dumps(line, ensure_ascii=False) + "\n")
         self.lines.append(line)

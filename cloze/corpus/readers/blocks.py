@@ -15,10 +15,10 @@ from typing import IO
 from cloze.corpus.readers.columnar import is_columnar, text_cells
 from cloze.corpus.readers.detect import SAMPLE, find_layout
 from cloze.corpus.readers.files import PYTHON_DOCS, TextFile, find_files
-from cloze.corpus.readers.formats import COLUMN, RequestedFormat, require_columns, wanted
+from cloze.corpus.readers.formats import COLUMN, STRUCTURED, RequestedFormat, require_columns, wanted
 from cloze.corpus.readers.gettext import CATALOGUES, read_catalogue
 from cloze.corpus.readers.pipes import STDIN
-from cloze.corpus.readers.report import DATASET, CorpusReport
+from cloze.corpus.readers.report import DATASET, IN_MEMORY, TEXTS_FOLDER, CorpusReport, Oddities
 from cloze.corpus.readers.tables import column_of
 from cloze.errors import CorpusError
 from cloze.text.encodings import as_utf8, find_encoding
@@ -73,6 +73,26 @@ def read_files(
         yield from _file_blocks(file, requested, report, size, only=only)
 
 
+def format_of(file: TextFile, requested: RequestedFormat) -> RequestedFormat:
+    """How a file is read: as `requested`, but texts that Python has written for a run always as they were written."""
+    return RequestedFormat("jsonl") if Path(file.path).match(str(TEXTS_FOLDER / IN_MEMORY)) else requested
+
+
+def has_tables(paths: Sequence[str | Path], format: str) -> bool:
+    """Whether some files have columns, by their contents or the `format` that is named; not those of standard input."""
+    requested = RequestedFormat(wanted(format).format)
+    for file in find_files(paths, Oddities()):
+        if file.path in (STDIN, PYTHON_DOCS):
+            continue
+        if file.dataset is not None or is_columnar(file.path):
+            return True
+        with file.open() as stream:
+            sample = _read_exactly(stream, SAMPLE)
+        if sample.startswith(b"PAR1") or find_layout(sample, file.name, requested, file.ending).format in STRUCTURED:
+            return True
+    return False
+
+
 def corpus_size(paths: Sequence[str | Path]) -> int | None:
     """Bytes of text, estimated for packed files; None if unknown."""
     sizes = [file.size for file in find_files(paths, CorpusReport().odd)]
@@ -81,6 +101,7 @@ def corpus_size(paths: Sequence[str | Path]) -> int | None:
 
 def _file_blocks(file: TextFile, requested: RequestedFormat, report: CorpusReport, size: int, *, only: bool) -> Iterator[Block]:
     name = "standard input" if file.path == STDIN else file.name
+    requested = format_of(file, requested)
     if file.path == PYTHON_DOCS:
         yield from _python_docs(report, size)
         return

@@ -25,7 +25,9 @@ from cloze.errors import Parameter, Phrase, TaskError, counted, did_you_mean, ne
 Format = Literal["tsv", "csv", "jsonl", "parquet", "fasttext", "qrels"]  # parquet: Arrow, too
 Quoting = Literal["auto", "none", "standard"]
 _SEPARATED: Mapping[str, Literal["tsv", "csv"]] = {".tsv": "tsv", ".tab": "tsv", ".csv": "csv"}
-OPTION = Parameter("corpus.text", "NAME", "option")  # messages name other options of a verb as they name this one
+#: Error messages spell other options of a verb as this parameter, or the parameter `like`, is spelled (`Parameter.sibling`).
+OPTION = Parameter("corpus.text", "NAME", "option")
+NumberedCells = tuple[int, list[str]]  # a row: the number of its first line, and its cells
 
 
 @dataclass(frozen=True)
@@ -149,7 +151,7 @@ def _format(path: Path | str, like: Parameter = OPTION, usual: Format | None = N
 def _object_table(path: Path | str, format: Format, lists: bool) -> TextTable:
     records = list(objects(path, format=format))
     if len(records) == 1 and not lists:
-        _require_rows(path, {name: _cell(value) for name, value in records[0][1].items()})
+        _refuse_columns_object(path, {name: _cell(value) for name, value in records[0][1].items()})
     names = list(dict.fromkeys(name for _, record in records for name in record))
     rows = tuple(tuple(_cell(record.get(name)) for name in names) for _, record in records)
     return TextTable(str(path), tuple(names), rows, tuple(number for number, _ in records))
@@ -190,7 +192,7 @@ def _object_rows(
     empty, fields = True, None
     faults = FaultCounter(fault)
     records = objects(path, faults.report, format=format, only=parameters)
-    for number, record in records if lists else _held(path, records, parameters):
+    for number, record in records if lists else _without_columns_object(path, records, parameters):
         cells = tuple(_cell(record.get(name)) for name in parameters)
         if None in cells:
             name, parameter = list(parameters.items())[cells.index(None)]
@@ -205,23 +207,23 @@ def _object_rows(
         raise _no_examples(path, format, None)
 
 
-def _held(
+def _without_columns_object(
     path: Path | str, records: Iterator[tuple[int, dict[str, Any]]], parameters: Mapping[str, Parameter]
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """The records; the only one of a file must be a row."""
     first, second = next(records, None), next(records, None)
     if first is not None and second is None:
-        _require_rows(path, {name: _cell(first[1].get(name)) for name in parameters})
+        _refuse_columns_object(path, {name: _cell(first[1].get(name)) for name in parameters})
     yield from chain([record for record in (first, second) if record is not None], records)
 
 
-def _fasttext_cells(path: Path | str) -> Iterator[Record]:
+def _fasttext_cells(path: Path | str) -> Iterator[NumberedCells]:
     """The text and the labels of each line; a single label is no list."""
     for row in fasttext_rows(path):
         yield row.line, [row.text, row.labels[0] if len(row.labels) == 1 else _list_cell(row.labels) if row.labels else ""]
 
 
-def _require_rows(path: Path | str, cells: Mapping[str, str | None]) -> None:
+def _refuse_columns_object(path: Path | str, cells: Mapping[str, str | None]) -> None:
     """Refuse the only object of a file if it holds columns instead of a row."""
     sizes = {len(cell.items) if isinstance(cell, ListCell) else 0 for cell in cells.values()}
     if len(cells) > 1 and len(sizes) == 1 and min(sizes) > 1:
@@ -326,7 +328,7 @@ def _list_cell(values: Sequence[Any]) -> ListCell:
 def _separated(
     path: Path | str, format: Format, columns: Sequence[str] | None, quoting: Quoting, fault: Fault | None = None,
     like: Parameter = OPTION, trained: Trained = UNTRAINED,
-) -> tuple[tuple[str, ...], Iterator[Record]]:
+) -> tuple[tuple[str, ...], Iterator[NumberedCells]]:
     """The names of the columns, and the rows; each is as wide as the header."""
     if format == "fasttext":
         return FASTTEXT, _fasttext_cells(path)
@@ -358,7 +360,9 @@ def _separated(
     return names, _without_header(path, first[1], _as_wide(path, names, records, fault, like), fault)
 
 
-def _without_header(path: Path | str, header: list[str], records: Iterable[Record], fault: Fault | None) -> Iterator[Record]:
+def _without_header(
+    path: Path | str, header: list[str], records: Iterable[NumberedCells], fault: Fault | None
+) -> Iterator[NumberedCells]:
     """The rows of a table; its header line among them, which files joined end to end have, is a fault."""
     for line, cells in records:
         if cells != header:
@@ -368,8 +372,8 @@ def _without_header(path: Path | str, header: list[str], records: Iterable[Recor
 
 
 def _as_wide(
-    path: Path | str, names: Sequence[str], records: Iterable[Record], fault: Fault | None, like: Parameter
-) -> Iterator[Record]:
+    path: Path | str, names: Sequence[str], records: Iterable[NumberedCells], fault: Fault | None, like: Parameter
+) -> Iterator[NumberedCells]:
     for number, (line, cells) in enumerate(records):
         if len(cells) == len(names):
             yield line, cells
@@ -384,12 +388,9 @@ def _as_wide(
         )
 
 
-Record = tuple[int, list[str]]
-
-
 def _records(
     path: Path | str, separator: Separator, quoting: Quoting, strict: bool = True, like: Parameter = OPTION
-) -> Iterator[Record]:
+) -> Iterator[NumberedCells]:
     """Rows with the number of their first line; blank lines are passed over."""
     before = int(separator.in_first_line)
     if quoting == "none":
@@ -413,7 +414,7 @@ def _records(
             ) from None
 
 
-def _even(records: Iterator[Record], columns: Sequence[str] | None) -> bool:
+def _even(records: Iterator[NumberedCells], columns: Sequence[str] | None) -> bool:
     """Whether all rows are as wide as the header."""
     first = next(records, None)
     width = len(columns) if columns else 0 if first is None else len(first[1])

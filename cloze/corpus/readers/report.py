@@ -15,6 +15,7 @@ _TOLERATED = 0.01
 
 DATASET = "dataset"  # the format of a split of a data set of the hub
 IN_MEMORY = "given-*.jsonl"  # the name of a file of texts from Python, of which no user knows
+TEXTS_FOLDER = Path("cloze", "corpus")  # the folder of these files in that of a run
 
 KINDS = {
     "undecodable": "bytes that are not UTF-8, replaced by U+FFFD",

@@ -110,7 +110,8 @@ class Answer(ABC):
     `columns`: the names and types of its stored columns; `coded` is the column that holds classes. `encodes` is its
     encoder. `ragged`: a record has several values. `nested`: for each column whose values have levels of their own, the names of
     these from the record down; `("chains", "mentions")` means that a record has several chains and a chain several mentions.
-    Columns may share levels. `gives`: the fields for the exercise. `lists`: the last column of texts holds a list of texts in
+    Columns may share levels. `gives`: the fields for the exercise; those that begin with `column/` or `numbers/` are answers, of
+    which an edit makes targets (`runs.answer_sets`). `lists`: the last column of texts holds a list of texts in
     each record. `tabular`: files may be tables with further columns.
     """
 
@@ -132,14 +133,14 @@ class Answer(ABC):
         """
 
     def also_has(self, path: Path | str, columns: Columns, name: str) -> bool:
-        """Whether a file has a column `name`; False where files have no columns."""
+        """Whether a file has a column `name`. Override it if files are tables, so that users hear of a text that is not read."""
         return False
 
     def encoder(self, tokenizer: Tokenizer, classes: Sequence[str] | None) -> RecordEncoder:
         """The encoder of records; `classes` are those of the training text, None if this is the training text."""
         return self.encodes(tokenizer, None if self.coded is None else Labels(classes))
 
-    def fields(self, stored: Mapping[str, NDArray[Any]], parts: TextParts, classes: int) -> Mapping[str, NDArray[Any]]:
+    def fields(self, stored: Mapping[str, NDArray[Any]], parts: TextParts, class_count: int) -> Mapping[str, NDArray[Any]]:
         """The fields of some rows, from the stored values of their records, (B,) or (B, K) padded with -1 (nested ones with an
         axis for each level), the part of each text that the rows show (`parts`), and the number of classes."""
         return {}
@@ -165,8 +166,8 @@ class Answer(ABC):
         """What looks for oddities in records that can be used; `tokenizer` is that of the network, if it is known."""
         return [OddTexts()]
 
-    def head_arguments(self, stored: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
-        """Arguments for the objectives that learn these answers, from the stored answers of the training text."""
+    def head_arguments(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:
+        """Arguments for the objectives that learn these answers, from the stored answers and the classes of the training text."""
         return {}
 
     def require_items(self, store: RecordStore) -> None:
@@ -219,7 +220,8 @@ class Labels:
 
 
 def label_names(labels: Sequence[str]) -> tuple[str, ...]:
-    """The distinct labels in order: by number if all are whole numbers, else alphabetically."""
+    """The distinct labels in order: by number if all are whole numbers, else alphabetically. The order in which `Labels.order`
+    numbers classes, and in which `training_classes` lists them before training."""
     distinct = set(labels)
     if all(_WHOLE.fullmatch(label) for label in distinct):
         return tuple(sorted(distinct, key=lambda label: (int(label), label)))

@@ -95,7 +95,7 @@ class ChainAnswers(Answer):
         for document in documents:
             yield Record(document.line, (" ".join(document.words),), document)
 
-    def fields(self, stored: Mapping[str, NDArray[Any]], parts: TextParts, classes: int) -> Mapping[str, NDArray[Any]]:
+    def fields(self, stored: Mapping[str, NDArray[Any]], parts: TextParts, class_count: int) -> Mapping[str, NDArray[Any]]:
         """`words` (B, W): the first token of each word, -1 if it is not visible. For every mention, `spans` (B, 2 M) has the
         first tokens of its first and of its last word, and `column/chain` (B, M) the number of its chain; -1 where it is not
         visible."""
@@ -109,7 +109,7 @@ class ChainAnswers(Answer):
             "column/chain": np.where(visible, chain, -1).astype(np.int32),
         }  # fmt: skip
 
-    def head_arguments(self, stored: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+    def head_arguments(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:
         """Whether chains of a single mention are marked."""
         return {"singletons": bool((np.diff(stored["mentions"]) == 1).any())}
 

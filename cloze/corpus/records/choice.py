@@ -48,7 +48,7 @@ class ChoiceAnswer(Answer):
             except ValueError as error:
                 unusable(path, line, str(error), fault=fault)
 
-    def fields(self, stored: Mapping[str, NDArray[Any]], parts: TextParts, classes: int) -> Mapping[str, NDArray[Any]]:
+    def fields(self, stored: Mapping[str, NDArray[Any]], parts: TextParts, class_count: int) -> Mapping[str, NDArray[Any]]:
         """`column/label` (B,)."""
         return {"column/label": stored["label"]}
 

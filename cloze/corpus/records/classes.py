@@ -16,7 +16,7 @@ from cloze.corpus.readers.text_files import read_all
 from cloze.corpus.readers.unusable import Fault, unusable
 from cloze.corpus.records.answer import Answer, Columns, Labels, Record, RecordEncoder, described_classes
 from cloze.corpus.records.audits import Audit, OddClasses
-from cloze.corpus.records.table import table_rows
+from cloze.corpus.records.table import has_column, table_rows
 from cloze.corpus.records.windows import TextParts
 from cloze.errors import TaskError
 from cloze.registry import register
@@ -60,6 +60,10 @@ class ClassAnswer(Answer):
             except ValueError as error:
                 unusable(path, line, str(error), fault=fault)
 
+    def also_has(self, path: Path | str, columns: Columns, name: str) -> bool:
+        """Whether a table has a column `name`; a folder per class has none."""
+        return (is_columnar(path) or not Path(path).is_dir()) and has_column(path, columns, name)
+
     def labels_of(self, record: Record) -> Iterator[tuple[int, str]]:
         """The line and the class of a record."""
         yield record.line, record.answer
@@ -68,14 +72,14 @@ class ClassAnswer(Answer):
         """Also what notices odd names of classes."""
         return [*super().audits(tokenizer), OddClasses(lambda record: (record.answer,))]
 
-    def fields(self, stored: Mapping[str, NDArray[Any]], parts: TextParts, classes: int) -> Mapping[str, NDArray[Any]]:
+    def fields(self, stored: Mapping[str, NDArray[Any]], parts: TextParts, class_count: int) -> Mapping[str, NDArray[Any]]:
         """`column/label` (B,)."""
         return {"column/label": stored["label"]}
 
-    def head_arguments(self, stored: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+    def head_arguments(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:
         """How often each class occurs, for objectives that need it."""
         labels = np.asarray(stored["label"])
-        return {"label_counts": np.bincount(labels[labels >= 0]).tolist()}
+        return {"label_counts": np.bincount(labels[labels >= 0], minlength=len(classes)).tolist()}
 
     def description(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:
         """The classes, how often each occurs, and the most frequent one."""
@@ -92,7 +96,7 @@ class ClassOrNone(ClassAnswer):
         for line, (first, *more_texts, label) in table_rows(path, columns, fault):
             yield from (Record(line, (text, *more_texts), label.strip()) for text in members(first) if text is not None)
 
-    def fields(self, stored: Mapping[str, NDArray[Any]], parts: TextParts, classes: int) -> Mapping[str, NDArray[Any]]:
+    def fields(self, stored: Mapping[str, NDArray[Any]], parts: TextParts, class_count: int) -> Mapping[str, NDArray[Any]]:
         """`column/label` (B,)."""
         return {"column/label": stored.get("label", np.full(len(parts.kept), -1, np.int32))}
 

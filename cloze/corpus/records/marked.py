@@ -117,15 +117,15 @@ class ClassOfSpans(Answer):
         """Also what notices odd names of classes, and spans that are cut out of words."""
         return [*super().audits(tokenizer), OddClasses(lambda record: (record.answer[1],)), CutWords()]
 
-    def fields(self, stored: Mapping[str, NDArray[Any]], parts: TextParts, classes: int) -> Mapping[str, NDArray[Any]]:
+    def fields(self, stored: Mapping[str, NDArray[Any]], parts: TextParts, class_count: int) -> Mapping[str, NDArray[Any]]:
         """`column/label` (B,), and `spans` (B, 2K): the first and the last token of each span, -1 for one that is not shown."""
         places = [parts.columns(stored[name], 0) for name in ("first", "last")]
         return {"column/label": stored["label"][:, 0], "spans": np.stack(places, axis=2).reshape(len(places[0]), -1)}
 
-    def head_arguments(self, stored: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+    def head_arguments(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:
         """How often each class occurs, for objectives that need it."""
         labels = np.asarray(stored["label"])[np.asarray(stored["bounds"])[:-1]]
-        return {"label_counts": np.bincount(labels[labels >= 0]).tolist()}
+        return {"label_counts": np.bincount(labels[labels >= 0], minlength=len(classes)).tolist()}
 
     def description(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:
         """The classes, how often each occurs, and the most frequent one."""

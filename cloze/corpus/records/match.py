@@ -68,7 +68,7 @@ class TripletAnswer(MatchAnswer):
             else:
                 yield Record(line, texts[:2], texts[2])
 
-    def fields(self, stored: Mapping[str, NDArray[Any]], parts: TextParts, classes: int) -> Mapping[str, NDArray[Any]]:
+    def fields(self, stored: Mapping[str, NDArray[Any]], parts: TextParts, class_count: int) -> Mapping[str, NDArray[Any]]:
         """`wrong.tokens` (B, K) and `wrong.length` (B,)."""
         tokens = stored["token"] if self.length is None else stored["token"][:, : self.length]
         filled = np.maximum(tokens, 0) if tokens.shape[1] else np.zeros((len(tokens), 1), np.int32)

@@ -32,11 +32,11 @@ class NumberAnswer(CellAnswer):
         """A cell as a finite number."""
         return number_of(cell)
 
-    def fields(self, stored: Mapping[str, NDArray[Any]], parts: TextParts, classes: int) -> Mapping[str, NDArray[Any]]:
+    def fields(self, stored: Mapping[str, NDArray[Any]], parts: TextParts, class_count: int) -> Mapping[str, NDArray[Any]]:
         """`numbers/label` (B, 1)."""
         return {"numbers/label": stored["label"][:, None]}
 
-    def head_arguments(self, stored: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+    def head_arguments(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:
         """The mean, for objectives that need it."""
         return {"mean": float(np.mean(stored["label"], dtype=np.float64))} if len(stored["label"]) else {}
 

@@ -63,7 +63,7 @@ class RelevanceAnswer(NumberAnswer):
         """A cell as a grade."""
         return float(grade_of(cell))
 
-    def head_arguments(self, stored: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+    def head_arguments(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:
         """One output, and the share of relevant pairs, smoothed by half a pair of each kind."""
         labels = np.asarray(stored["label"], np.float64)
         return {"classes": 1, "shares": [float((labels.sum() + 0.5) / (len(labels) + 1))]}
@@ -110,11 +110,11 @@ class CandidatesAnswer(RelevanceAnswer):
                 numbers = drawn_numbers(len(others), (), self.negatives, query, passage)
                 yield Record(line, (query, passage, *(others[number] for number in numbers)), 0)
 
-    def fields(self, stored: Mapping[str, NDArray[Any]], parts: TextParts, classes: int) -> Mapping[str, NDArray[Any]]:
+    def fields(self, stored: Mapping[str, NDArray[Any]], parts: TextParts, class_count: int) -> Mapping[str, NDArray[Any]]:
         """`column/label` (B,)."""
         return {"column/label": stored["label"]}
 
-    def head_arguments(self, stored: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+    def head_arguments(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:
         """None."""
         return {}
 

@@ -47,10 +47,10 @@ class ScoredClassesAnswer(CellAnswer):
         """A cell as the score of each class."""
         return scores_in(cell)
 
-    def fields(self, stored: Mapping[str, NDArray[Any]], parts: TextParts, classes: int) -> Mapping[str, NDArray[Any]]:
+    def fields(self, stored: Mapping[str, NDArray[Any]], parts: TextParts, class_count: int) -> Mapping[str, NDArray[Any]]:
         """`numbers/label` (B, classes): the score of each class."""
         codes, row_scores = stored["label"], stored["score"]
-        scores = np.zeros((len(codes), classes), np.float32)
+        scores = np.zeros((len(codes), class_count), np.float32)
         row, slot = np.nonzero(codes >= 0)
         scores[row, codes[row, slot]] = row_scores[row, slot]
         return {"numbers/label": scores}

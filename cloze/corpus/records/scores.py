@@ -42,7 +42,7 @@ class ScoresAnswer(CellAnswer):
         """The encoder of records."""
         return _ScoresEncoder(tokenizer, None if classes is None else Labels(classes))
 
-    def fields(self, stored: Mapping[str, NDArray[Any]], parts: TextParts, classes: int) -> Mapping[str, NDArray[Any]]:
+    def fields(self, stored: Mapping[str, NDArray[Any]], parts: TextParts, class_count: int) -> Mapping[str, NDArray[Any]]:
         """`numbers/label` (B, classes)."""
         return {"numbers/label": stored["label"]}
 

@@ -96,14 +96,14 @@ class ClassesAnswer(CellAnswer):
         """A cell as classes; one with a class twice or with an empty name cannot be used."""
         return classes_of(cell, self.separator, self.names)
 
-    def fields(self, stored: Mapping[str, NDArray[Any]], parts: TextParts, classes: int) -> Mapping[str, NDArray[Any]]:
+    def fields(self, stored: Mapping[str, NDArray[Any]], parts: TextParts, class_count: int) -> Mapping[str, NDArray[Any]]:
         """`numbers/label` (B, classes): 1 for each class of the record, else 0."""
-        return {"numbers/label": hot(stored["label"], classes)}
+        return {"numbers/label": hot(stored["label"], class_count)}
 
-    def head_arguments(self, stored: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+    def head_arguments(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:
         """The share of the records with each class, smoothed by half a record with and half a record without it, and how many
         have it, for objectives that need them."""
-        counts, records = np.bincount(stored["label"]), len(stored["bounds"]) - 1
+        counts, records = np.bincount(stored["label"], minlength=len(classes)), len(stored["bounds"]) - 1
         return {"shares": [float(share) for share in (counts + 0.5) / (records + 1)], "label_counts": counts.tolist()}
 
     def description(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:

@@ -121,7 +121,7 @@ class SpanAnswer(Answer):
             if answers:
                 yield Record(question.line, texts, answers[0])
 
-    def fields(self, stored: Mapping[str, NDArray[Any]], parts: TextParts, classes: int) -> Mapping[str, NDArray[Any]]:
+    def fields(self, stored: Mapping[str, NDArray[Any]], parts: TextParts, class_count: int) -> Mapping[str, NDArray[Any]]:
         """`spans` (B, 2): the first and the last token of the answer, -1 if the row does not contain all of it.
 
         `column/label` (B,): 1 if the row contains the answer, 0 if not, -1 if the question has no usable answer.

@@ -31,6 +31,15 @@ def table_rows(
     )
 
 
+def has_column(path: Path | str, columns: Columns, name: str) -> bool:
+    """Whether a table has the column `name`; False for what is no table."""
+    try:
+        next(table_rows(path, columns, None, {name: _PARAMETERS[0]}), None)
+    except TaskError:
+        return False
+    return True
+
+
 class CellAnswer(Answer):
     """An answer that is parsed from one cell."""
 
@@ -39,11 +48,7 @@ class CellAnswer(Answer):
         """The answer in a cell; a `ValueError` with the reason if it is invalid."""
 
     def also_has(self, path: Path | str, columns: Columns, name: str) -> bool:
-        try:
-            next(table_rows(path, columns, None, {name: _PARAMETERS[0]}), None)
-        except TaskError:
-            return False
-        return True
+        return has_column(path, columns, name)
 
     def read(self, path: Path | str, columns: Columns, fault: Fault | None = None) -> Iterator[Record]:
         """The rows of a table; a row whose cell cannot be parsed cannot be used."""

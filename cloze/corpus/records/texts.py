@@ -67,7 +67,7 @@ class TextAnswer(Answer):
         """Also what looks for targets that the vocabulary cannot write."""
         return [*super().audits(tokenizer), *([] if tokenizer is None else [Unwritable(tokenizer)])]
 
-    def fields(self, stored: Mapping[str, NDArray[Any]], parts: TextParts, classes: int) -> Mapping[str, NDArray[Any]]:
+    def fields(self, stored: Mapping[str, NDArray[Any]], parts: TextParts, class_count: int) -> Mapping[str, NDArray[Any]]:
         """`target.tokens` (B, K), the references one after another, their `target.length`, and `target.parts` (B, R, 2): where
         each begins and ends, -1 for none."""
         number, tokens = stored["reference"], stored["token"]
@@ -100,7 +100,7 @@ class OpenAnswer(TextAnswer):
     def __init__(self) -> None:
         super().__init__()
 
-    def fields(self, stored: Mapping[str, NDArray[Any]], parts: TextParts, classes: int) -> Mapping[str, NDArray[Any]]:
+    def fields(self, stored: Mapping[str, NDArray[Any]], parts: TextParts, class_count: int) -> Mapping[str, NDArray[Any]]:
         """`answers` (B, K): 1 + the ids of each answer, with a 0 behind it."""
         number, tokens = stored["reference"], stored["token"]
         answers = np.zeros((len(number), number.shape[1] + int(number.max(initial=0)) + 1), np.int32)

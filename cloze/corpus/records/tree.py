@@ -61,7 +61,7 @@ class TreeAnswers(Answer):
         """The relation of every word, with its line."""
         yield from zip(record.answer.at, record.answer.relations, strict=True)
 
-    def fields(self, stored: Mapping[str, NDArray[Any]], parts: TextParts, classes: int) -> Mapping[str, NDArray[Any]]:
+    def fields(self, stored: Mapping[str, NDArray[Any]], parts: TextParts, class_count: int) -> Mapping[str, NDArray[Any]]:
         """`words` (B, K): the first token of each word, -1 if it is not visible. `column/relation` (B, K), -1 for an unknown
         relation. `column/head` (B, K): 0 for the root, n for the n-th visible word, -1 if head or word is not visible."""
         words = parts.columns(stored["first"], 0)

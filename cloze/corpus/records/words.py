@@ -90,15 +90,15 @@ class WordAnswers(Answer):
         """Also what looks for labels that violate their scheme, and for texts that nothing divides."""
         return [*super().audits(tokenizer), BrokenSchemes(), Undivided()]
 
-    def fields(self, stored: Mapping[str, NDArray[Any]], parts: TextParts, classes: int) -> Mapping[str, NDArray[Any]]:
+    def fields(self, stored: Mapping[str, NDArray[Any]], parts: TextParts, class_count: int) -> Mapping[str, NDArray[Any]]:
         """`column/label` (B, K), -1 for an unknown label, and `words` (B, K), the first token of each word, -1 if it is not
         visible."""
         return {"column/label": stored["label"], "words": parts.columns(stored["first"], 0)}
 
-    def head_arguments(self, stored: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+    def head_arguments(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:
         """How often each class occurs, for objectives that need it."""
         labels = np.asarray(stored["label"])
-        return {"label_counts": np.bincount(labels[labels >= 0]).tolist()}
+        return {"label_counts": np.bincount(labels[labels >= 0], minlength=len(classes)).tolist()}
 
     def description(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:
         """The classes, how often each occurs, and the most frequent one."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from cloze.atomic import whole_file
-from cloze.corpus.readers.blocks import Block, read_blocks, read_files
+from cloze.corpus.readers.blocks import Block, format_of, read_blocks, read_files
 from cloze.corpus.readers.detect import SAMPLE, find_layout
 from cloze.corpus.readers.files import PYTHON_DOCS, TextFile, find_files
 from cloze.corpus.readers.formats import wanted
@@ -108,7 +108,7 @@ def _pieces(file: TextFile, format: str, aim: int) -> Iterator[tuple[FilePiece, 
 
 
 def _layout(file: TextFile, format: str) -> str:
-    requested = wanted(format)
+    requested = format_of(file, wanted(format))
     with file.open() as stream:
         sample = stream.read(SAMPLE)
     if not sample.strip() or sample.startswith(b"PAR1") or find_encoding(sample, file.path, requested.encoding).name != "utf-8":

@@ -15,7 +15,7 @@ from cloze.bounds import Count
 from cloze.errors import RecipeError
 from cloze.exercises.edit import Edit, ExerciseKind
 from cloze.exercises.facts import TokenFacts, needed
-from cloze.exercises.frame import OWN, split_template
+from cloze.exercises.frame import FROM_CHECKPOINT, split_template
 from cloze.exercises.units.unit_request import slots
 from cloze.registry import Given, register
 from cloze.rng import Draw
@@ -84,7 +84,7 @@ class DecoderAnswer(ByForm):
     _around: tuple[Ids, Ids] | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if self.frame == OWN:
+        if self.frame == FROM_CHECKPOINT:
             if not self.of:
                 raise RecipeError("answer: frame: reading needs a companion; name it, for example of: target.")
             return
@@ -127,7 +127,7 @@ class DecoderAnswer(ByForm):
 
     def chosen(self, form: Callable[[], AnswerForm]) -> Lesson | None:
         """The edits that replace this one once the checkpoint is known; None if it stays."""
-        return form().lesson(of=str(self.of), max_length=self.max_length, set=self.set) if self.frame == OWN else None
+        return form().lesson(of=str(self.of), max_length=self.max_length, set=self.set) if self.frame == FROM_CHECKPOINT else None
 
     def _read(self, facts: TokenFacts) -> tuple[Ids, Ids]:
         """The ids before and after the target."""
@@ -139,7 +139,7 @@ class DecoderAnswer(ByForm):
         )  # type: ignore[return-value]
 
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
-        if self.frame == OWN:
+        if self.frame == FROM_CHECKPOINT:
             raise RecipeError("answer: frame: reading needs a checkpoint to start from. Write the frame itself.")
         facts = needed(self.tokenizer, "answer")
         source = rows.view(self.of) if self.of else rows

@@ -22,18 +22,19 @@ from cloze.rows import Rows, columns_before, rows_and_columns
 class Label(Edit):
     """Turn the labels of a record, or of an annotation layer, into targets: gives `targets/<set>`.
 
-    `of: row` makes one target for the whole row. `of: words` makes one for each word, at the word's first token; a word has no
-    target if none of its tokens is in the row or its label is unknown. `of: units` makes one for each unit of the annotation
-    layer `layer`, at the unit's first token, `of: tokens` one at each of its tokens; with `only: masked` what is not masked has
-    none. `of: around` reads a unit from outside: `positions/<set>` is the token before it and `positions/<set>_right`, with the
-    same targets, the one after it; a unit at the end of a row has none. `of: spans` makes one target for the spans that a record
-    marks: `positions/<set>` (B, K) are the first and the last token of each span, and a row that does not contain all of them
-    has no target. `of: texts` makes one target for two texts: `positions/<set>` (B, 4) are the first and the last token of each
-    text, and a row without a token of one of them has no target. Put `label` before `frame` where it gives positions, so that
-    they move with the tokens; the units of a layer move by themselves, and `of: around` stands after `frame`.
+    `of: row` makes one target for the whole row; `collate` adds its position. `of: words` makes one for each word, at the word's
+    first token; a word has no target if none of its tokens is in the row or its label is unknown. `of: units` makes one for each
+    unit of the annotation layer `layer`, at the unit's first token, `of: tokens` one at each of its tokens; with `only: masked`
+    what is not masked has none. `of: around` reads a unit from outside: `positions/<set>` is the token before it and
+    `positions/<set>_right`, with the same targets, the one after it; a unit at the end of a row has none. `of: spans` makes one
+    target for the spans that a record marks: `positions/<set>` (B, K) are the first and the last token of each span, and a row
+    that does not contain all of them has no target. `of: texts` makes one target for two texts: `positions/<set>` (B, 4) are the
+    first and the last token of each text, and a row without a token of one of them has no target. Put `label` before `frame`
+    where it gives positions, so that they move with the tokens; the units of a layer move by themselves, and `of: around` stands
+    after `frame`.
 
-    `unless: mismatched`, of rows: a row whose label is unknown, or that `mismatch` or `mismatch_items` has given a wrong text or
-    wrong items, has no target: `positions/<set>` (B,) is -1 there.
+    `unless: mismatched` is for `of: row`. A row whose label is unknown, or that `mismatch` or `mismatch_items` has given a wrong
+    text or wrong items, then has no target: `positions/<set>` (B,) is -1 there.
     """
 
     targets_of_answer: ClassVar[bool] = True

@@ -91,7 +91,7 @@ def import_classifier(model: FastText, path: str) -> tuple[Imported, dict[str, A
         **({"separator": ",", "threshold": 0.5} if several else {}),
     }
     return Imported(
-        folder=Path(path).parent, architecture=None, model=cloze_model, tokenizer=tokenizer,
+        folder=Path(path), architecture=None, model=cloze_model, tokenizer=tokenizer,
         reading=Reading("{A} [EOS]", None, "first"), remarks=tuple(remarks), labels=tuple(labels),
     ), task
 

@@ -70,7 +70,7 @@ def import_vectors(path: Path, *, repeated: str = "refuse") -> Imported:
             "bytes. If the file has another encoding, convert it first (iconv -t UTF-8)."
         )
     return Imported(
-        folder=path.parent, architecture=None, model=model, tokenizer=tokenizer, reading=Reading("{A}", None, "first"),
+        folder=path, architecture=None, model=model, tokenizer=tokenizer, reading=Reading("{A}", None, "first"),
         remarks=tuple(remarks),
     )
 

@@ -38,8 +38,8 @@ class ContrastItems(TargetsAtPositions):
         width: Given[int],
     ) -> None:
         super().__init__(set=set)
-        self.values = f"values/{set}"
-        self.takes = frozenset({self.values, self.positions_field})
+        self.values_field = f"values/{set}"
+        self.takes = frozenset({self.values_field, self.positions_field})
         self.at = (self.positions_field,)
         self.temperature, self.project = temperature, project
         self.head = nn.ModuleDict({"query": dense(width, project), "key": dense(numbers, project, bias=False)})
@@ -56,7 +56,7 @@ class ContrastItems(TargetsAtPositions):
     def scores(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """(M, M): every query with every key; minus infinity at padding."""
         rows = states["hidden"].flatten(0, -2).index_select(0, batch[self.positions_field].long())
-        query, key = self.head["query"](rows), self.head["key"](batch[self.values].to(rows.dtype))
+        query, key = self.head["query"](rows), self.head["key"](batch[self.values_field].to(rows.dtype))
         similarities = query @ key.t() / self.temperature
         if self.weights_field not in batch:
             return similarities

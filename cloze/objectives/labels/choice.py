@@ -25,7 +25,8 @@ class Choose(Objective):
     offers one text is 0, and that of K equal scores is ln K. Metric `correct`: the records whose first highest score is right.
     """
 
-    linear = True
+    likelihood = False  # a record has one right row: how often rows are right is no baseline
+    fittable = True
 
     def __init__(self, head: nn.Module, *, set: str, reading: Read = "summary") -> None:
         super().__init__()
@@ -64,7 +65,7 @@ class JudgedRows(Choose):
     of "right" is chosen.
 
     With one output that score is its log-odds, with two it is the second one. Each row counts 1. Metric `correct`: the rows that
-    are judged rightly.
+    are judged correctly.
     """
 
     def count(self, batch: Batch) -> Tensor:
@@ -126,9 +127,6 @@ def choose(
     return Choose(head, set=set, reading=reading)
 
 
-choose.likelihood = False  # type: ignore[attr-defined]  # frequencies of right rows are no baseline for a softmax within a record
-
-
 @register("objective", "judge")
 def judge(
     *,
@@ -152,6 +150,3 @@ def judge(
         output_bias=output_bias, reading=reading,
     )
     return JudgedRows(head, set=set, reading=reading)
-
-
-judge.likelihood = False  # type: ignore[attr-defined]  # as of `choose`

@@ -37,7 +37,7 @@ class ClassifySpan(TargetsAtPositions):
 
     head: ClassHead
     weighs_classes = True
-    linear = True
+    fittable = True
 
     def __init__(
         self, *, set: str = "label", classes: Count = 2, spans: Count = 1, pool: Pool = "mean",

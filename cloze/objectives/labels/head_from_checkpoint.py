@@ -55,40 +55,40 @@ class HeadFromCheckpoint(ABC):
     of_records: ClassVar[bool] = False
     likelihood: ClassVar[bool] = True
     of_tokens: ClassVar[bool] = False
-    linear: ClassVar[bool] = False
+    fittable: ClassVar[bool] = False
     vectors_from: ClassVar[None] = None
     width_arguments: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
-    def resolve(self, start: HeadFacts) -> tuple[str, dict[str, Any]]:
+    def resolve(self, facts: HeadFacts) -> tuple[str, dict[str, Any]]:
         """The registered objective that replaces it, and its arguments."""
 
 
-def head_arguments(start: HeadFacts, pool: Pool, role: str = "classifier") -> dict[str, Any]:
+def head_arguments(facts: HeadFacts, pool: Pool, role: str = "classifier") -> dict[str, Any]:
     """The arguments of the head for a text that transformers' `…ForSequenceClassification`, or its class of another `role`, has
     for such a network; see `TextClassification`. `pool: true` is dense and tanh on the summary, as BERT's pooler."""
-    ahead = start.order == "left_to_right"
-    best = "mean" if start.plain is not None and not start.sums_up and not ahead else "summary"
+    left_to_right = facts.order == "left_to_right"
+    best = "mean" if facts.plain is not None and not facts.sums_up and not left_to_right else "summary"
     read = {"reading": best if pool == "auto" else pool}
-    if start.pooled:
+    if facts.pooled:
         return {"reading": "mean" if pool == "mean" else "concat"}
-    if ahead:
-        return {**read, **plain_map(start), "output_bias": False}
-    if not start.layers:
+    if left_to_right:
+        return {**read, **plain_map(facts), "output_bias": False}
+    if not facts.layers:
         return read
-    if start.plain is not None:
-        return {**read, **plain_map(start)}
-    arguments = start.heads.get(role, {"pool": True})
+    if facts.plain is not None:
+        return {**read, **plain_map(facts)}
+    arguments = facts.heads.get(role, {"pool": True})
     if "pool" not in arguments:
         return {**read, **arguments}
     return {**read, "transform": "tanh"} if pool == "mean" else {"pool": True}
 
 
-def plain_map(start: HeadFacts) -> dict[str, Any]:
+def plain_map(facts: HeadFacts) -> dict[str, Any]:
     """The arguments of a dense map and a norm without biases if the checkpoint has a head with these; else none."""
-    if start.plain is None:
+    if facts.plain is None:
         return {}
-    transform, epsilon = start.plain
+    transform, epsilon = facts.plain
     return {"transform": {transform: {"norm_epsilon": epsilon, "biases": False}}}
 
 
@@ -112,7 +112,7 @@ class TextClassification(HeadFromCheckpoint):
     as in `relation_prediction`.
     """
 
-    linear = True
+    fittable = True
 
     def __init__(
         self, *, set: str = "label", dropout: BelowOne = 0.1, pool: Pool = "auto", soft: SoftLoss | None = None,
@@ -122,16 +122,17 @@ class TextClassification(HeadFromCheckpoint):
             raise RecipeError("text_classification: class_weights are for labels, `soft` is for probabilities. Leave one out.")
         self.set, self.dropout, self.pool, self.soft, self.class_weights = set, dropout, pool, soft, class_weights
 
-    def resolve(self, start: HeadFacts) -> tuple[str, dict[str, Any]]:
-        """`relation_prediction` for a network with a pooler, `pooled_classification` for a recurrent one, else `classify`."""
+    def resolve(self, facts: HeadFacts) -> tuple[str, dict[str, Any]]:
+        """`soft_classification` for probabilities; else `relation_prediction` for a network with a pooler,
+        `pooled_classification` for a recurrent one, and `classify` for others."""
         if self.soft is not None:
             arguments = {"set": self.set, "dropout": self.dropout, "loss": self.soft}
-            return "soft_classification", {**arguments, **head_arguments(start, self.pool)}
-        if start.pooled:
+            return "soft_classification", {**arguments, **head_arguments(facts, self.pool)}
+        if facts.pooled:
             pool = "mean" if self.pool == "mean" else "concat"
             arguments = {"set": self.set, "dropout": self.dropout, "pool": pool}
             return "pooled_classification", {**arguments, "class_weights": self.class_weights}
-        arguments, head = {"set": self.set, "dropout": self.dropout}, head_arguments(start, self.pool)
+        arguments, head = {"set": self.set, "dropout": self.dropout}, head_arguments(facts, self.pool)
         arguments |= {"class_weights": self.class_weights}
         return ("relation_prediction" if "pool" in head else "classify"), {**arguments, **head}
 
@@ -140,21 +141,21 @@ class TextClassification(HeadFromCheckpoint):
 class TextRegression(HeadFromCheckpoint):
     """A number for a text, by the head of `text_classification` with one output."""
 
-    linear = True
+    fittable = True
 
     def __init__(self, *, set: str = "label", dropout: BelowOne = 0.1, pool: Pool = "auto") -> None:
         self.set, self.dropout, self.pool = set, dropout, pool
 
-    def resolve(self, start: HeadFacts) -> tuple[str, dict[str, Any]]:
+    def resolve(self, facts: HeadFacts) -> tuple[str, dict[str, Any]]:
         """`regress` with the head of such a network."""
-        return "regress", {"set": self.set, "dropout": self.dropout, **head_arguments(start, self.pool)}
+        return "regress", {"set": self.set, "dropout": self.dropout, **head_arguments(facts, self.pool)}
 
 
 @register("objective", "text_several")
 class TextSeveral(HeadFromCheckpoint):
     """Any number of classes for a text, by the head of `text_classification`; `summed` and `bias_start` are as in `several`."""
 
-    linear = True
+    fittable = True
 
     def __init__(
         self, *, set: str = "label", dropout: BelowOne = 0.1, pool: Pool = "auto", summed: bool = False,
@@ -162,11 +163,11 @@ class TextSeveral(HeadFromCheckpoint):
     ) -> None:
         self.set, self.dropout, self.pool, self.summed, self.bias_start = set, dropout, pool, summed, bias_start
 
-    def resolve(self, start: HeadFacts) -> tuple[str, dict[str, Any]]:
+    def resolve(self, facts: HeadFacts) -> tuple[str, dict[str, Any]]:
         """`several` with the head of such a network."""
         options: dict[str, Any] = {"summed": True} if self.summed else {}
         options |= {} if self.bias_start == "shares" else {"bias_start": self.bias_start}
-        return "several", {"set": self.set, "dropout": self.dropout, **options, **head_arguments(start, self.pool)}
+        return "several", {"set": self.set, "dropout": self.dropout, **options, **head_arguments(facts, self.pool)}
 
 
 @register("objective", "text_choice")
@@ -174,14 +175,14 @@ class TextChoice(HeadFromCheckpoint):
     """The right one of the rows of a record (see the edit `spread`), by the head of one output that transformers'
     `…ForMultipleChoice` has for such a network."""
 
-    linear = True
+    fittable = True
 
     def __init__(self, *, set: str = "label", dropout: BelowOne = 0.1, pool: Pool = "auto") -> None:
         self.set, self.dropout, self.pool = set, dropout, pool
 
-    def resolve(self, start: HeadFacts) -> tuple[str, dict[str, Any]]:
+    def resolve(self, facts: HeadFacts) -> tuple[str, dict[str, Any]]:
         """`choose` with the head of such a network."""
-        return "choose", {"set": self.set, "dropout": self.dropout, **head_arguments(start, self.pool, "chooser")}
+        return "choose", {"set": self.set, "dropout": self.dropout, **head_arguments(facts, self.pool, "chooser")}
 
 
 @register("objective", "word_labelling")
@@ -193,18 +194,18 @@ class WordLabelling(HeadFromCheckpoint):
     `class_weights` are as in `relation_prediction`.
     """
 
-    linear = True
+    fittable = True
 
     def __init__(
         self, *, set: str = "label", encoder: OptionalWidth = 0, dropout: BelowOne = 0.1, class_weights: ClassWeights = None
     ) -> None:
         self.set, self.encoder, self.dropout, self.class_weights = set, encoder, dropout, class_weights
 
-    def resolve(self, start: HeadFacts) -> tuple[str, dict[str, Any]]:
+    def resolve(self, facts: HeadFacts) -> tuple[str, dict[str, Any]]:
         """`sequence_labelling`."""
         arguments: dict[str, Any] = {"set": self.set, "encoder": self.encoder, "dropout": self.dropout}
         arguments |= {"class_weights": self.class_weights}
-        return "sequence_labelling", arguments | ({} if self.encoder else plain_map(start))
+        return "sequence_labelling", arguments | ({} if self.encoder else plain_map(facts))
 
 
 @register("objective", "text_embedding")
@@ -214,9 +215,9 @@ class TextEmbedding(HeadFromCheckpoint):
 
     of_records = True
 
-    def resolve(self, start: HeadFacts) -> tuple[str, dict[str, Any]]:
+    def resolve(self, facts: HeadFacts) -> tuple[str, dict[str, Any]]:
         """`embedding`."""
-        return "embedding", {"reading": "mean", "normalise": True} if start.embedding is None else dict(start.embedding)
+        return "embedding", {"reading": "mean", "normalise": True} if facts.embedding is None else dict(facts.embedding)
 
 
 @register("objective", "answer_extraction")
@@ -227,11 +228,11 @@ class AnswerExtraction(HeadFromCheckpoint):
     it (ModernBERT).
     """
 
-    linear = True
+    fittable = True
 
     def __init__(self, *, set: str = "answer", dropout: BelowOne = 0.0) -> None:
         self.set, self.dropout = set, dropout
 
-    def resolve(self, start: HeadFacts) -> tuple[str, dict[str, Any]]:
+    def resolve(self, facts: HeadFacts) -> tuple[str, dict[str, Any]]:
         """`span_extraction`."""
-        return "span_extraction", {"set": self.set, "dropout": self.dropout, **plain_map(start)}
+        return "span_extraction", {"set": self.set, "dropout": self.dropout, **plain_map(facts)}

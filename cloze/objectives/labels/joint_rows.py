@@ -61,7 +61,7 @@ class JointRows(Objective):
 class JointClassification(JointRows):
     """`JointRows` whose head reads the summaries of the rows side by side."""
 
-    linear = True
+    fittable = True
 
     def __init__(self, head: ClassHead, *, set: str, rows: int, reading: Read, pool: nn.Linear | None) -> None:
         super().__init__(set=set, rows=rows)

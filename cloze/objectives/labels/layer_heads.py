@@ -22,15 +22,15 @@ class MixedObjective(HeadFromCheckpoint):
         self.mixing = mixed
         self.own: dict[str, Any] = {"set": set, "encoder": encoder, "dropout": dropout}
 
-    def mixed(self, start: HeadFacts) -> dict[str, Any]:
+    def mixed(self, facts: HeadFacts) -> dict[str, Any]:
         """The arguments, with the number of layers in `mixed`."""
-        if not start.given:
+        if not facts.given:
             raise RecipeError(
                 "frozen layers are mixed, but this checkpoint gives only its top layer.\n"
                 "  Use --task sentence_classification or token_labelling, which train the network."
             )
-        chosen_layers(self.mixing.use, start.given)
-        return {**self.own, "mixed": {**as_data(self.mixing), "layers": start.given}}
+        chosen_layers(self.mixing.use, facts.given)
+        return {**self.own, "mixed": {**as_data(self.mixing), "layers": facts.given}}
 
 
 @register("objective", "layer_classification")
@@ -44,18 +44,18 @@ class LayerClassification(MixedObjective):
         super().__init__(set=set, mixed=mixed, encoder=encoder, dropout=dropout)
         self.pool = pool
 
-    def resolve(self, start: HeadFacts) -> tuple[str, dict[str, Any]]:
+    def resolve(self, facts: HeadFacts) -> tuple[str, dict[str, Any]]:
         """`mixed_classification`."""
-        return "mixed_classification", {**self.mixed(start), "pool": self.pool}
+        return "mixed_classification", {**self.mixed(facts), "pool": self.pool}
 
 
 @register("objective", "layer_labelling")
 class LayerLabelling(MixedObjective):
     """The label of each word from the layers of the checkpoint: `sequence_labelling` over those that it gives."""
 
-    def resolve(self, start: HeadFacts) -> tuple[str, dict[str, Any]]:
+    def resolve(self, facts: HeadFacts) -> tuple[str, dict[str, Any]]:
         """`sequence_labelling`."""
-        return "sequence_labelling", self.mixed(start)
+        return "sequence_labelling", self.mixed(facts)
 
 
 @register("objective", "language_model")
@@ -65,15 +65,15 @@ class LanguageModel(HeadFromCheckpoint):
     def __init__(self, *, set: str = "main") -> None:
         self.set = set
 
-    def resolve(self, start: HeadFacts) -> tuple[str, dict[str, Any]]:
+    def resolve(self, facts: HeadFacts) -> tuple[str, dict[str, Any]]:
         """The head's objective with its arguments; a checkpoint that was not trained from left to right is a `RecipeError`."""
-        if start.predicts is None or start.order != "left_to_right":
+        if facts.predicts is None or facts.order != "left_to_right":
             raise RecipeError(
-                f"language_model: needs a head that predicts the next token; this checkpoint reads {start.order} and has "
-                f"{'none' if start.predicts is None else start.predicts.name}.\n"
+                f"language_model: needs a head that predicts the next token; this checkpoint reads {facts.order} and has "
+                f"{'none' if facts.predicts is None else facts.predicts.name}.\n"
                 "  Use a checkpoint that was trained from left to right with token_prediction, or leave the objective out."
             )
-        head = start.predicts
+        head = facts.predicts
         return head.part, {**head.arguments, "set": self.set, "head": head.name}
 
 
@@ -84,13 +84,13 @@ class MaskedLanguageModel(HeadFromCheckpoint):
     def __init__(self, *, set: str = "main") -> None:
         self.set = set
 
-    def resolve(self, start: HeadFacts) -> tuple[str, dict[str, Any]]:
+    def resolve(self, facts: HeadFacts) -> tuple[str, dict[str, Any]]:
         """The head's objective with its arguments; a `RecipeError` for a head that reads one direction, a decoder or a query."""
-        head = start.predicts
-        if head is None or head.read not in (None, "hidden") or start.order == "left_to_right":
+        head = facts.predicts
+        if head is None or head.read not in (None, "hidden") or facts.order == "left_to_right":
             lacks = "none" if head is None else head.name if head.read is None else f"{head.name}, which reads {head.read}"
             raise RecipeError(
-                f"masked_language_model: needs a head that predicts masked tokens; this checkpoint reads {start.order} and has "
+                f"masked_language_model: needs a head that predicts masked tokens; this checkpoint reads {facts.order} and has "
                 f"{lacks}.\n  Use a checkpoint that was trained with `predict: masked`, or leave the objective out."
             )
         return head.part, {**head.arguments, "set": self.set, "head": head.name}
@@ -106,13 +106,13 @@ class TextPrediction(HeadFromCheckpoint):
     def __init__(self, *, set: str = "main", smoothing: BelowOne = 0.0) -> None:
         self.set, self.smoothing = set, smoothing
 
-    def resolve(self, start: HeadFacts) -> tuple[str, dict[str, Any]]:
+    def resolve(self, facts: HeadFacts) -> tuple[str, dict[str, Any]]:
         """The checkpoint's own objective, by the name of its head; without one a `CheckpointError`."""
-        if start.predicts is None:
+        if facts.predicts is None:
             raise CheckpointError(
                 "writing a text needs a head that predicts tokens, which this checkpoint does not have.\n"
                 "  Use a checkpoint that was trained with token_prediction."
             )
-        head = start.predicts
+        head = facts.predicts
         read = {} if head.read is None else {"read": head.read}
         return head.part, {**head.arguments, "set": self.set, "smoothing": self.smoothing, "head": head.name, **read}

@@ -36,18 +36,15 @@ def listwise(
     )
 
 
-listwise.likelihood = False  # type: ignore[attr-defined]  # as of `choose`
-
-
 @register("objective", "text_listwise")
 class TextListwise(HeadFromCheckpoint):
     """The right one of the rows of a record (see the edit `spread`), by the head of `text_classification` with one output."""
 
-    linear = True
+    fittable = True
 
     def __init__(self, *, set: str = "label", dropout: BelowOne = 0.1, pool: Pool = "auto") -> None:
         self.set, self.dropout, self.pool = set, dropout, pool
 
-    def resolve(self, start: HeadFacts) -> tuple[str, dict[str, Any]]:
+    def resolve(self, facts: HeadFacts) -> tuple[str, dict[str, Any]]:
         """`listwise` with the head of such a network."""
-        return "listwise", {"set": self.set, "dropout": self.dropout, **head_arguments(start, self.pool)}
+        return "listwise", {"set": self.set, "dropout": self.dropout, **head_arguments(facts, self.pool)}

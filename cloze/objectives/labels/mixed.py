@@ -178,8 +178,9 @@ class MixedClassification(PooledClassification):
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
         """The summed loss in float32."""
-        total, metrics = super().loss(scores, batch)
-        return Loss(total + self.count(batch).to(total.device) * self.head.cost().to(total.device), metrics)
+        loss = super().loss(scores, batch)
+        device = loss.total.device
+        return loss._replace(total=loss.total + self.count(batch).to(device) * self.head.cost().to(device))
 
 
 @register("objective", "mixed_classification")

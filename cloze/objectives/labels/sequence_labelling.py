@@ -78,7 +78,7 @@ class SequenceLabelling(TargetsAtPositions):
 
     chained = False
     weighs_classes = True
-    linear = True
+    fittable = True
 
     head: LabellingHead | MixedLabellingHead
 

@@ -28,7 +28,7 @@ class SpanExtraction(TargetsAtPositions):
     `head.dense.*` and `head.norm.*` with a transform and a norm. Metrics: `correct`, both tokens found.
     """
 
-    linear = True
+    fittable = True
     likelihood = False  # of the span's place, not of `targets`, which say whether it is there
     head: ClassHead
 

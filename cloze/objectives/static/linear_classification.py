@@ -59,10 +59,10 @@ class LinearClassification(Objective):
         self.register_buffer("class_weights", weights_of(class_weights, classes), persistent=False)
         self.weighs_classes = not several
         self.set, self.classes, self.formula, self.several = set, classes, loss, several
-        self.targets_field, self.values = f"targets/{set}", f"values/{set}"
+        self.targets_field, self.values_field = f"targets/{set}", f"values/{set}"
         self.positions_field, self.weights = f"positions/{set}", f"weights/{set}"
         self.optional = frozenset({self.weights})  # zeros at targets that only fill a batch up
-        self.takes = frozenset({self.values if several else self.targets_field, self.positions_field})
+        self.takes = frozenset({self.values_field if several else self.targets_field, self.positions_field})
         self.reads, self.at = ("summary",), (self.positions_field,)
         counts = np.maximum(np.array(label_counts or [1] * classes, np.int64), 1)
         self.codes: Codes | None = huffman(counts) if loss == "hierarchical" else None
@@ -92,7 +92,7 @@ class LinearClassification(Objective):
         """The summed loss in fp32; no texts give a zero connected to the parameters."""
         logits = at_least_float32(scores)
         if self.several:
-            labels = batch[self.values][: len(logits)].to(logits.dtype)
+            labels = batch[self.values_field][: len(logits)].to(logits.dtype)
         else:
             labels = F.one_hot(batch[self.targets_field].long(), self.classes).to(logits.dtype)
         if self.formula == "one_versus_all":

@@ -19,7 +19,7 @@ class TokenPrediction(Classify):
     """`Classify` where the classes are the tokens of a vocabulary."""
 
     kind: Kind | None = "token_prediction"
-    linear = False
+    fittable = False
     of_tokens = True
     over_vocabulary = True
 

@@ -17,7 +17,7 @@ from cloze.errors import TaskError
 from cloze.runs.finetuning.finetune import run_finetuning
 from cloze.runs.finetuning.measure_result import FinetuningResult, write_task_json
 from cloze.runs.finetuning.task_recipe import is_recipe_without_checkpoint, recipe_maker
-from cloze.runs.options import FinetuneOptions, quiet
+from cloze.runs.options import FinetuneOptions, quiet, say_of
 from cloze.runs.out_folder import claimed
 from cloze.tasks.task import chosen_metric
 from cloze.tasks.task import task as make_task
@@ -85,13 +85,13 @@ def search_within(options: FinetuneOptions) -> FinetuningResult:
             f"--tune {options.tune}: keeps the best of many short runs, so {unfit[0]} does not apply. Omit one of them."
         )
     assert options.out is not None
-    with claimed(options.out, overwrite=options.overwrite, resume=False, say=options.report or quiet):
+    with claimed(options.out, overwrite=options.overwrite, resume=False, say=say_of(options.report)):
         return _best_of_trials(options, options.out, budget)
 
 
 def _best_of_trials(options: FinetuneOptions, out: Path, budget: Budget) -> FinetuningResult:
     """The trials of `search_within`; the caller holds `out`."""
-    say, began, draw = options.report or quiet, time.monotonic(), np.random.default_rng(options.seeds[0])
+    say, began, draw = say_of(options.report), time.monotonic(), np.random.default_rng(options.seeds[0])
     recipe = recipe_maker(options, None)()
     assert recipe.task is not None and recipe.task.type is not None
     task = make_task(recipe.task.type)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cloze.budget.row_counts import RowCounts, count_rows, stage_recipes
+from cloze.budget.row_counts import RowCounts, count_rows, training_classes
 from cloze.checkpoint.build import Loaded, load_checkpoint
 from cloze.checkpoint.checks.check import check_recipe
 from cloze.checkpoint.several import START, LabelledFiles
@@ -22,6 +22,7 @@ from cloze.processes import rank
 from cloze.recipe.load import scratch_task_recipe_names
 from cloze.recipe.origins import bound_checkpoints, checkpoint_names
 from cloze.recipe.recipe import Recipe
+from cloze.recipe.stages import stage_recipes
 from cloze.recipe.user_files import import_files
 from cloze.runs.binds import check_binds, parse_binds
 from cloze.runs.finetuning.leakage import Hashes, hash_training_texts, shared_row_notes, write_training_hashes
@@ -34,14 +35,14 @@ from cloze.runs.finetuning.task_checks import (
     require_picture_tasks,
     require_readable_rows,
     require_same_classes,
-    require_same_layout,
+    require_same_seed_folders,
     require_task,
     require_task_type,
     unlabelled_notes,
     unread_text_notes,
 )
 from cloze.runs.finetuning.task_recipe import is_recipe_without_checkpoint, recipe_maker
-from cloze.runs.options import FinetuneOptions, PretrainOptions, accepts_fields_of, quiet
+from cloze.runs.options import FinetuneOptions, PretrainOptions, accepts_fields_of, say_of
 from cloze.runs.out_folder import SEEDS, claimed, has_checkpoint, has_finished, require_usable
 from cloze.runs.request import Request, choose_budget, run_origins
 from cloze.runs.run import keep_with_trackers, run_stages, train_recipe
@@ -69,23 +70,23 @@ def run_finetuning(options: FinetuneOptions) -> FinetuningResult:
     model. Raises a `ClozeError` before training if the recipe cannot be trained.
     """
     assert options.out is not None
-    out, outcomes, say = options.out, dict[int, Outcome](), _say_of(options)
+    out, outcomes, say = options.out, dict[int, Outcome](), say_of(options.report)
     command = options.words()
     claim_options: dict[str, Any] = {"overwrite": options.overwrite and not options.extend, "command": command}
     require_usable(out, **claim_options)
     require_trackers(options.track, model=options.track_model)
-    plan = prepare_finetuning(options)
-    recipe = plan.recipe
+    prepared = prepare_finetuning(options)
+    recipe = prepared.recipe
     require_mixable(recipe, options)
     with claimed(out, **claim_options, say=say):
         was_finished, closed = has_finished(out), is_closed(out, options.seeds, extend=options.extend)
         if closed:
             require_mixture(out, options)
             say(f"{out}: has finished; nothing is trained.")
-        require_same_layout(out, options.seeds)
+        require_same_seed_folders(out, options.seeds)
         for seed in options.seeds:
             folder = out if len(options.seeds) == 1 else out / SEEDS / str(seed)
-            request = replace(plan.request, closed=closed, command=command).replaced(seed=seed, extend=options.extend)
+            request = replace(prepared.request, closed=closed, command=command).replaced(seed=seed, extend=options.extend)
             if len(options.seeds) > 1:
                 request.say(f"seed {seed}")
             outcomes[seed] = _run(recipe, request, folder, options.within)
@@ -94,15 +95,15 @@ def run_finetuning(options: FinetuneOptions) -> FinetuningResult:
         if closed:
             published = FinetuningResult(outcomes, out, read_task_json(out) if rank() == 0 else {})
         else:
-            published = _publish_result(outcomes, out, plan)
+            published = _publish_result(outcomes, out, prepared)
         if published.task_json:
-            write_training_hashes(out, plan.training_hashes)
+            write_training_hashes(out, prepared.training_hashes)
         # An earlier run with --keep-checkpoints keeps its checkpoints.
         if published.task_json and not options.keep_checkpoints and (options.extend or not was_finished):
             drop_checkpoints(out)
     if closed:
         return published
-    measured = measure_on_dev(published, recipe, plan.files, options, say)
+    measured = measure_on_dev(published, recipe, prepared.files, options, say)
     if measured.task_json:
         keep_with_trackers(options, outcomes[measured.task_json["seed"]], out, say)
     return measured
@@ -140,12 +141,7 @@ def is_closed(out: Path, seeds: Sequence[int], *, extend: bool) -> bool:
     )
 
 
-def _say_of(options: FinetuneOptions) -> Say:
-    """Where notes go: to `report`, of one process only."""
-    return options.report if options.report is not None and rank() == 0 else quiet
-
-
-class FinetuningPlan(NamedTuple):
+class PreparedFinetuning(NamedTuple):
     """What a run of fine-tuning is made of: the checked recipe, fitted to checkpoint and rows, the files of its sources with
     their counts and the hashes of their training texts, and the request (of any seed). `from_scratch`: no network takes weights
     of the checkpoint. `base`: what the card says of the checkpoint. `remarks`: which dev and test rows are among those of
@@ -161,9 +157,9 @@ class FinetuningPlan(NamedTuple):
     remarks: tuple[str, ...]
 
 
-def prepare_finetuning(options: FinetuneOptions) -> FinetuningPlan:
+def prepare_finetuning(options: FinetuneOptions) -> PreparedFinetuning:
     """What `run_finetuning` trains. Reads the files, writes nothing; raises a `ClozeError` for what cannot be trained."""
-    say, seeds, checkpoint = _say_of(options), options.seeds, options.checkpoint
+    say, seeds, checkpoint = say_of(options.report), options.seeds, options.checkpoint
     if not seeds or len(set(seeds)) < len(seeds):
         raise TaskError(f"seeds {','.join(map(str, seeds)) or '(none)'}: expected one or more different numbers.")
     choose_device(options.device)  # refuses a missing device before anything is read or printed
@@ -179,7 +175,7 @@ def prepare_finetuning(options: FinetuneOptions) -> FinetuningPlan:
     _require_rows(recipe, files, options, loaded)
     training_hashes = hash_training_texts(recipe, files)
     shared = tuple(shared_row_notes(recipe, files, training_hashes, test=options.test))
-    for line in (*unread_text_notes(recipe, files), *shared):
+    for line in (*(unread_text_notes(recipe, files) if loaded is not None else ()), *shared):
         say(line)
     recipe = make_recipe(row_counts=row_counts, report=say)
     recipe = _from_scratch(recipe) if options.from_scratch else recipe
@@ -200,7 +196,7 @@ def prepare_finetuning(options: FinetuneOptions) -> FinetuningPlan:
     )
     base = {} if without_checkpoint else base_of(Path(checkpoint))
     remarks = tuple(line.removeprefix("note: ") for line in shared)
-    return FinetuningPlan(recipe, files, row_counts, training_hashes, request, from_scratch, base, remarks)
+    return PreparedFinetuning(recipe, files, row_counts, training_hashes, request, from_scratch, base, remarks)
 
 
 def _check_task(recipe: Recipe, options: FinetuneOptions, loaded: Loaded | None, say: Say) -> None:
@@ -220,10 +216,11 @@ def _require_rows(
 ) -> None:
     """Refuse labelled rows that cannot be used, and classes that do not fit a checkpoint's."""
     any_tokenizer = Words(min_count=1).of_words(["a"], Normalise())  # answers are checked, and the tokens do not matter
-    require_readable_rows(recipe, files, any_tokenizer if loaded is None else loaded.tokenizer)
-    require_same_classes(recipe, files, options.checkpoints)
+    classes = training_classes(recipe, files)
+    require_readable_rows(recipe, files, classes, any_tokenizer if loaded is None else loaded.tokenizer)
+    require_same_classes([source for stage in classes for source in stage.values()], options.checkpoints)
     if loaded is not None and str(options.recipe) in scratch_task_recipe_names():  # the checkpoint's own head is trained further
-        require_checkpoint_classes(recipe, files, Path(options.checkpoint))
+        require_checkpoint_classes(recipe, classes[-1].values(), Path(options.checkpoint))
 
 
 def _run(recipe: Recipe, request: Request, folder: Path, within: float | None = None) -> Outcome:
@@ -284,10 +281,10 @@ def base_of(checkpoint: Path) -> dict[str, str]:
     return {"name": cached[2], "hub": f"{cached[1]}/{cached[2]}"} if cached else {"name": path.name}
 
 
-def _publish_result(outcomes: Mapping[int, Outcome], out: Path, plan: FinetuningPlan) -> FinetuningResult:
+def _publish_result(outcomes: Mapping[int, Outcome], out: Path, prepared: PreparedFinetuning) -> FinetuningResult:
     """Publish the best of all seeds in `out`, and complete its task.json with the results."""
-    assert plan.recipe.task is not None  # it is the recipe of a task
-    keeps_best = plan.recipe.task.keep == "best"
+    assert prepared.recipe.task is not None  # it is the recipe of a task
+    keeps_best = prepared.recipe.task.keep == "best"
     results = {
         seed: outcome.standing.result(keep_best=keeps_best) for seed, outcome in outcomes.items()
         if outcome.finished and outcome.standing is not None
@@ -302,16 +299,16 @@ def _publish_result(outcomes: Mapping[int, Outcome], out: Path, plan: Finetuning
     path = out / "cloze" / "task.json"
     task_json = {
         **json.loads(path.read_text(encoding="utf-8")), "seed": best, "evaluation": result.evaluation,
-        "evaluate_every": plan.recipe.training.evaluate_every, "dev": result.metrics,
+        "evaluate_every": prepared.recipe.training.evaluate_every, "dev": result.metrics,
         "trials": [
             {"seed": seed, "evaluation": trial.evaluation, "evaluations": trial.evaluations, "metrics": trial.metrics}
             for seed, trial in results.items()
         ],
         **({} if result.start is None else {"frozen_start": result.start}),
-        "spread": spread([trial.metrics for trial in results.values()]), "from_scratch": plan.from_scratch,
-        **({"base": plan.base} if plan.base and not plan.from_scratch else {}),
+        "spread": spread([trial.metrics for trial in results.values()]), "from_scratch": prepared.from_scratch,
+        **({"base": prepared.base} if prepared.base and not prepared.from_scratch else {}),
         "remarks": [
-            *json.loads((out / "cloze" / "network.json").read_text(encoding="utf-8")).get("remarks", []), *plan.remarks
+            *json.loads((out / "cloze" / "network.json").read_text(encoding="utf-8")).get("remarks", []), *prepared.remarks
         ],
     }  # fmt: skip
     write_task_json(path, task_json)

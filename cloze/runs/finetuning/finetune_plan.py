@@ -8,11 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from cloze.budget.fit_length import MOST, reading_of, stages_of
+from cloze.budget.fit_length import MOST, reading_of
 from cloze.budget.micro_batch import why_no_forecast, within_memory
 from cloze.budget.row_counts import COUNTED, RowCounts
 from cloze.recipe.recipe import Recipe
-from cloze.runs.finetuning.finetune import FinetuningPlan, prepare_finetuning
+from cloze.recipe.stages import stages_with_prefix
+from cloze.runs.finetuning.finetune import PreparedFinetuning, prepare_finetuning
 from cloze.runs.options import FinetuneOptions, quiet
 from cloze.runs.preparing import plan_of, prepare
 from cloze.runs.request import choose_budget, run_origins
@@ -21,32 +22,32 @@ from cloze.training.forecasting.forecast import forecast
 _OTHERS = (64, 128, 256, MOST)  # lengths whose cost is shown, too
 
 
-def plan_finetuning(options: FinetuneOptions) -> list[str]:
+def plan_lines(options: FinetuneOptions) -> list[str]:
     """What `run_finetuning` would do, as lines; `report` gets the notes and the table of fitted values. Text is encoded into a
     temporary folder. Raises the same `ClozeError`s as `run_finetuning`."""
     with tempfile.TemporaryDirectory(prefix="cloze-plan-") as folder:
-        plan = prepare_finetuning(replace(options, out=options.out or Path(folder) / "out"))
-        lines = [f"plan of {plan.recipe.name} on {options.checkpoint}: nothing is trained or written."]
+        prepared = prepare_finetuning(replace(options, out=options.out or Path(folder) / "out"))
+        lines = [f"plan of {prepared.recipe.name} on {options.checkpoint}: nothing is trained or written."]
         lines += ["as published: the recipe is trained as written; nothing is fitted."] if options.fit is False else []
-        lines += _rows(plan) + _lengths(plan.recipe, plan.row_counts)
-        return lines + list(_cost(plan, Path(folder) / "run", len(options.seeds)))
+        lines += _rows(prepared) + _lengths(prepared.recipe, prepared.row_counts)
+        return lines + list(_cost(prepared, Path(folder) / "run", len(options.seeds)))
 
 
-def _rows(plan: FinetuningPlan) -> list[str]:
+def _rows(prepared: PreparedFinetuning) -> list[str]:
     """The rows and the classes of the training files of each source."""
     lines = []
-    for name, counts in plan.row_counts.items():
+    for name, counts in prepared.row_counts.items():
         many = f"{counts.rows:,}" if counts.rows < COUNTED else f"at least {COUNTED:,}"
         classes = f", {counts.classes:,} classes" if counts.classes else ""
-        lead = f"{name}: " if len(plan.row_counts) > 1 else ""
-        lines.append(f"rows: {lead}{many} to train on ({', '.join(plan.files[name].train)}){classes}")
+        lead = f"{name}: " if len(prepared.row_counts) > 1 else ""
+        lines.append(f"rows: {lead}{many} to train on ({', '.join(prepared.files[name].train)}){classes}")
     return lines
 
 
 def _lengths(recipe: Recipe, row_counts: Mapping[str, RowCounts]) -> list[str]:
     """The share of the rows that the chosen length holds whole, and the tokens that it and other lengths read."""
     lines = []
-    for _, stage in stages_of(recipe):
+    for _, stage in stages_with_prefix(recipe):
         for name, source in stage.sources.items():
             lengths, chosen = row_counts[name].lengths, source.arguments.get("length")
             if lengths is None or chosen is None or not lengths.rows:
@@ -61,9 +62,9 @@ def _lengths(recipe: Recipe, row_counts: Mapping[str, RowCounts]) -> list[str]:
     return lines
 
 
-def _cost(plan: FinetuningPlan, folder: Path, seeds: int) -> Iterator[str]:
+def _cost(prepared: PreparedFinetuning, folder: Path, seeds: int) -> Iterator[str]:
     """The forecast, measured on micro-batches of the rows, and the loss of answers that need no network."""
-    recipe, request = plan.recipe, plan.request.replaced(report=quiet)
+    recipe, request = prepared.recipe, prepared.request.replaced(report=quiet)
     if recipe.stages:
         yield f"no forecast of time and memory, because the run has {len(recipe.stages)} stages, each with its own."
         return

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from cloze.array_files import save_array
 from cloze.atomic import whole_file
-from cloze.budget.row_counts import stage_recipes
 from cloze.checkpoint.build import build_part
 from cloze.checkpoint.several import LabelledFiles
 from cloze.corpus import Store
@@ -25,6 +24,7 @@ from cloze.corpus.records.check import text_hashes
 from cloze.errors import ClozeError
 from cloze.recipe.load import load_recipe
 from cloze.recipe.recipe import PartSpec, Recipe
+from cloze.recipe.stages import stage_recipes
 
 HASH_FILE = Path("cloze") / "training_texts.npy"
 Hashes = NDArray[np.uint64]

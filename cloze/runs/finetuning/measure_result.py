@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cloze.atomic import whole_file
-from cloze.budget.row_counts import stage_recipes
 from cloze.checkpoint.annotators import annotators_read
 from cloze.checkpoint.build import Loaded, load_checkpoint
 from cloze.checkpoint.several import LabelledFiles
@@ -18,7 +17,8 @@ from cloze.corpus import RecordStore, Store
 from cloze.errors import Say
 from cloze.interop.card_results import add_results
 from cloze.recipe.recipe import Recipe
-from cloze.runs import task_selection
+from cloze.recipe.stages import stage_recipes
+from cloze.runs import recipe_tasks
 from cloze.runs.finetuning.leakage import add_training_texts
 from cloze.runs.finetuning.ngrams import compare_with_ngrams, mix_with_ngrams
 from cloze.runs.options import FinetuneOptions
@@ -27,9 +27,9 @@ from cloze.tasks.linear.model import LinearModel
 from cloze.tasks.linear.shares import Shares
 from cloze.tasks.mixture import ENTRY, Mixture
 from cloze.tasks.pictures import show_pictures
+from cloze.tasks.remarks import remark_on, remark_on_loss, remark_on_ngrams
 from cloze.tasks.task import join_examples
 from cloze.tasks.tuned_folder import LEARNED_DEV, TASK_FILE, load_tuned, task_in_folder
-from cloze.tasks.worth import remark_on, remark_on_loss, remark_on_ngrams
 from cloze.training.run import Outcome
 
 
@@ -65,7 +65,7 @@ def measure_on_dev(
         return result
     task_json = deepcopy(dict(result.task_json))
     loaded = load_checkpoint(result.folder, annotate=annotators_read(result.folder, options.annotate))
-    for name, head in task_selection.task_heads(stage_recipes(recipe)[-1]).items():
+    for name, head in recipe_tasks.task_heads(stage_recipes(recipe)[-1]).items():
         figures = _measure_task(result, loaded, name, files[head.source], options, say)
         prefix, entries = (f"{name}/", task_json["tasks"][name]) if name else ("", task_json)
         entries.update(figures.entries)
@@ -90,11 +90,12 @@ def _measure_task(
         evaluation = learner.evaluate(examples, outputs=outputs)
         per_example, metrics, details = evaluation.per_example, evaluation.metrics, evaluation.details()
         entries |= {"dev_report": details} if details else {}
-    else:
+    else:  # no table by class, so only the metrics, of rows that are read file by file, as training reads them
         rows = [row for example_set in example_sets for row in learner.encode_labelled(example_set)]
         per_example = learner.per_example(rows) if outputs is None else learner.per_example_of(rows, outputs)
         metrics = learner.compute_metrics(per_example)
     remark = remark_on(learner, per_example, metrics, task_entries.get("baseline"))
+    # The loss of classes that may have weights is a cross-entropy: ln C for equal probabilities, whatever the weights.
     if remark is None and not name and learner.head.weighs_classes and learner.labels is not None:
         remark = _remark_on_loss(result, len(learner.labels))
     remarks = [remark]

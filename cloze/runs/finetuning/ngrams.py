@@ -8,10 +8,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from cloze.budget.row_counts import stage_recipes
 from cloze.errors import ClozeError, MissingExtra, Say, TaskError
 from cloze.recipe.recipe import Recipe
-from cloze.runs import task_selection
+from cloze.recipe.stages import stage_recipes
+from cloze.runs import recipe_tasks
 from cloze.runs.options import FinetuneOptions
 from cloze.tasks.evaluation import linear_next_to
 from cloze.tasks.linear.fit import fit_linear
@@ -55,7 +55,7 @@ def describe_fit(linear: LinearModel) -> str:
     rows = f"{fit.rows:,}" if fit.rows == fit.of_rows else f"{fit.rows:,} of the {fit.of_rows:,}"
     return (
         f"n-grams: a linear model with {fit.features:,} features, fitted to {rows} training rows in {fit.seconds:.1f} s for "
-        f"comparison (constant {fit.constant:g}, chosen on {fit.chosen_on}); --no-baselines leaves it out"
+        f"comparison (regularisation constant {fit.constant:g}, chosen on {fit.chosen_on}); --no-baselines leaves it out"
     )
 
 
@@ -78,7 +78,7 @@ def require_mixable(recipe: Recipe, options: FinetuneOptions) -> None:
         return
     if not options.baselines:
         raise TaskError("--mix-ngrams: needs the linear model that --no-baselines leaves out. Leave one of the two out.")
-    for head in task_selection.task_heads(stage_recipes(recipe)[-1]).values():
+    for head in recipe_tasks.task_heads(stage_recipes(recipe)[-1]).values():
         if make_task(head.spec.type).linear() is None:
             raise TaskError(f"--mix-ngrams: there is no linear model on n-grams for {head.spec.type}. Leave it out.")
     if find_spec("sklearn") is None:

@@ -6,12 +6,11 @@ Functions that begin with `require_` refuse what cannot be trained; those that e
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from cloze.budget.row_counts import classes_of, stage_recipes
 from cloze.checkpoint.annotators import unlabelled_layers
 from cloze.checkpoint.build import build_part
 from cloze.checkpoint.several import START, LabelledFiles
@@ -21,7 +20,9 @@ from cloze.corpus.records.build_records import batches
 from cloze.errors import CheckpointError, TaskError
 from cloze.interop.model import Annotating
 from cloze.recipe.load import pretraining_recipe_names, sentence_recipe_names
+from cloze.recipe.parts import class_of
 from cloze.recipe.recipe import Recipe
+from cloze.recipe.stages import stage_recipes
 from cloze.registry import lookup, names, parameters
 from cloze.runs.options import FinetuneOptions
 from cloze.runs.out_folder import SEEDS
@@ -54,7 +55,7 @@ def require_task(recipe: Recipe, options: FinetuneOptions) -> None:
 
 def require_task_type(recipe: Recipe, options: FinetuneOptions) -> None:
     """Raise a `TaskError` if `recipe` and `task` (or `tasks`) are both named and the recipe is for another type of task."""
-    requested_types = {name: task.type for name, task in options.tasks.items()} if options.tasks else {"": options.task}
+    requested_types = {name: task.recipe for name, task in options.tasks.items()} if options.tasks else {"": options.task}
     source_types = {spec.source: spec.task.type for spec in recipe.entries.values() if spec.task is not None}
     recipe_types = source_types if options.tasks else {"": None if recipe.task is None else recipe.task.type}
     for name, task_type in requested_types.items() if options.recipe is not None else ():
@@ -64,15 +65,17 @@ def require_task_type(recipe: Recipe, options: FinetuneOptions) -> None:
             raise TaskError(f"--task {argument}: the recipe {options.recipe} is for the task {recipe_types[name]}.\n  {way}")
 
 
-def require_readable_rows(recipe: Recipe, files: Mapping[str, LabelledFiles], tokenizer: Tokenizer) -> None:
-    """Read the dev files of every source of all stages. Raises a `TaskError` for a row that cannot be used, or an unknown
-    label."""
-    for stage in stage_recipes(recipe):
+def require_readable_rows(
+    recipe: Recipe, files: Mapping[str, LabelledFiles], classes: Sequence[Mapping[str, Sequence[str] | None]],
+    tokenizer: Tokenizer,
+) -> None:
+    """Read the dev files of every source of all stages. Raises a `TaskError` for a row that cannot be used, or a label that is
+    not among the `classes` (`training_classes`)."""
+    for stage, stage_classes in zip(stage_recipes(recipe), classes, strict=True):
         for name, spec in stage.sources.items():
             source: Any = build_part(spec, {})
-            classes = classes_of(source, files[name].train)
-            encode = source.answer.encoder(tokenizer, classes)
-            if classes is None:  # the first training row may name them, as in `scores`
+            encode = source.answer.encoder(tokenizer, stage_classes[name])
+            if stage_classes[name] is None:  # the answer `scores` takes its classes from the first training row
                 for records in islice(_batches_of(source, files[name].train[:1]), 1):
                     encode(*records)
             for records in _batches_of(source, files[name].dev):
@@ -87,15 +90,28 @@ def _batches_of(source: Any, files: Sequence[str]) -> Iterator[tuple[list[Record
 
 
 def unread_text_notes(recipe: Recipe, files: Mapping[str, LabelledFiles]) -> Iterator[str]:
-    """A note for every training file with a second text that the recipe does not read."""
+    """A note for every training file with a second text that the recipe does not read, if a task of its kind reads pairs."""
     for stage in stage_recipes(recipe):
+        types = {entry.source: entry.task.type for entry in stage.entries.values() if entry.task is not None}
         for name, spec in stage.sources.items():
             source: Any = build_part(spec, {})
-            for file in files[name].train if source.columns.text_b is None else ():
+            task_type = types.get(name, None if stage.task is None else stage.task.type)
+            pair_task = None if task_type is None else _pair_task(task_type)
+            for file in files[name].train if pair_task is not None and source.columns.text_b is None else ():
                 for second in () if Store.is_store(file) else second_texts(source.columns.text):
                     if source.answer.also_has(file, source.columns, second):
-                        pairs = f"--set corpus.text_b={second}"
-                        yield f"note: {file} has a column {second}, which is not read. To read pairs: {pairs}"
+                        options = [f"--task {pair_task}"] if pair_task != task_type else []
+                        options += [f"--set corpus.text_b={second}"] if not options or second != SECOND_TEXT else []
+                        yield f"note: {file} has a column {second}, which is not read. To read pairs: {' '.join(options)}"
+
+
+def _pair_task(task_type: str) -> str | None:
+    """The task with the same answers that reads pairs: the task itself, or another one of its class."""
+    pair_tasks = [
+        name for name in names("task")
+        if class_of("task", name) is class_of("task", task_type) and "text_b" in parameters(lookup("task", name))
+    ]
+    return task_type if task_type in pair_tasks else next(iter(pair_tasks), None)
 
 
 def second_texts(first: str) -> tuple[str, ...]:
@@ -106,27 +122,24 @@ def second_texts(first: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in names if name != first))
 
 
-def require_same_classes(recipe: Recipe, files: Mapping[str, LabelledFiles], bound: Mapping[str, Path]) -> None:
+def require_same_classes(class_sets: Iterable[Sequence[str] | None], bound: Mapping[str, Path]) -> None:
     """Raise a `TaskError` if a bound checkpoint was tuned to other classes than those of the training files: its scores would be
     learned for the wrong ones."""
-    for stage in stage_recipes(recipe):
-        for name, spec in stage.sources.items():
-            classes = classes_of(build_part(spec, {}), files[name].train)
-            for teacher, folder in bound.items():
-                task_path = folder / "cloze" / "task.json"
-                labels = json.loads(task_path.read_text(encoding="utf-8")).get("labels") if task_path.is_file() else None
-                if classes is not None and labels is not None and list(labels) != list(classes):
-                    raise TaskError(
-                        f"--bind {teacher}={folder}: was tuned to the classes {', '.join(labels)}, and the training files have "
-                        f"{', '.join(classes)}.\n  Use a teacher for the same task, or text with the same labels."
-                    )
+    for classes in class_sets:
+        for teacher, folder in bound.items():
+            task_path = folder / "cloze" / "task.json"
+            labels = json.loads(task_path.read_text(encoding="utf-8")).get("labels") if task_path.is_file() else None
+            if classes is not None and labels is not None and list(labels) != list(classes):
+                raise TaskError(
+                    f"--bind {teacher}={folder}: was tuned to the classes {', '.join(labels)}, and the training files have "
+                    f"{', '.join(classes)}.\n  Use a teacher for the same task, or text with the same labels."
+                )
 
 
-def require_checkpoint_classes(recipe: Recipe, files: Mapping[str, LabelledFiles], checkpoint: Path) -> None:
+def require_checkpoint_classes(recipe: Recipe, class_sets: Iterable[Sequence[str] | None], checkpoint: Path) -> None:
     """Raise a `TaskError` if a checkpoint whose head is trained further was tuned to other classes, or in another order."""
     labels = read_task_json(checkpoint).get("labels") or ()
-    for name, spec in recipe.sources.items():
-        classes = classes_of(build_part(spec, {}), files[name].train)
+    for classes in class_sets:
         if classes is not None and list(labels) != list(classes):
             other = "in another order than" if set(labels) == set(classes) else "other than"
             raise TaskError(
@@ -136,7 +149,7 @@ def require_checkpoint_classes(recipe: Recipe, files: Mapping[str, LabelledFiles
             )
 
 
-def require_same_layout(out: Path, seeds: Sequence[int]) -> None:
+def require_same_seed_folders(out: Path, seeds: Sequence[int]) -> None:
     """Refuse to resume a folder of one seed with several seeds, or one of several seeds with one."""
     several = (out / SEEDS).is_dir()
     old = read_run_record(out)

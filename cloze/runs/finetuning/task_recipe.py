@@ -23,8 +23,8 @@ from cloze.decoding.reader import Reader
 from cloze.document import Node, from_data
 from cloze.errors import Say, TaskError, propose
 from cloze.recipe.load import (
+    folders_of_recipes,
     load_recipe,
-    named_recipes,
     overrides_of_heads,
     read_tree,
     scratch_task_recipe_names,
@@ -78,16 +78,16 @@ def recipe_onto(
     stages = tree.value["stages"].value if tree.is_mapping and "stages" in tree.value else {}
     facts_by_name = {**dict.fromkeys([START, *map(str, stages or ())], CheckpointFacts.of(loaded)), **(teachers or {})}
 
-    heads: list[str] = []  # values of heads, which the checkpoint's own replace
-
-    def load(values: Sequence[str]) -> Recipe:
+    def load(values: Sequence[str], head_values: Sequence[str] = ()) -> Recipe:
+        """The recipe with these values, unless `overrides` set them. `head_values` come first, since they are of objectives that
+        the checkpoint's own replace."""
         return load_recipe(
-            tree, overrides=[*heads, *values, *overrides], with_files=with_files,
+            tree, overrides=[*head_values, *values, *overrides], with_files=with_files,
             checkpoints=BoundCheckpoints({**(checkpoints or {}), START: Path(loaded.folder)}),
             complete=lambda root, faults: put_onto(root, facts_by_name, faults),
         )
 
-    comes_with_cloze = isinstance(recipe, Mapping) or str(recipe) in named_recipes()
+    comes_with_cloze = isinstance(recipe, Mapping) or str(recipe) in folders_of_recipes()
     if not (comes_with_cloze if fit is None else fit):
         return load([])
     as_written = load_recipe(tree, overrides=overrides_of_heads(tree, overrides))
@@ -99,19 +99,21 @@ def recipe_onto(
     lengths += fit_lengths(load([change.override for change in lengths]), source_lengths, max_length)
     unfitted = load([change.override for change in lengths])
     width = int(loaded.network.width)  # type: ignore[arg-type]
-    facts = facts_of(
+    task_facts = facts_of(
         loaded.recipe, row_counts=row_counts, width=width, means=is_sentence_encoder(loaded), random=from_scratch
     )
-    network_changes = [] if from_scratch else fit_changes(as_written, unfitted, facts)
+    network_changes = [] if from_scratch else fit_changes(as_written, unfitted, task_facts)
     if network_changes:
         add_changes(tree, [str(change.fitted) for change in network_changes], START)
-    if head_changes := [] if from_scratch else fit_pools(as_written, unfitted, facts):
-        heads += [change.override for change in head_changes]
-        unfitted = load([change.override for change in lengths])
-    proposals = [*lengths, *fit_task(unfitted, facts)]
-    accepted, fitted_recipe = apply_unless_overridden(load, proposals)
+    head_changes = [] if from_scratch else fit_pools(as_written, unfitted, task_facts)
+    load_fitted = partial(load, head_values=[change.override for change in head_changes])
+    if head_changes:
+        unfitted = load_fitted([change.override for change in lengths])
+    proposals = [*lengths, *fit_task(unfitted, task_facts)]
+    accepted, fitted_recipe = apply_unless_overridden(load_fitted, proposals)
     if user_paths := [change.path for change in proposals if change not in accepted]:  # fit the others to the user's values
-        accepted, fitted_recipe = apply_unless_overridden(load, [*lengths, *fit_task(unfitted, facts, fixed_paths=user_paths)])
+        proposals = [*lengths, *fit_task(unfitted, task_facts, fixed_paths=user_paths)]
+        accepted, fitted_recipe = apply_unless_overridden(load_fitted, proposals)
     accepted = [*head_changes, *accepted]
     if accepted or network_changes:
         counted = "" if row_counts is None else f"{sum(counts.rows for counts in row_counts.values()):,} rows and "
@@ -266,6 +268,6 @@ def continuing_recipe(recipe: str, loaded: Loaded) -> Node:
             f"  To train such a classifier from the beginning: cloze finetune {recipe} --train FILE --dev FILE --out DIR"
         )
     values = {key: value for key, value in tree.value.items() if key not in _OF_CHECKPOINT}
-    recipe_tree = Node(values, tree.where, tree.keys)
+    recipe_tree = Node(values, tree.where, tree.key_places)
     recipe_tree.put("network", from_data({"from": START, "train": "all"}, tree.where))
     return recipe_tree

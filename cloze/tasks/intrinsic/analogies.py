@@ -37,7 +37,7 @@ class AnalogyQuestion:
 
 @dataclass(frozen=True)
 class AnalogyCounts:
-    """Answers of some questions. questions: in the file; known: with all four words; right: answered rightly.
+    """Answers of some questions. questions: in the file; known: with all four words; right: answered correctly.
 
     Unknown questions are left out of the accuracy (`skip`) or count as wrong (`zero`).
     """

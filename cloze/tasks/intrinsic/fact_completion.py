@@ -92,7 +92,9 @@ def _filled(reader: Reader, fact: FactPrompt, names: Sequence[str]) -> list[tupl
             return LONG
         if not len(columns) or columns[0] == 0 or columns[-1] + 1 == len(row):
             return EDGE
-        filled.append((row, int(columns[0]) - 1, int(columns[-1]) + 1))
+        (row,) = reader.with_facts([row], reader.max_length)
+        before, after = row.columns_of(np.array([columns[0] - 1, columns[-1] + 1])).tolist()
+        filled.append((row, before, after))
     return filled
 
 

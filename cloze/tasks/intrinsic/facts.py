@@ -246,7 +246,8 @@ def _gap(reader: Reader, fact: FactPrompt, vocabulary: NDArray[np.int64] | None)
         return FIRST
     row = row.masked(np.array([column]), reader.tokenizer.role(MASK))
     row = row.marked([marks_around(reader, row.ids[row.part == 0], fact.text)])
-    return _Gap(fact, row, column, right)
+    (row,) = reader.with_facts([row], reader.max_length)
+    return _Gap(fact, row, int(row.columns_of(np.array([column]))[0]), right)
 
 
 @torch.inference_mode()

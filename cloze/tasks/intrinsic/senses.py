@@ -167,6 +167,7 @@ def _placed(judge: Judge, occurrence: Occurrence) -> tuple[Framed, int, int] | s
     row = judge.reader.single_layout([spelled.ids]).marked(judge.reader.marks([occurrence.text]))
     if judge.reader.max_length is not None and len(row) > judge.reader.max_length:
         return LONG
+    (row,) = judge.reader.with_facts([row], judge.reader.max_length)
     return row, int(np.flatnonzero(row.part == 0)[at[0]]), sense
 
 

@@ -45,7 +45,7 @@ class Classification(TextTask):
     at: tuple[int, ...] = ()
     threshold: float | None = None
     pipeline: ClassVar[str | None] = "text-classification"
-    does: ClassVar[str] = "chooses a label"
+    instead_of_text: ClassVar[str] = "chooses a label"
     metrics: ClassVar[Mapping[str, bool]] = dict.fromkeys(METRICS, True)
 
     def __post_init__(self) -> None:
@@ -172,7 +172,7 @@ class Classifier(SummaryLearner):
         ):
             by_label = {label: round(float(p), 6) for label, p in zip(self.label_names, shares, strict=True)}
             probability = round(float(shares[best]), 6)
-            choices.append(PredictedClass(*about, self.label_names[best], probability, by_label, self.lost(row)))
+            choices.append(PredictedClass(*about, self.label_names[best], probability, by_label, self.cut_tokens(row)))
         return choices
 
     def scored(self, examples: Examples, *, size: int = 64, report: Report = silent) -> Iterator[dict[str, Any]]:
@@ -181,8 +181,8 @@ class Classifier(SummaryLearner):
         rows = self.encode(examples)
         outputs = self.mixed_outputs(examples, rows, size, report)
         for line, texts, row, shares in zip(examples.lines, examples.rows(), rows, outputs.tolist(), strict=True):
-            lost, columns = self.lost(row), dict(zip((self.task.text, str(self.task.text_b)), texts, strict=False))
-            cut = {"cut": lost} if lost else {}
+            cut_tokens, columns = self.cut_tokens(row), dict(zip((self.task.text, str(self.task.text_b)), texts, strict=False))
+            cut = {"cut": cut_tokens} if cut_tokens else {}
             yield {"line": line, **cut, **columns, self.task.label: dict(zip(self.label_names, shares, strict=True))}
 
 

@@ -43,7 +43,7 @@ class CoreferenceResolution(Task):
     label: str = "clusters"
     format: Format | None = None
     name: str = "coreference"
-    does: ClassVar[str] = "finds chains of mentions"
+    instead_of_text: ClassVar[str] = "finds chains of mentions"
     of_words: ClassVar[bool] = True
     writes: ClassVar[tuple[str, ...]] = ("conll",)
     metrics: ClassVar[Mapping[str, bool]] = dict.fromkeys(NAMES, True)

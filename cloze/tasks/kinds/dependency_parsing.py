@@ -48,7 +48,7 @@ class DependencyParsing(Task):
     label: str = "deprel"
     format: Format | None = None
     name: str = "dependency_parsing"
-    does: ClassVar[str] = "finds the best tree"
+    instead_of_text: ClassVar[str] = "finds the best tree"
     of_words: ClassVar[bool] = True  # a text may be a list of its words
     writes: ClassVar[tuple[str, ...]] = ("conllu",)
     metrics: ClassVar[Mapping[str, bool]] = dict.fromkeys(NAMES, True)

@@ -179,7 +179,7 @@ class Chooser(SummaryLearner):
         """Where the first two columns are equal."""
         return np.asarray(per_example[:, 0] == per_example[:, 1])
 
-    def lost(self, row: ChoiceRows) -> int:
+    def cut_tokens(self, row: ChoiceRows) -> int:
         """How many tokens did not fit into the row that lost most."""
         return max(framed.cut for framed in row)
 
@@ -188,7 +188,7 @@ class Chooser(SummaryLearner):
         answers = []
         for (line, text, choices), row, probabilities in zip(examples.with_lines(), rows, outputs, strict=True):
             best, shares = int(probabilities.argmax()), [round(p, 6) for p in probabilities.tolist()]
-            answers.append(ChosenText(line, text, choices, best, choices[best], shares, self.lost(row)))
+            answers.append(ChosenText(line, text, choices, best, choices[best], shares, self.cut_tokens(row)))
         return answers
 
 

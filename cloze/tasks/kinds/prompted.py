@@ -142,7 +142,7 @@ class Prompted(Classifier):
         filled = [unconditional(context, answer) for answer in answers]
         return self.prompting.scores(self.prompting.candidates(filled, answers), size=size, report=silent)
 
-    def lost(self, row: Sequence[PromptWithAnswer]) -> int:
+    def cut_tokens(self, row: Sequence[PromptWithAnswer]) -> int:
         """How many tokens of the text did not fit."""
         return row[0].cut
 

@@ -45,7 +45,7 @@ class QuestionAnswering(ObjectTask):
     name: str = "question_answering"
     pipeline: ClassVar[str | None] = "question-answering"
     one_text: ClassVar[bool] = False
-    does: ClassVar[str] = "finds one"
+    instead_of_text: ClassVar[str] = "finds one"
     files: ClassVar[str] = "JSON as SQuAD has it"
     metrics: ClassVar[Mapping[str, bool]] = {"f1": True, "exact_match": True}
 

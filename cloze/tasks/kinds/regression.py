@@ -109,7 +109,7 @@ class Regressor(SummaryLearner):
         swapped = [row[1] for row in rows if len(row) > 1]
         return (scores + self.all_scores(swapped, size)[:, 0]) / 2 if swapped else scores
 
-    def lost(self, row: FramedOrders) -> int:
+    def cut_tokens(self, row: FramedOrders) -> int:
         """How many tokens did not fit."""
         return row[0].cut
 
@@ -124,7 +124,7 @@ class Regressor(SummaryLearner):
     def predictions(self, examples: LabelledTexts[Any], rows: Sequence[FramedOrders], outputs: Any) -> list[PredictedNumber]:
         """The number of every example."""
         return [
-            PredictedNumber(*about, rounded(value), self.lost(row))
+            PredictedNumber(*about, rounded(value), self.cut_tokens(row))
             for about, row, value in zip(examples.with_lines(), rows, outputs.tolist(), strict=True)
         ]
 

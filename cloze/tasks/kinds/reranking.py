@@ -97,7 +97,7 @@ class Reranking(TextTask):
     name: str = "reranking"
     writes: ClassVar[tuple[str, ...]] = ("trec",)
     pipeline: ClassVar[str | None] = "text-ranking"
-    does: ClassVar[str] = "scores passages"
+    instead_of_text: ClassVar[str] = "scores passages"
     metrics: ClassVar[Mapping[str, bool]] = METRICS
 
     def read(self, path: Path | str, *, labelled: bool = True) -> JudgedPassages:
@@ -281,7 +281,7 @@ class Reranker(SummaryLearner):
         probabilities = 0.5 * (1.0 + np.tanh(0.5 * outputs))
         columns = outputs.tolist(), probabilities.tolist(), ranks.tolist(), examples.query_ids, examples.passage_ids, rows
         return [
-            ScoredPassage(*about, round(score, 6), round(probability, 6), rank, query_id, passage_id, self.lost(row))
+            ScoredPassage(*about, round(score, 6), round(probability, 6), rank, query_id, passage_id, self.cut_tokens(row))
             for about, (score, probability, rank, query_id, passage_id, row) in zip(
                 examples.with_lines(), zip(*columns, strict=True), strict=True
             )

@@ -45,7 +45,7 @@ class SpanClassification(ObjectTask):
     marks: Sequence[str] | None = None
     name: str = "span_classification"
     one_text: ClassVar[bool] = False
-    does: ClassVar[str] = "chooses a label"
+    instead_of_text: ClassVar[str] = "chooses a label"
     metrics: ClassVar[Mapping[str, bool]] = {"accuracy": True, "macro_f1": True, "micro_f1": True}
 
     def read(self, path: Path | str, *, labelled: bool = True) -> MarkedTexts:

@@ -26,10 +26,10 @@ from cloze.tasks.measures.class_report import ClassCounts, Confusion
 from cloze.tasks.measures.metrics import METRICS, confusion
 from cloze.tasks.measures.spans import SpanCounts, counts_by_kind, f1_of, span_counts
 from cloze.tasks.pictures import keys_of, picture_numbers, with_picture
+from cloze.tasks.remarks import NONE_KNOWN
 from cloze.tasks.task import LabelledRow, PerExample, Prediction, Report, Task, require_head, silent
 from cloze.tasks.texts import names_of_numbers, remark_on_numbers
 from cloze.tasks.words import Positions, WordsLearner, WordsRow, WordWindow, word_windows
-from cloze.tasks.worth import NONE_KNOWN
 from cloze.text.matching import Span
 
 #: What is measured: all of it is better when there is more.
@@ -55,7 +55,7 @@ class TokenLabelling(Task):
     trained: Trained = UNTRAINED
     name: str = "token_labelling"
     pipeline: ClassVar[str | None] = "token-classification"
-    does: ClassVar[str] = "labels words"
+    instead_of_text: ClassVar[str] = "labels words"
     of_words: ClassVar[bool] = True  # a text may be a list of its words
     writes: ClassVar[tuple[str, ...]] = ("conll",)
     metrics: ClassVar[Mapping[str, bool]] = dict.fromkeys(NAMES, True)

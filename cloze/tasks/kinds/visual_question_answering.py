@@ -27,7 +27,7 @@ class VisualQuestionAnswering(TextTask):
     """A task whose labels are scores of classes: how right each answer is, from 0 to 1."""
 
     name: str = "visual_question_answering"
-    does: ClassVar[str] = "chooses an answer"
+    instead_of_text: ClassVar[str] = "chooses an answer"
     metrics: ClassVar[Mapping[str, bool]] = {"vqa_accuracy": True}
 
     def parse_label(self, cell: str) -> Scores:
@@ -116,7 +116,7 @@ class QuestionAnswerer(SummaryLearner):
             order = np.argsort(-shares, kind="stable")[:SHOWN]
             likeliest = {self.label_names[number]: round(float(shares[number]), 6) for number in order}
             label, probability = next(iter(likeliest.items()))
-            answers.append(ChosenAnswer(*about, label, probability, likeliest, self.lost(row)))
+            answers.append(ChosenAnswer(*about, label, probability, likeliest, self.cut_tokens(row)))
         return answers
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cloze.training.checkpoints.checkpoint import Checkpoints
-from cloze.training.selection import BestEvaluation, Metrics, Selection
+from cloze.training.selection import Metrics, Selection, SelectionStanding
 
 
 class SelectionState:
@@ -20,9 +20,9 @@ class SelectionState:
         self, selection: Selection | None, checkpoints: Checkpoints, saved: Mapping[str, Any] | None = None
     ) -> None:
         self.selection, self.checkpoints = selection, checkpoints
-        self.standing: BestEvaluation | None = None
+        self.standing: SelectionStanding | None = None
         self.outputs: Mapping[str, Any] = {}
-        self._set(BestEvaluation.from_json((saved or {}).get("standing")))
+        self._set(SelectionStanding.from_json((saved or {}).get("standing")))
 
     @property
     def over(self) -> bool:
@@ -56,7 +56,7 @@ class SelectionState:
     def _keeps_best(self) -> bool:
         return self.selection is not None and self.selection.best
 
-    def _set(self, standing: BestEvaluation | None) -> None:
+    def _set(self, standing: SelectionStanding | None) -> None:
         self.standing = standing
         if standing is not None and self._keeps_best:
             self.checkpoints.keep_best(standing.step)

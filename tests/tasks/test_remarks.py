@@ -15,8 +15,8 @@ from cloze.tasks.kinds.classification import Classifier
 from cloze.tasks.kinds.multi_label import MultiLabeller
 from cloze.tasks.kinds.retrieval import Retriever
 from cloze.tasks.kinds.token_labelling import JudgedText, WordLabeller
+from cloze.tasks.remarks import remark_on, remark_on_loss
 from cloze.tasks.task import Learner
-from cloze.tasks.worth import remark_on, remark_on_loss
 
 ACCURACY, ERRORS = {"accuracy": True, "macro_f1": True}, {"pearson": True, "mse": False}
 TRY = (

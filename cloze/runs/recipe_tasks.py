@@ -1,5 +1,5 @@
-"""A recipe with a `task:`: how it is measured on labelled text while it trains, and the description of the task, which is the
-contents of task.json before training.
+"""The tasks of a recipe with a `task:`: the head that solves each, their entries of task.json, and how a run is measured on their
+dev rows.
 
 A recipe has one task, or one for each of several entries. A checkpoint is selected by the metric of the one task, or by the mean
 of the metrics of all.
@@ -97,7 +97,7 @@ def answer_sets(recipe: Recipe, entry: EntrySpec) -> set[str]:
 
 
 def task_of_head(recipe: Recipe, head: TaskHead, store: Store) -> Task:
-    """A task of a recipe, which reads files as its source does. How answers are generated is an option of the task, too."""
+    """A task of a recipe, which reads files as its source does. The beam search of the recipe becomes an option of the task."""
     assert isinstance(store, RecordStore)
     return _make_task(recipe, head, store.about["read"], stores_answer=bool(store.columns))
 
@@ -151,13 +151,13 @@ def _describe_task(recipe: Recipe, head: TaskHead, store: Store) -> dict[str, An
     layers = [layer for layer in annotators_in(recipe, head.entry) if layer in store.layers]
     contents |= {"annotated": layers} if layers else {}
     answer = build_part(recipe.sources[head.source]).answer
-    description = answer.description(store.stored, store.classes)
-    for name in [name for name, value in description.items() if isinstance(value, np.ndarray)]:  # tokens become text
-        description[name] = store.tokenizer().decode(description[name], skip_special=False)
+    answers = answer.description(store.stored, store.classes)
+    for name in [name for name, value in answers.items() if isinstance(value, np.ndarray)]:  # tokens become text
+        answers[name] = store.tokenizer().decode(answers[name], skip_special=False)
     for edit in head.entry.exercise:
         described_arguments = class_of("edit", edit.part.name).described
-        description |= {name: edit.part.arguments[argument] for argument, name in described_arguments.items()}
-    return {**contents, **description}
+        answers |= {name: edit.part.arguments[argument] for argument, name in described_arguments.items()}
+    return {**contents, **answers}
 
 
 def _describe_towers(recipe: Recipe, head: TaskHead) -> dict[str, Any]:
@@ -180,21 +180,21 @@ def _describe_towers(recipe: Recipe, head: TaskHead) -> dict[str, Any]:
     return {}
 
 
-def entries_of(description: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """The entries of a description about one task; those of the only one, which has no name, are at the top."""
-    entries: Mapping[str, Any] = description["tasks"][name] if name else description
+def entries_of(task_json: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """The entries of task.json about one task; those of the only one, which has no name, are at the top."""
+    entries: Mapping[str, Any] = task_json["tasks"][name] if name else task_json
     return entries
 
 
 def with_example_facts(
-    recipe: Recipe, description: Mapping[str, Any], stores: Mapping[str, Store], dev: Mapping[str, Store],
+    recipe: Recipe, task_json: Mapping[str, Any], stores: Mapping[str, Store], dev: Mapping[str, Store],
     max_tokens: Mapping[str, tuple[int, int | None]],
 ) -> dict[str, Any]:
-    """A description completed with facts about the examples: their number, how many rows are cut, and the dev metrics of the most
+    """`task_json` with facts about the examples: their number, how many rows are cut, and the dev metrics of the most
     frequent answer. `max_tokens` holds, for every entry, the tokens of text in a row, and in each text if texts are apart."""
     tasks = {}
     for name, head in task_heads(recipe).items():
-        task_description = entries_of(description, name)
+        entries = entries_of(task_json, name)
         parts = {"train": stores[head.source], "dev": _dev_store(recipe, name, head, dev)}
         record_stores = {part: store for part, store in parts.items() if isinstance(store, RecordStore)}
         task = task_of_head(recipe, head, stores[head.source])
@@ -202,21 +202,21 @@ def with_example_facts(
             "examples": {part: store.documents for part, store in record_stores.items()},
             "cut": {  # windows lose nothing, and words are always measured in windows
                 part: store.cut(*max_tokens[head.entry.name]) for part, store in record_stores.items()
-                if task_description["stride"] is None and not (part == "dev" and task.of_words)
+                if entries["stride"] is None and not (part == "dev" and task.of_words)
             },
         }
         answer, (most, _) = build_part(recipe.sources[head.source]).answer, max_tokens[head.entry.name]
         lost = {part: answer.lost(store.stored, most) for part, store in record_stores.items()}
         if None not in lost.values():  # some rows may lose their targets because they are cut
             facts["lost"] = lost
-        if "constant_answer" in task_description:
+        if "constant_answer" in entries:
             examples = join_examples([task.read(file) for file in record_stores["dev"].about["files"]])
-            constant_answer, labels = task_description["constant_answer"], task_description.get("labels", ())
+            constant_answer, labels = entries["constant_answer"], entries.get("labels", ())
             facts["baseline"] = {
                 "always": constant_answer, **task.constant_metrics(constant_answer, task.truth(examples, labels), labels)
             }
-        tasks[name] = {**task_description, **facts}
-    return {**description, **tasks.get("", {"tasks": tasks})}
+        tasks[name] = {**entries, **facts}
+    return {**task_json, **tasks.get("", {"tasks": tasks})}
 
 
 def _dev_store(recipe: Recipe, name: str, head: TaskHead, dev: Mapping[str, Store]) -> Store:
@@ -227,7 +227,7 @@ def _dev_store(recipe: Recipe, name: str, head: TaskHead, dev: Mapping[str, Stor
 
 def selection_of(
     recipe: Recipe, step: StepModule, tokenizer: Tokenizer, stores: Mapping[str, Store], dev: Mapping[str, Store],
-    description: Mapping[str, Any], folder: Path, *, tables: Mapping[str, Any] = MappingProxyType({}),
+    task_json: Mapping[str, Any], folder: Path, *, tables: Mapping[str, Any] = MappingProxyType({}),
 ) -> Selection:
     """How a recipe with a `task:` is measured: by the learners that `predict` uses, on all examples of the dev sets.
 
@@ -250,7 +250,7 @@ def selection_of(
             and recipe.sources[head.source].arguments.get("items")
         ):
             loaded = replace(loaded, pictures=Pictures.of_store(dev_store.items))
-        dev_sets[name] = _DevSet(task, loaded, entries_of(description, name), dev_store, recipe.training.batch, metric)
+        dev_sets[name] = _DevSet(task, loaded, entries_of(task_json, name), dev_store, recipe.training.batch, metric)
     name_dropouts(step)  # the learners have renamed the dropouts of their parts
 
     def outputs() -> dict[str, Any]:
@@ -258,7 +258,7 @@ def selection_of(
 
     if "" in tasks:
         metric, higher = selecting[""]
-        constant_metric = description.get("baseline", {}).get(metric)
+        constant_metric = task_json.get("baseline", {}).get(metric)
         options |= {"higher_is_better": higher, "constant_metric": constant_metric, "outputs": outputs}
         return Selection(dev_sets[""], metric, **options)
 
@@ -271,7 +271,7 @@ def selection_of(
         flat = {f"{name}/{metric}": value for name, task_metrics in metrics.items() for metric, value in task_metrics.items()}
         return {MEAN: mean(metrics), **flat}
 
-    baselines = {name: entries_of(description, name).get("baseline", {}) for name in selecting}
+    baselines = {name: entries_of(task_json, name).get("baseline", {}) for name in selecting}
     constant_metric = mean(baselines) if all(metric in baselines[name] for name, (metric, _) in selecting.items()) else None
     return Selection(measure, MEAN, constant_metric=constant_metric, outputs=outputs, **options)
 
@@ -281,10 +281,10 @@ class _DevSet:
     selecting `metric`, and all that cost no more."""
 
     def __init__(
-        self, task: Task, loaded: Loaded, description: Mapping[str, Any], dev: Store, batch: int, metric: str
+        self, task: Task, loaded: Loaded, task_json: Mapping[str, Any], dev: Store, batch: int, metric: str
     ) -> None:
         assert isinstance(dev, RecordStore)
-        self.learner = task.load(loaded, description)
+        self.learner = task.load(loaded, task_json)
         self.task, self.files, self.size, self.metric = task, dev.about["files"], 2 * batch, metric
         self.rows: list[Any] = []
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cloze.recipe.load import load_recipe
-from cloze.runs.task_selection import answer_sets, task_of_recipe
+from cloze.runs.recipe_tasks import answer_sets, task_of_recipe
 
 
 @pytest.mark.parametrize("name", ["sentence_classification", "regression", "multi_label", "multiple_choice", "text_to_text"])
