@@ -48,7 +48,7 @@ def measured(given: argparse.Namespace) -> list[dict[str, Any]]:
     from cloze.decoding.generating.drafting import Draft
     from cloze.decoding.generating.generation import generate
     from cloze.decoding.generating.options import WritingOptions, parts_of
-    from cloze.decoding.ready import to_generate
+    from cloze.decoding.reader_and_head import to_generate
 
     target, small = (to_generate(load_checkpoint(folder, "cpu")) for folder in (given.target, given.draft))
     lines = [line.split() for line in given.text.read_text(encoding="utf-8").splitlines()]

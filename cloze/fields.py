@@ -109,7 +109,8 @@ def find(name: str) -> Field:
 
 for _field in (
     Field("tokens", "B L", "integer", "token ids that the network reads", per="token"),
-    Field("position_ids", "B L", "integer", "position of each token; absent: 0, 1, 2, … in every row", per="token"),
+    Field("position_ids", "B L", "integer", "position of each token, from 0 in each packed text; absent: 0, 1, 2, … in every row",
+          per="token"),
     Field("segments", "B L", "integer", "segment of each token", per="token"),
     Field("order", "B L", "integer", "token i sees token j if order[j] <= order[i]; absent: the order is constant and known "
           "to the pass", per="token"),

@@ -150,7 +150,7 @@ def heads(labelled: Labelled, files: Mapping[str, Path], seed: int, out: Path) -
     """The test accuracies of MiniLM under the head that fine-tuning starts from, and after it."""
     from cloze.checkpoint.build import load_checkpoint
     from cloze.runs.finetuning.finetune import finetune
-    from cloze.tasks.result import load_tuned
+    from cloze.tasks.tuned_folder import load_tuned
 
     scores = {}
     for name, values in (("start", ["training.rate.linear.peak=1e-12", "training.epochs=1"]), ("end", [])):
@@ -182,7 +182,7 @@ def tuned(
     """The test accuracies of a fine-tuned start: the network alone, the linear model next to it, and their mixture."""
     from cloze.checkpoint.build import load_checkpoint
     from cloze.runs.finetuning.finetune import finetune
-    from cloze.tasks.result import load_tuned, task_in_folder
+    from cloze.tasks.tuned_folder import load_tuned, task_in_folder
 
     shutil.rmtree(out, ignore_errors=True)
     finetune(

@@ -130,7 +130,7 @@ def hidden_words(run: Path, lines: Sequence[Mapping[str, str]], words: Path) -> 
     """The share of hidden ways and colours that are right next to their clip, without one, and next to one of another film."""
     from cloze.checkpoint.build import load_checkpoint
     from cloze.decoding.filling import fill
-    from cloze.decoding.ready import to_fill
+    from cloze.decoding.reader_and_head import to_fill
 
     ready = to_fill(load_checkpoint(run))
     with np.load(words) as file:

@@ -163,7 +163,7 @@ def colours(run: Path, captions: Path, features: Path, language: str) -> dict[st
     from cloze.checkpoint.build import load_checkpoint
     from cloze.decoding.filling import fill
     from cloze.decoding.pictures import shown_picture
-    from cloze.decoding.ready import to_fill
+    from cloze.decoding.reader_and_head import to_fill
 
     loaded = load_checkpoint(run)
     ready = to_fill(loaded)

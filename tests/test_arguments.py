@@ -11,7 +11,7 @@ import pytest
 import cloze
 from cloze.arguments import _plain_types, check_arguments
 from cloze.decoding.generating.options import parts_of
-from cloze.decoding.ready import check_scored
+from cloze.decoding.reader_and_head import check_scored
 from cloze.errors import ClozeError, UserError
 from cloze.tasks.in_memory import each_text
 

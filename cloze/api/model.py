@@ -33,7 +33,7 @@ from cloze.decoding.generating.options import WritingOptions, parts_of
 from cloze.decoding.lengths import cut_remark
 from cloze.decoding.links import given_links
 from cloze.decoding.pictures import pictures_for, shown_picture
-from cloze.decoding.ready import check_scored, to_embed, to_fill, to_generate, to_score
+from cloze.decoding.reader_and_head import check_scored, to_embed, to_fill, to_generate, to_score
 from cloze.decoding.scores.answer_scoring import score_answers
 from cloze.decoding.scores.scoring import Score, score
 from cloze.decoding.scores.windows import Windows
@@ -52,9 +52,9 @@ from cloze.tasks.evaluation import evaluate
 from cloze.tasks.given import given_examples, given_file
 from cloze.tasks.in_memory import each_text
 from cloze.tasks.pictures import show_pictures
-from cloze.tasks.result import load_tuned, read_task_json
 from cloze.tasks.task import Evaluation, Learner, Prediction
 from cloze.tasks.task_json import constant_answer_of
+from cloze.tasks.tuned_folder import load_tuned, read_task_json
 from cloze.training.run import Outcome
 
 T = TypeVar("T")

@@ -19,7 +19,7 @@ from cloze.checkpoint.annotators import complete_annotators, describe_annotators
 from cloze.checkpoint.build import Loaded
 from cloze.checkpoint.new_heads import plain_head
 from cloze.decoding.reader import Reader
-from cloze.decoding.ready import predicting_heads
+from cloze.decoding.reader_and_head import predicting_heads
 from cloze.decoding.vectors.embedding import HEAD, sentence_head
 from cloze.document import Node, from_data
 from cloze.errors import CheckpointError, UserError

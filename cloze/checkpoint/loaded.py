@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -26,8 +27,8 @@ class Loaded:
     the network where the names differ. `input_edits` compute further inputs from the tokens (ZEN's n-grams) or from labelled
     layers (ERNIE's entities), which `annotations` make; `tables` are the look-up tables that they use. `others` opens another
     network of the same run. `pictures` are those that texts may name. `precision` is what products are cast to in use, None for
-    fp32. `imported` is the folder as `cloze.interop.import_folder` read it, `recipe` the recipe of the run (None if cloze did not
-    train it).
+    fp32. `imported` is the `Imported` that `open_folder` read, None in a run that measures itself. `recipe` is the recipe of the
+    run, None if cloze did not train it.
     """
 
     recipe: Mapping[str, Any] | None
@@ -36,7 +37,7 @@ class Loaded:
     tokenizer: Tokenizer
     reading: Reading
     order: str
-    folder: Any
+    folder: Path
     network_arguments: Mapping[str, Any]
     clock: Clock
     imported: Any

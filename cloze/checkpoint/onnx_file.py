@@ -32,7 +32,7 @@ from cloze.objectives.classify import ClassifyMean
 from cloze.objectives.summary import SummaryValues
 from cloze.recipe.user_files import naming_files
 from cloze.tasks.mixture import ENTRY as MIXTURE
-from cloze.tasks.result import TASK_FILE, find_task_json, head_name, read_task_entries
+from cloze.tasks.tuned_folder import TASK_FILE, find_task_json, head_name, read_task_entries
 
 MOST = 1e-4  # the largest difference from the network that a file may have, of numbers above 1 as a share of them
 OPSET = 17

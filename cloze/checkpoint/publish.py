@@ -29,7 +29,7 @@ from cloze.recipe.parts import class_of
 from cloze.recipe.recipe import EditSpec, PartSpec, Recipe
 from cloze.recipe.user_files import UserFile, write_copies
 from cloze.registry import lookup
-from cloze.tasks.result import row_length
+from cloze.tasks.tuned_folder import row_length
 from cloze.text import Tokenizer
 from cloze.training.checkpoints.checkpoint import publish
 from cloze.training.checkpoints.state import part_state

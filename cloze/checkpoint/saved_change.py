@@ -21,7 +21,7 @@ from cloze.interop import Imported
 from cloze.interop.export import OWN_CHANGED, OWN_HEADS
 from cloze.interop.files import DESCRIPTION, read_json, write_json, write_tensors
 from cloze.recipe.changes import read_by
-from cloze.tasks.result import copy_task
+from cloze.tasks.tuned_folder import copy_task
 
 
 def write_change(source: Path, out: Path, *, base: Path | None = None, peft: bool = False) -> list[str]:

@@ -25,7 +25,7 @@ from cloze.interop.files import read_json, write_json
 from cloze.recipe.changes import read_by
 from cloze.recipe.towers import towers_in
 from cloze.recipe.user_files import FOLDER, copies_in, naming_files
-from cloze.tasks.result import TASK_FILE, copy_task, length_of_tuned, read_task_entries, read_task_json, row_length
+from cloze.tasks.tuned_folder import TASK_FILE, copy_task, length_of_tuned, read_task_entries, read_task_json, row_length
 from cloze.untrusted import parse_json
 
 _KEPT = ("recipe.yaml", "task.json")

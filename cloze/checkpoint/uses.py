@@ -12,7 +12,7 @@ import torch
 from cloze.changes import Shape
 from cloze.checkpoint.build import Loaded, build_step, load_checkpoint, plain_arguments
 from cloze.decoding.generating.sequence import answers
-from cloze.decoding.ready import to_fill, to_generate, to_score
+from cloze.decoding.reader_and_head import to_fill, to_generate, to_score
 from cloze.errors import ClozeError
 from cloze.interop.vectors.checkpoint import has_vectors
 from cloze.networks.blocks.initial import SkipInit

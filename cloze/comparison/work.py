@@ -41,9 +41,9 @@ from cloze.runs.request import to_be_fitted
 from cloze.runs.run import pretrain
 from cloze.tasks.evaluation import evaluate
 from cloze.tasks.remarks import is_constant
-from cloze.tasks.result import load_tuned
 from cloze.tasks.task import Evaluation, Learner
 from cloze.tasks.task_json import constant_answer_of
+from cloze.tasks.tuned_folder import load_tuned
 from cloze.text.encodings import reading_as
 from cloze.training.run import PAUSED
 

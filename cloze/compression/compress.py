@@ -38,7 +38,7 @@ from cloze.recipe.changes import ChangeDescription, type_of
 from cloze.recipe.load import load_recipe
 from cloze.recipe.parts import load_kind
 from cloze.registry import lookup
-from cloze.tasks.result import TASK_FILE, read_task_json
+from cloze.tasks.tuned_folder import TASK_FILE, read_task_json
 
 RECORD = Path("cloze") / "compression.json"
 MEASURED = ("dev", "spread", "trials", "frozen_start")  # in task.json, figures of the network before

@@ -23,7 +23,7 @@ from cloze.decoding.lengths import CPU_TOKENS, GPU_TOKENS, STATIC_TOKENS, by_len
 from cloze.decoding.marks import padded_characters, padded_marks, spelled
 from cloze.decoding.pictures import Pictures, most_items_of
 from cloze.errors import CheckpointError, UserError
-from cloze.exercises.knowledge.inject import SentenceTree
+from cloze.exercises.knowledge.inject import Inject, SentenceTree
 from cloze.exercises.targets.summarise import summary_columns
 from cloze.networks import Cache
 from cloze.networks.blocks.inputs.characters import Characters
@@ -203,13 +203,13 @@ class Reader:
         return self.with_facts([layout(texts, max_length=self.max_tokens(max_length))], max_length)[0]
 
     @cached_property
-    def _fact_edit(self) -> Any:
+    def _fact_edit(self) -> Inject | None:
         """The edit that adds facts to a text, if there is one."""
         return next((edit for edit in self.input_edits if edit.adds), None)
 
-    def max_tokens(self, most: int | None) -> int | None:
-        """How many of `most` tokens a text and its template may take: those that are not kept free for facts."""
-        return most if most is None or self._fact_edit is None else self._fact_edit.max_input(most)
+    def max_tokens(self, limit: int | None) -> int | None:
+        """How many of `limit` tokens a text and its template may take: those that are not kept free for facts."""
+        return limit if limit is None or self._fact_edit is None else self._fact_edit.max_input(limit)
 
     def with_facts(self, rows: list[Framed], most: int | None) -> list[Framed]:
         """Framed rows with the facts that belong to their words, at most `most` tokens each."""
@@ -312,7 +312,7 @@ class Reader:
         mask = self.tokenizer.roles.get("[MASK]", -1)
         inputs: dict[str, Any] = {}
         for number, row in enumerate(rows):
-            assert row.tree is not None  # rows of one reader
+            assert row.tree is not None and self._fact_edit is not None  # rows of one reader
             tree, span = row.tree, slice(0, len(row))
             hidden = tree.word[(row.ids == mask) & (tree.branch == 0) & (tree.word > 0)]
             tree = tree._replace(word=np.where(np.isin(tree.word, hidden), 0, tree.word))

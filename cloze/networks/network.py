@@ -93,6 +93,9 @@ class Network(nn.Module, ABC):
     embeddings: Any
     #: The layers in order.
     layers: Sequence[Any]
+    #: Hooks that changes such as adapters put around its layers: an empty `nn.ModuleList`, whose `LayerHook`s `forward` calls
+    #: after every layer (`hooks.after_layer`). Without it, these changes are refused.
+    around: nn.ModuleList
     #: What its layers are, for the laws that fit a recipe to a budget; None: no law was measured.
     stack: ClassVar[StackKind | None] = None
     #: Whether its layers are one stack of Transformer layers (`Layer`) over a text.
@@ -189,8 +192,8 @@ class Network(nn.Module, ABC):
 
     @property
     def outside(self) -> Sequence[Any]:
-        """The hooks around the whole network. The list is created when the first is added, so that other networks have the same
-        modules, and state dicts the same names, as without hooks."""
+        """The `NetworkHook`s around the whole network (in files, `outside.*`). The list is created when the first is added, so
+        that other networks have the same modules, and state dicts the same names, as without hooks."""
         hooks: Any = self._modules.get("outside")
         return () if hooks is None else hooks
 
@@ -233,7 +236,7 @@ class Network(nn.Module, ABC):
 
     @property
     def layer_widths(self) -> Sequence[int]:
-        """The widths of the layers' outputs in a network without `Layer`s that calls `around`: what adapters there read."""
+        """The widths of the layers' outputs, which adapters in `around` read; empty if the layers are `Layer`s."""
         return ()
 
     def cache(self) -> Any:

@@ -9,7 +9,7 @@ what they compute. Probes of layers read the vectors of words (`words.py`): `geo
 until a development set says stop. `attention.py` measures what heads attend to, `relations.py` which find heads of words.
 `heads.py` closes heads by their gates (`gates.py`); like `curvature.py` and `surface.py`, it needs a loss for every example
 (`losses.py`). To add a probe: a file in `kinds` with a dataclass that extends `Probe`, decorated `@register("probe", name)`, its
-import below, a test and a section of docs/inside.md. The command and its help follow from it.
+import below, a test, a section of docs/inside.md and its name in the table there. The command and its help follow from it.
 Contract: tests/probes, and tests/contracts/test_look.py and test_probes.py on every kind of network.
 """
 

@@ -21,8 +21,8 @@ from cloze.batch import Batch
 from cloze.decoding.layout import Framed
 from cloze.decoding.reader import Checkpoint, Reader, head_of_kind
 from cloze.probes.pieces import shown
-from cloze.tasks.result import has_own_task, read_task_json
 from cloze.tasks.texts import head_of_task
+from cloze.tasks.tuned_folder import has_own_task, read_task_json
 
 Scores = Callable[[Tensor], Tensor]
 

@@ -108,7 +108,8 @@ def layer_name(number: int) -> str:
 
 
 def layer_table(title: str, columns: Mapping[str, Iterable[float]], note: str = "") -> Table:
-    """Measures by name, a value per layer each, as a table with the top layer first."""
+    """Measures by name as a table with the top layer first: N + 1 values each, those of the input and of every layer, NaN where
+    there is none."""
     rows = [[layer_name(n), *map(float, values)] for n, values in enumerate(zip(*columns.values(), strict=True))]
     return Table(title, ["layer", *columns], rows[::-1], note)
 
@@ -155,7 +156,8 @@ def by_layer_and_step(
     title: str, series: Mapping[str, Sequence[float]], subjects: Sequence[Subject], *,
     dashed: Mapping[str, Sequence[float]] | None = None,
 ) -> list[Plot]:
-    """A value per layer as a figure: a line per checkpoint over its layers; and over the steps of a run, a line per layer."""
+    """N + 1 values, those of the input and of every layer (NaN where there is none), as a figure: a line per checkpoint over its
+    layers; and over the steps of a run, a line per layer."""
 
     def line(values: Sequence[float]) -> list[tuple[float, float]]:
         return [(float(layer), float(y)) for layer, y in enumerate(values) if math.isfinite(y)]

@@ -27,8 +27,8 @@ from cloze.tasks.kinds.question_answering import ContextWindow, Extractor, Quest
 from cloze.tasks.kinds.regression import Regressor
 from cloze.tasks.kinds.text_to_text import Answerer
 from cloze.tasks.kinds.token_labelling import WordLabeller
-from cloze.tasks.result import load_tuned, task_in_folder
 from cloze.tasks.task import Learner
+from cloze.tasks.tuned_folder import load_tuned, task_in_folder
 from cloze.tasks.words import read_words
 
 RATE = 0.15  # of the tokens of a text that are masked

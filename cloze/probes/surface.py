@@ -23,7 +23,7 @@ from torch import Tensor
 from cloze.decoding.reader import Checkpoint
 from cloze.errors import UserError, counted
 from cloze.probes.losses import LossExamples
-from cloze.tasks.result import find_task_json
+from cloze.tasks.tuned_folder import find_task_json
 
 Floats = NDArray[np.float64]
 Weights = Mapping[str, Tensor]

@@ -22,7 +22,7 @@ from cloze.reports.about_checkpoint import (
 )
 from cloze.reports.fact import About, Fact, command
 from cloze.reports.run import LOG, in_order, loss_together, number, read_log, read_recipe, worth_of
-from cloze.tasks.result import LEARNED_DEV
+from cloze.tasks.tuned_folder import LEARNED_DEV
 from cloze.training.baselines import baselines_from
 from cloze.training.checkpoints.lock import is_held
 from cloze.training.schedule.budget import Budget, in_words

@@ -31,9 +31,9 @@ from cloze.recipe.recipe import EntrySpec, EntryTaskSpec, ObjectiveSpec, PartSpe
 from cloze.recipe.towers import describe_towers, read_heads
 from cloze.registry import lookup, parameters
 from cloze.tasks import Task
-from cloze.tasks.result import FILES
 from cloze.tasks.task import chosen_metric, join_examples
 from cloze.tasks.task import task as make_task
+from cloze.tasks.tuned_folder import FILES
 from cloze.text import Tokenizer
 from cloze.training.selection import Selection
 from cloze.training.step import StepModule

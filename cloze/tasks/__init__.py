@@ -20,8 +20,8 @@ from cloze.tasks.kinds.spoken_questions import question_answering
 from cloze.tasks.kinds.text_to_text import TextToText, text_to_text
 from cloze.tasks.kinds.token_labelling import TokenLabelling, token_labelling
 from cloze.tasks.kinds.visual_question_answering import VisualQuestionAnswering, visual_question_answering
-from cloze.tasks.result import load_tuned
 from cloze.tasks.task import Learner, Task, task
+from cloze.tasks.tuned_folder import load_tuned
 
 __all__ = [
     "Classification",

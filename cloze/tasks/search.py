@@ -12,8 +12,8 @@ from cloze.decoding.reader import Checkpoint
 from cloze.errors import TaskError
 from cloze.tasks.kinds.reranking import Reranker, Reranking
 from cloze.tasks.kinds.retrieval import Retriever, untuned
-from cloze.tasks.result import has_own_task, load_tuned
 from cloze.tasks.task import Report, silent
+from cloze.tasks.tuned_folder import has_own_task, load_tuned
 
 TOP = 100  # passages of a query
 

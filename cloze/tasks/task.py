@@ -306,9 +306,10 @@ class Learner(nn.Module, ABC):
         return [LabelledRow(*pair) for pair in zip(self.encode(examples), truth, strict=True)]
 
     def per_example(
-        self, rows: Sequence[LabelledRow], metric: str | None = None, *, size: int = 64, report: Report = silent
+        self, rows: Sequence[Any], metric: str | None = None, *, size: int = 64, report: Report = silent
     ) -> PerExample:
-        """What the metrics need, an item per row; with `metric`, only what that metric needs. See `Task.per_example`."""
+        """What the metrics need, an item per row of `encode_labelled`; with `metric`, only what that metric needs. See
+        `Task.per_example`."""
         self.last_outputs = self.row_outputs([row.inputs for row in rows], size, report)
         return self.per_example_of(rows, self.last_outputs)
 
@@ -323,9 +324,9 @@ class Learner(nn.Module, ABC):
         return metrics
 
     def measure(
-        self, rows: Sequence[LabelledRow], metric: str | None = None, *, size: int = 64, report: Report = silent
+        self, rows: Sequence[Any], metric: str | None = None, *, size: int = 64, report: Report = silent
     ) -> dict[str, float]:
-        """The task's metrics on rows with answers; with `metric`, only those that need no more than it does."""
+        """The task's metrics on rows of `encode_labelled`; with `metric`, only those that need no more than it does."""
         return self.compute_metrics(self.per_example(rows, metric, size=size, report=report))
 
     def network_outputs(self, examples: Any, *, size: int = 64, report: Report = silent) -> Outputs:

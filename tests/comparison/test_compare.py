@@ -28,7 +28,7 @@ from cloze.comparison.sentence import as_csv, table
 from cloze.corpus.stores.build import build_store
 from cloze.corpus.stores.writer import saving
 from cloze.errors import BudgetError, CheckpointError, CorpusError, RecipeError, TaskError, UserError
-from cloze.tasks.result import load_tuned
+from cloze.tasks.tuned_folder import load_tuned
 from cloze.text.normalise import Normalise
 from cloze.text.words import Words
 from cloze.training.trackers import TRACKERS, TrackedRun

@@ -245,7 +245,7 @@ def test_a_head_that_reads_all_tokens_gives_the_same_scores_alone_and_next_to_pa
 ) -> None:
     pytest.importorskip("onnx", reason="the extra onnx is not installed")
     from cloze.checkpoint.onnx_file import write_onnx, write_onnx_folder
-    from cloze.tasks.result import load_tuned
+    from cloze.tasks.tuned_folder import load_tuned
 
     source = with_head(name, part, task, arguments, tmp_path / "tuned")
     write_onnx(source, tmp_path / "m.onnx")
@@ -265,7 +265,7 @@ def test_a_head_that_reads_all_tokens_gives_the_same_scores_alone_and_next_to_pa
 def test_a_head_that_reads_the_state_of_a_mask_is_exported(tmp_path: Path, single: str) -> None:
     pytest.importorskip("onnx", reason="the extra onnx is not installed")
     from cloze.checkpoint.onnx_file import write_onnx
-    from cloze.tasks.result import load_tuned
+    from cloze.tasks.tuned_folder import load_tuned
 
     reading = Reading(single, summary="mask")
     head_arguments = {"classes": 3, "reading": "summary"}
@@ -286,7 +286,7 @@ def test_a_head_that_reads_the_state_of_a_mask_is_exported(tmp_path: Path, singl
 def test_a_regression_to_large_numbers_is_exported(tmp_path: Path) -> None:
     pytest.importorskip("onnx", reason="the extra onnx is not installed")
     from cloze.checkpoint.onnx_file import MOST, write_onnx
-    from cloze.tasks.result import load_tuned
+    from cloze.tasks.tuned_folder import load_tuned
 
     source = with_head("bert", "regress", "regression", {"reading": "mean"}, tmp_path / "tuned", deviation=1e8)
     assert write_onnx(source, tmp_path / "m.onnx").difference < MOST
@@ -301,7 +301,7 @@ def test_a_regression_to_large_numbers_is_exported(tmp_path: Path) -> None:
 def test_a_head_that_reads_all_tokens_is_close_in_int8_and_the_same_in_any_batch(tmp_path: Path, name: str) -> None:
     pytest.importorskip("onnx", reason="the extra onnx is not installed")
     from cloze.checkpoint.onnx_file import write_onnx
-    from cloze.tasks.result import load_tuned
+    from cloze.tasks.tuned_folder import load_tuned
 
     source = with_head(name, "several", "multi_label", {"classes": 3, "reading": "mean"}, tmp_path / "tuned")
     write_onnx(source, tmp_path / "int8.onnx", int8=True)

@@ -27,7 +27,7 @@ from cloze.runs.finetuning.task_recipe import recipe_onto
 from cloze.tasks.evaluation import evaluate
 from cloze.tasks.given import columns_of, given_examples
 from cloze.tasks.pictures import show_pictures
-from cloze.tasks.result import load_tuned, task_in_folder
+from cloze.tasks.tuned_folder import load_tuned, task_in_folder
 
 #: Kinds of networks as tasks see them. A network that none of these recipes exports is tested by the first that does.
 SYSTEMS = [

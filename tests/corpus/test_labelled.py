@@ -20,9 +20,9 @@ from cloze.corpus.readers.tables import RowText, column_of
 from cloze.corpus.records import Records
 from cloze.corpus.records.answer import label_names
 from cloze.errors import CorpusError, TaskError
-from cloze.tasks.result import task_in_folder
 from cloze.tasks.task import task
 from cloze.tasks.texts import label_ids
+from cloze.tasks.tuned_folder import task_in_folder
 
 
 def write(folder: Path, name: str, text: str | bytes) -> Path:

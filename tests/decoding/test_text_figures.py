@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cloze.decoding.ready import to_score
+from cloze.decoding.reader_and_head import to_score
 from cloze.decoding.scores.scoring import score
 from cloze.decoding.scores.text_figures import figures_of, first_bytes, units_of
 

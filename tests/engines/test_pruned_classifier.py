@@ -16,7 +16,7 @@ from cloze.checkpoint.build import load_checkpoint
 from cloze.cli.main import main
 from cloze.kernels import has_numba
 from cloze.tasks.given import given_examples
-from cloze.tasks.result import load_tuned
+from cloze.tasks.tuned_folder import load_tuned
 
 DRAW = np.random.default_rng(1)
 NAMES = [f"w{number}" for number in range(120)]

@@ -20,7 +20,7 @@ from cloze.kernels.vectors.arguments import RecordClasses, Terms, TextJob, TextW
 from cloze.objectives.static.huffman import huffman
 from cloze.objectives.static.linear_classification import LinearClassification
 from cloze.runs.finetuning.finetune import finetune
-from cloze.tasks.result import load_tuned
+from cloze.tasks.tuned_folder import load_tuned
 
 NAMES = ["[PAD]", "[UNK]", "[BOS]", "</s>", *(f"w{number}" for number in range(40))]
 COMPILED = pytest.mark.skipif(not has_numba(), reason="numba is not installed")

@@ -18,7 +18,7 @@ from cloze.hashed import fasttext_hash
 from cloze.interop.vectors.fasttext import read_fasttext
 from cloze.interop.vectors.quantised import Quantiser
 from cloze.tasks.given import given_examples
-from cloze.tasks.result import load_tuned
+from cloze.tasks.tuned_folder import load_tuned
 
 WORDS, LABELS = ["</s>", "good", "bad", "film"], ["__label__yes", "__label__no", "__label__so"]
 BUCKETS, WIDTH = 11, 5

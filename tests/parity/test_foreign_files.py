@@ -18,7 +18,7 @@ from cloze.checkpoint.saved_change import write_change
 from cloze.cli.main import as_note, main
 from cloze.errors import CheckpointError
 from cloze.interop import import_folder
-from cloze.tasks.result import load_tuned, read_task_json
+from cloze.tasks.tuned_folder import load_tuned, read_task_json
 from cloze.text import layout
 
 from .conftest import publish_start

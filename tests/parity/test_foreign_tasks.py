@@ -19,7 +19,7 @@ from cloze.cli.main import main
 from cloze.decoding.reader import Reader
 from cloze.errors import CheckpointError, TaskError
 from cloze.interop import import_folder
-from cloze.tasks.result import load_tuned, read_task_json
+from cloze.tasks.tuned_folder import load_tuned, read_task_json
 
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.parity

@@ -16,7 +16,7 @@ from cloze.interop import Card, PortableHead, export_folder
 from cloze.interop.architecture import ARCHITECTURES
 from cloze.interop.classification import AUTO
 from cloze.objectives.labels.head_from_checkpoint import TextChoice, TextClassification
-from cloze.tasks.result import load_tuned
+from cloze.tasks.tuned_folder import load_tuned
 
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.parity

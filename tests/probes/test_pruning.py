@@ -24,9 +24,9 @@ from cloze.probes.losses import TaskExamples, TextExamples, learner_examples
 from cloze.tasks.kinds.question_answering import Extractor
 from cloze.tasks.kinds.regression import Regressor
 from cloze.tasks.kinds.text_to_text import Answerer
-from cloze.tasks.result import load_tuned
 from cloze.tasks.task import task
 from cloze.tasks.texts import LabelledTexts
+from cloze.tasks.tuned_folder import load_tuned
 
 TEXTS = ["The cat sleeps on the mat.", "A dog barks", "Rain fell on the garden all night", "Nobody saw the mice.", "mice"]
 #: Scores of the heads of three layers, and what examples/pruning.py of pmichel31415/pytorch-pretrained-BERT (branch paul) closes

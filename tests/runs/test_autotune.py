@@ -13,7 +13,7 @@ import pytest
 from cloze.errors import BudgetError, TaskError
 from cloze.runs.finetuning.autotune import MOVES, _written, moved, search_within
 from cloze.runs.options import FinetuneOptions
-from cloze.tasks.result import read_task_entries
+from cloze.tasks.tuned_folder import read_task_entries
 
 START = {
     "training.epochs": 5.0, "training.rate.peak": 0.1, "network.width": 10.0, "tables.ngrams.words": 2.0,

@@ -22,7 +22,7 @@ from cloze.runs.finetuning.finetune import finetune
 from cloze.runs.finetuning.measure_result import text_files_of
 from cloze.runs.finetuning.task_recipe import recipe_onto
 from cloze.tasks.evaluation import evaluate
-from cloze.tasks.result import load_tuned
+from cloze.tasks.tuned_folder import load_tuned
 from cloze.training.checkpoints.checkpoint import Checkpoints
 from cloze.training.run_progress import RunProgress
 

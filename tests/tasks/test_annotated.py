@@ -24,7 +24,7 @@ from cloze.networks import Clock
 from cloze.objectives import ClassifySpan
 from cloze.runs.finetuning.finetune import finetune
 from cloze.runs.finetuning.measure_result import FinetuningResult, measure_on_files
-from cloze.tasks.result import load_tuned
+from cloze.tasks.tuned_folder import load_tuned
 
 NAMES = [chr(0x4E00 + number) + chr(0x5E00 + number) for number in range(40)]  # to the tokenizer, all but three are the same
 SMALL = [

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from cloze.checkpoint.build import load_checkpoint
-from cloze.decoding.ready import to_fill
+from cloze.decoding.reader_and_head import to_fill
 from cloze.tasks.augmentation import FUNCTION_WORDS, Augmenter, Slot, TagAugmenter, copies_of
 from cloze.text.annotation.annotators import LexiconAnnotator
 

@@ -21,7 +21,7 @@ from cloze.recipe.load import read_tree
 from cloze.recipe.origins import add_changes
 from cloze.runs.finetuning.finetune import finetune
 from cloze.runs.finetuning.task_recipe import recipe_onto
-from cloze.tasks.result import load_tuned
+from cloze.tasks.tuned_folder import load_tuned
 
 Folder = Callable[[str], Path]
 VALUES = ["training.epochs=1", "length=24", "training.rate.linear.peak=0.01"]

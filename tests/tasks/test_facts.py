@@ -13,7 +13,7 @@ import torch
 
 from cloze.checkpoint.build import load_checkpoint
 from cloze.cli.main import main
-from cloze.decoding.ready import to_fill
+from cloze.decoding.reader_and_head import to_fill
 from cloze.errors import TaskError
 from cloze.tasks.intrinsic.facts import LEAK, OUTSIDE, PIECES, FactPrompt, evaluate, read_facts, read_vocabulary, readings
 

@@ -16,7 +16,7 @@ from cloze.decoding.reader import Reader
 from cloze.errors import CheckpointError, RecipeError
 from cloze.runs.finetuning.finetune import finetune
 from cloze.runs.finetuning.task_recipe import recipe_onto
-from cloze.tasks.result import load_tuned, read_task_json
+from cloze.tasks.tuned_folder import load_tuned, read_task_json
 
 Make = Callable[..., Any]
 Folder = Callable[[str], Path]

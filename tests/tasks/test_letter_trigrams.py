@@ -9,7 +9,7 @@ from typing import Any
 from cloze.checkpoint.build import load_checkpoint
 from cloze.runs.finetuning.finetune import finetune
 from cloze.runs.options import FinetuneOptions
-from cloze.tasks.result import load_tuned
+from cloze.tasks.tuned_folder import load_tuned
 
 TOPICS = ("cat", "dog", "mice", "rain", "river", "night", "garden", "mat")
 

@@ -28,8 +28,8 @@ from cloze.tasks.linear.features import FeatureSpace
 from cloze.tasks.linear.fit import fit_linear, fold_numbers, fold_outputs
 from cloze.tasks.linear.model import load_linear
 from cloze.tasks.remarks import remark_on_ngrams
-from cloze.tasks.result import load_tuned
 from cloze.tasks.task import Evaluation, Task, selected, task
+from cloze.tasks.tuned_folder import load_tuned
 from cloze.text.characters import IDEOGRAPHS
 
 pytest.importorskip("sklearn")

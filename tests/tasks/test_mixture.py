@@ -27,7 +27,7 @@ from cloze.runs.options import FinetuneOptions
 from cloze.tasks.evaluation import evaluate
 from cloze.tasks.linear.estimators import Classes, GroupChoice, Numbers, Sets
 from cloze.tasks.mixture import choose_mixture, pooled
-from cloze.tasks.result import load_tuned, task_in_folder
+from cloze.tasks.tuned_folder import load_tuned, task_in_folder
 
 pytest.importorskip("sklearn")
 

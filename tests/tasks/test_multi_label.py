@@ -26,7 +26,7 @@ from cloze.runs.finetuning.finetune import finetune
 from cloze.tasks import task
 from cloze.tasks.evaluation import evaluate
 from cloze.tasks.measures.label_sets import set_metrics
-from cloze.tasks.result import load_tuned
+from cloze.tasks.tuned_folder import load_tuned
 
 
 @settings(deadline=None, max_examples=15)

@@ -32,7 +32,7 @@ from cloze.runs.finetuning.finetune import finetune
 from cloze.runs.finetuning.task_recipe import recipe_onto
 from cloze.tasks import task
 from cloze.tasks.evaluation import evaluate
-from cloze.tasks.result import load_tuned
+from cloze.tasks.tuned_folder import load_tuned
 
 
 @settings(deadline=None, max_examples=30)

@@ -24,7 +24,7 @@ from cloze.registry import names
 from cloze.tasks import task as make_task
 from cloze.tasks.given import as_records, given_examples, line_examples
 from cloze.tasks.in_memory import each_item, each_text, plain
-from cloze.tasks.result import read_task_json
+from cloze.tasks.tuned_folder import read_task_json
 
 Folder = Callable[[str], Path]
 Tuned = Callable[..., Path]

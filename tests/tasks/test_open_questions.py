@@ -19,8 +19,8 @@ from cloze.runs.run import pretrain
 from cloze.tasks.evaluation import evaluate
 from cloze.tasks.kinds.retrieval import untuned
 from cloze.tasks.measures.bm25 import bm25
-from cloze.tasks.result import load_tuned
 from cloze.tasks.task import task
+from cloze.tasks.tuned_folder import load_tuned
 from cloze.training.checkpoints.checkpoint import Checkpoints
 from cloze.training.run_progress import RunProgress
 

@@ -25,7 +25,7 @@ from cloze.objectives import joint_classification, paired_attention
 from cloze.objectives.transforms import Gelu
 from cloze.tasks import task
 from cloze.tasks.pictures import show_pictures
-from cloze.tasks.result import load_tuned, task_in_folder
+from cloze.tasks.tuned_folder import load_tuned, task_in_folder
 from tests.tasks.pictured import pretrain, write_items
 
 SYSTEMS = ("lxmert", "uniter", "vilbert", "visualbert")

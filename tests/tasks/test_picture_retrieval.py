@@ -19,7 +19,7 @@ from cloze.cli.main import main
 from cloze.corpus.stores.store import Store
 from cloze.decoding.filling import fill
 from cloze.decoding.pictures import Pictures, shown_picture
-from cloze.decoding.ready import to_fill
+from cloze.decoding.reader_and_head import to_fill
 from cloze.errors import UserError
 from cloze.probes.look import look
 from cloze.tasks.intrinsic.picture_retrieval import (

@@ -25,8 +25,8 @@ from cloze.runs.finetuning.task_recipe import recipe_onto
 from cloze.tasks.evaluation import evaluate
 from cloze.tasks.kinds.question_answering import Extractor, JudgedQuestion, best_remark, compute_metrics
 from cloze.tasks.measures.answers import QuestionScores
-from cloze.tasks.result import load_tuned
 from cloze.tasks.task import task
+from cloze.tasks.tuned_folder import load_tuned
 
 VALUES = [
     "training.batch=16", "training.epochs=4", "training.rate.peak=2e-2", "corpus.length=16", "corpus.stride=4",

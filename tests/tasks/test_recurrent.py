@@ -25,7 +25,7 @@ from cloze.runs.finetuning.finetune import finetune
 from cloze.runs.finetuning.task_recipe import recipe_for, recipe_onto
 from cloze.runs.options import FinetuneOptions
 from cloze.tasks.evaluation import evaluate
-from cloze.tasks.result import load_tuned
+from cloze.tasks.tuned_folder import load_tuned
 from cloze.training.schedule.rates import Restarting, SlantedTriangular
 from tests.making import network_of
 

@@ -32,8 +32,8 @@ from cloze.tasks.evaluation_text import evaluation_lines
 from cloze.tasks.kinds.regression import rounded
 from cloze.tasks.measures.agreement import agreement, pearson, undefined
 from cloze.tasks.remarks import remark_on
-from cloze.tasks.result import load_tuned
 from cloze.tasks.task import Evaluation
+from cloze.tasks.tuned_folder import load_tuned
 
 NUMBERS = st.floats(-1e6, 1e6, width=32)
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from cloze.cli.main import main
-from cloze.tasks.result import read_task_entries
+from cloze.tasks.tuned_folder import read_task_entries
 from cloze.training.checkpoints.lock import LOCK
 from cloze.training.session import Session
 

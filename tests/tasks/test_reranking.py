@@ -28,9 +28,9 @@ from cloze.tasks.evaluation import evaluate
 from cloze.tasks.kinds.reranking import METRICS, Judgment
 from cloze.tasks.linear.fit import fit_linear
 from cloze.tasks.measures.bm25 import bm25
-from cloze.tasks.result import load_tuned
 from cloze.tasks.search import Hit, depth_of, rerank, reranker_of
 from cloze.tasks.task import join_examples
+from cloze.tasks.tuned_folder import load_tuned
 
 COLUMNS = Columns("query", "passage", "label", None, None, "auto")
 TOPICS = ["cat", "dog", "mice", "rain", "river", "night", "garden", "mat"]

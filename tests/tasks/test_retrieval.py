@@ -36,8 +36,8 @@ from cloze.runs.finetuning.task_recipe import recipe_onto
 from cloze.tasks.evaluation import evaluate
 from cloze.tasks.kinds.retrieval import Row, untuned
 from cloze.tasks.measures.ranking import METRICS, mean_metrics, metrics_by_query, nearest, ranks
-from cloze.tasks.result import load_tuned
 from cloze.tasks.task import LabelledRow
+from cloze.tasks.tuned_folder import load_tuned
 from cloze.training.checkpoints.checkpoint import Checkpoints
 
 VALUES = ["training.batch=16", "training.epochs=8", "training.rate.peak=5e-3", "length=24", "network.dropout=0"]

@@ -20,7 +20,7 @@ from cloze.networks import Clock
 from cloze.objectives import soft_classification
 from cloze.runs.finetuning.finetune import finetune
 from cloze.tasks.evaluation import evaluate
-from cloze.tasks.result import load_tuned
+from cloze.tasks.tuned_folder import load_tuned
 
 
 @pytest.mark.parametrize(("loss", "temperature"), [("kl_divergence", 1.0), ("kl_divergence", 3.0), ("squared", 1.0)])

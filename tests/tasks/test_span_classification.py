@@ -27,7 +27,7 @@ from cloze.objectives import ClassifySpan
 from cloze.runs.finetuning.finetune import finetune
 from cloze.tasks.evaluation import evaluate
 from cloze.tasks.kinds.span_classification import SpanClassifier, span_metrics
-from cloze.tasks.result import load_tuned
+from cloze.tasks.tuned_folder import load_tuned
 
 VALUES = [
     "training.batch=16", "training.epochs=5", "training.rate.peak=1e-2", "corpus.length=24", "network.dropout=0",

@@ -17,7 +17,7 @@ from cloze.recipe.builders import build
 from cloze.registry import lookup
 from cloze.runs.finetuning.finetune import finetune
 from cloze.tasks.evaluation import evaluate
-from cloze.tasks.result import load_tuned
+from cloze.tasks.tuned_folder import load_tuned
 
 SIZE = {"layers": 1, "width": 16}
 ATTENDING = {**SIZE, "heads": 2, "feed_forward": {"plain": {"inner": 24}}}

@@ -102,7 +102,7 @@ def test_answers_have_characters_and_seconds_and_do_not_depend_on_the_text(
 def test_windows_over_a_long_recording_hear_their_own_words(folder: Path, tuned: Path) -> None:
     from cloze.checkpoint.build import load_checkpoint
     from cloze.tasks.pictures import show_pictures
-    from cloze.tasks.result import load_tuned, task_in_folder
+    from cloze.tasks.tuned_folder import load_tuned, task_in_folder
 
     examples = task_in_folder(tuned).read(folder / "dev.jsonl")
     learner: Any = load_tuned(show_pictures(load_checkpoint(tuned), [str(folder / "s.npz")], [examples]), length=7)[0]

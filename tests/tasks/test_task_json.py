@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cloze.errors import CheckpointError
-from cloze.tasks.result import read_task_json, task_in_folder
+from cloze.tasks.tuned_folder import read_task_json, task_in_folder
 
 RIGHT: dict[str, Any] = {
     "task": "sentence_classification", "columns": {"text": "text", "text_b": None, "label": "label"}, "head": "classification",

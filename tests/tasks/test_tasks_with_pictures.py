@@ -22,7 +22,7 @@ from cloze.rows import Rows
 from cloze.runs.finetuning.leakage import shared_row_note
 from cloze.tasks.intrinsic.picture_retrieval import Captions, matcher_of
 from cloze.tasks.pictures import show_pictures
-from cloze.tasks.result import load_tuned, task_in_folder
+from cloze.tasks.tuned_folder import load_tuned, task_in_folder
 from tests.tasks.pictured import pretrain, write_items
 
 COUNT, CLASSES = 24, ("ant", "bee", "cat")

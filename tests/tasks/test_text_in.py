@@ -171,7 +171,7 @@ def test_a_third_folder_and_a_missing_file_are_refused(cloze: Any, tuned: Tuned,
 def test_a_network_that_answers_scores_no_pairs(folder: Tuned, writer: Tuned) -> None:
     from cloze.checkpoint.build import load_checkpoint
     from cloze.cli.use.score import _score_pairs
-    from cloze.decoding.ready import Ready, to_score
+    from cloze.decoding.reader_and_head import Ready, to_score
     from cloze.decoding.scores.windows import Windows
 
     loaded, answering = load_checkpoint(folder("bert")), load_checkpoint(writer("t5"))

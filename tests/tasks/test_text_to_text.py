@@ -29,7 +29,7 @@ from cloze.tasks import load_tuned, task
 from cloze.tasks.evaluation import evaluate
 from cloze.tasks.kinds.text_to_text import writing_form
 from cloze.tasks.measures.overlap import bleu, bleu_metric, chrf
-from cloze.tasks.result import task_in_folder
+from cloze.tasks.tuned_folder import task_in_folder
 from cloze.training.checkpoints.checkpoint import Checkpoints
 from tests.making import data, network_of
 

@@ -26,7 +26,7 @@ from cloze.recipe.recipe import Recipe, as_plain_data
 from cloze.runs.finetuning.finetune import finetune
 from cloze.runs.finetuning.task_recipe import recipe_onto
 from cloze.tasks.evaluation import evaluate
-from cloze.tasks.result import load_tuned, read_task_entries
+from cloze.tasks.tuned_folder import load_tuned, read_task_entries
 from cloze.training.checkpoints.checkpoint import Checkpoints
 
 QUICK = ["training.batch=8", "training.epochs=3", "training.rate.peak=2e-3", "corpus.length=24", "task.patience=0"]

@@ -234,7 +234,7 @@ def _tuned(
 def _metrics(folder: Path, rows: Any, *, mixed: bool = False) -> Mapping[str, Any]:
     """The metrics of a fine-tuned folder on the test rows: of its network, or of what it answers."""
     from cloze.checkpoint.build import load_checkpoint
-    from cloze.tasks.result import load_tuned
+    from cloze.tasks.tuned_folder import load_tuned
 
     learner, _ = load_tuned(load_checkpoint(folder))
     outputs = learner.network_outputs(rows.test)

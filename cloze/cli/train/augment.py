@@ -111,7 +111,7 @@ def _predicting(
     """What a masked language model predicts."""
     from cloze.checkpoint.build import load_checkpoint
     from cloze.corpus.readers.text_files import lines
-    from cloze.decoding.ready import to_augment
+    from cloze.decoding.reader_and_head import to_augment
     from cloze.interop.vectors import open_vectors
     from cloze.tasks.augmentation import FUNCTION_WORDS, Augmenter
 

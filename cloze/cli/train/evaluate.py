@@ -68,7 +68,7 @@ class LabelledMode(Mode):
 
     def run(self, checkpoint: Path, files: list[str]) -> None:
         """Measure one folder on labelled text, or two on the same."""
-        from cloze.tasks.result import is_model_folder
+        from cloze.tasks.tuned_folder import is_model_folder
 
         if self.page is not None:
             from cloze.reports.evaluation import check_page
@@ -205,7 +205,7 @@ class FinetunedMode(LabelledMode):
 
     def task_of(self, folder: Path) -> Any:
         """The task of a folder, with the options in place of its own."""
-        from cloze.tasks.result import task_in_folder
+        from cloze.tasks.tuned_folder import task_in_folder
 
         if self.task is not None:
             _require_task(folder, self.task)
@@ -215,7 +215,7 @@ class FinetunedMode(LabelledMode):
 
     def learner(self, loaded: Any, task: Any) -> tuple[Any, Mapping[str, Any]]:
         """The network with its head, and the contents of task.json."""
-        from cloze.tasks.result import load_tuned
+        from cloze.tasks.tuned_folder import load_tuned
 
         return load_tuned(loaded, task, name=self.task, length=self.length)
 
@@ -247,7 +247,7 @@ class PromptedMode(LabelledMode):
         """Demonstrations are drawn, too."""
         super().check_seed(drawn=drawn or bool(self.shots))
 
-    def prompt(self) -> TaskPrompt:
+    def task_prompt(self) -> TaskPrompt:
         """The prompt, and the task that reads its files."""
         prompt = prompt_of(
             self.template, self.verbalise, self.shots, self.demonstrations, seed=self.seed if self.shots else None,
@@ -258,20 +258,20 @@ class PromptedMode(LabelledMode):
 
     def task_of(self, folder: Path) -> Any:
         """The classes of the prompt; the same for any folder."""
-        return self.prompt().task
+        return self.task_prompt().task
 
     def learner(self, loaded: Any, task: Any) -> tuple[Any, Mapping[str, Any]]:
         """The language model with the prompt."""
         from cloze.tasks.kinds.prompted import prompted
 
-        return prompted(loaded, self.prompt().prompt, task), {}
+        return prompted(loaded, self.task_prompt().prompt, task), {}
 
 
 def _require_task(folder: Path, name: str) -> None:
     """A `TaskError` with the nearest names if a folder that was not fine-tuned is to be measured on a task that no mode has."""
     from cloze.errors import TaskError, propose
     from cloze.registry import names
-    from cloze.tasks.result import find_task_json
+    from cloze.tasks.tuned_folder import find_task_json
 
     task_names = {*names("task"), *LINK_TASKS, LINKING}
     if name not in task_names and folder.is_dir() and find_task_json(folder) is None:

@@ -60,7 +60,7 @@ class FactsMode(Mode):
         from cloze.checkpoint.build import load_checkpoint
         from cloze.decoding.progress import DecodingProgress
         from cloze.decoding.reader import Reader
-        from cloze.decoding.ready import to_fill
+        from cloze.decoding.reader_and_head import to_fill
         from cloze.tasks.intrinsic.fact_completion import complete, completing_head
 
         loaded = load_checkpoint(checkpoint, self.device)

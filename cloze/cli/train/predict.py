@@ -12,10 +12,11 @@ import typer
 
 from cloze.cli.hints import note_unfinished
 from cloze.cli.options import Annotate, Batch, Columns, Device, Encoding, FileFormat, Items, Length, Precision, Quoting, WithFiles
-from cloze.cli.prompts import Demonstrations, Normalise, Shots, Template, Verbalise, prompt_of
+from cloze.cli.prompts import Demonstrations, Normalise, Shots, TaskPrompt, Template, Verbalise, prompt_of
 
 if TYPE_CHECKING:
-    from cloze.tasks.task import Prediction, Task
+    from cloze.checkpoint.loaded import Loaded
+    from cloze.tasks.task import Learner, Prediction, Task
 
 
 def command(
@@ -64,14 +65,15 @@ def command(
     """
     from cloze.corpus.readers.labelled import as_format, as_quoting
     from cloze.tasks.prediction_files import check_predictions
-    from cloze.tasks.result import task_in_folder
+    from cloze.tasks.tuned_folder import task_in_folder
 
     input_format, inputs = as_format(file_format), inputs or []
-    prompt = prompt_of(
+    task_prompt = prompt_of(
         template, verbalise, shots, demonstrations, seed=seed, text=text, text_b=text_b, label=None, normalise=normalise,
         task=task, threshold=threshold, beams=beams, length_penalty=length_penalty, length=length,
     )
-    chosen_task: Task = prompt.task if prompt else task_in_folder(checkpoint, task, text=text, text_b=text_b, threshold=threshold)
+    options = {"text": text, "text_b": text_b, "threshold": threshold}
+    chosen_task: Task = task_prompt.task if task_prompt else task_in_folder(checkpoint, task, **options)
     names = columns.split(",") if columns else None
     chosen_task = chosen_task.for_files(columns=names, format=input_format, quoting=as_quoting(quoting))
     chosen_task = chosen_task.with_beam_search(beams=beams, length_penalty=length_penalty)
@@ -86,14 +88,12 @@ def command(
     with _examples(chosen_task, inputs, is_table=is_table) as (examples, file):
         from cloze.checkpoint.annotators import parse_annotators, require_matches
         from cloze.checkpoint.build import load_checkpoint
-        from cloze.tasks.kinds.prompted import prompted
         from cloze.tasks.pictures import show_pictures
-        from cloze.tasks.result import load_tuned
 
         loaded = load_checkpoint(checkpoint, device, annotate=parse_annotators(annotate or []), precision=precision)
         note_unfinished(checkpoint)
         loaded = show_pictures(loaded, items or [], [examples])
-        learner = prompted(loaded, *prompt) if prompt else load_tuned(loaded, chosen_task, name=task, length=length)[0]
+        learner = _learner_of(loaded, task_prompt, chosen_task, name=task, length=length)
         with DecodingProgress(len(examples), "texts") as progress:
             soft_labels = list(learner.scored(examples, size=batch, report=progress)) if scores else []
             predictions = [] if scores else learner.predict(examples, size=batch, report=progress)
@@ -108,6 +108,16 @@ def command(
     write_predictions(predictions, out, output_format, task=chosen_task, table=table)
     if out:
         typer.echo(f"{out}: {len(predictions)} {_unit_of(predictions)}")
+
+
+def _learner_of(loaded: Loaded, task_prompt: TaskPrompt | None, task: Task, *, name: str | None, length: int | None) -> Learner:
+    """The checkpoint with the prompt, or with its head for the task."""
+    from cloze.tasks.kinds.prompted import prompted
+    from cloze.tasks.tuned_folder import load_tuned
+
+    if task_prompt is not None:
+        return prompted(loaded, task_prompt.prompt, task_prompt.task)
+    return load_tuned(loaded, task, name=name, length=length)[0]
 
 
 def _unit_of(predictions: Sequence[Prediction]) -> str:

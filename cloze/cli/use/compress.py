@@ -117,7 +117,7 @@ def _keep_rows(checkpoint: Path, out: Path, rows: int) -> None:
     """Write a classifier of fastText with this many rows, and say how to train it further."""
     from cloze.cli.hints import suggest
     from cloze.compression.compress import prune_rows
-    from cloze.tasks.result import read_task_json
+    from cloze.tasks.tuned_folder import read_task_json
 
     _show(prune_rows(checkpoint, out, rows), out)
     several = ["--task", "multi_label"] if read_task_json(out)["task"] == "multi_label" else []

@@ -73,7 +73,7 @@ def command(
     from cloze.checkpoint.build import load_checkpoint
     from cloze.decoding.pictures import pictures_for
     from cloze.decoding.progress import DecodingProgress
-    from cloze.decoding.ready import to_embed
+    from cloze.decoding.reader_and_head import to_embed
     from cloze.decoding.unknown import vector_remarks
     from cloze.decoding.vectors.embedding import as_trained, cut_text_remark, embed, frame_texts
     from cloze.decoding.vectors.features import save_features, token_features

@@ -46,7 +46,7 @@ def command(
     from cloze.decoding.filling import fill
     from cloze.decoding.links import given_links
     from cloze.decoding.pictures import shown_picture
-    from cloze.decoding.ready import to_fill
+    from cloze.decoding.reader_and_head import to_fill
 
     loaded = load_checkpoint(checkpoint, device)
     ready = to_fill(loaded, language=language)

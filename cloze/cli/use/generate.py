@@ -79,7 +79,7 @@ def command(
     from cloze.decoding.generating.streaming import Streamed
     from cloze.decoding.pictures import shown_picture
     from cloze.decoding.progress import DecodingProgress
-    from cloze.decoding.ready import to_generate
+    from cloze.decoding.reader_and_head import to_generate
 
     with spelled_by(_as_options):
         loaded = load_checkpoint(checkpoint, device)
@@ -126,7 +126,7 @@ def _draft(checkpoint: Path | None, tokens: int | None, device: str, language: s
     """What proposes tokens."""
     from cloze.checkpoint.build import load_checkpoint
     from cloze.decoding.generating.drafting import Draft
-    from cloze.decoding.ready import to_generate
+    from cloze.decoding.reader_and_head import to_generate
 
     if checkpoint is None:
         if tokens is not None:

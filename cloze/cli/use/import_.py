@@ -175,7 +175,7 @@ def _write(imported: Imported, out: Path, name: str, *, unchanged: bool) -> list
     from cloze.interop import Card, export_folder
     from cloze.interop.files import write_json
     from cloze.recipe.canonical import to_yaml
-    from cloze.tasks.result import find_task_json, length_of_tuned
+    from cloze.tasks.tuned_folder import find_task_json, length_of_tuned
 
     if unchanged and _has_recipe(imported.folder):
         from cloze.checkpoint.share import card_of, write_copy

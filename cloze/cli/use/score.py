@@ -12,7 +12,7 @@ import typer
 from cloze.cli.options import Encoding, Precision, WithFiles, with_options
 
 if TYPE_CHECKING:
-    from cloze.decoding.ready import Ready
+    from cloze.decoding.reader_and_head import Ready
     from cloze.decoding.scores.minimal_pairs import Preference
     from cloze.decoding.scores.perplexity import Perplexity
     from cloze.decoding.scores.pointer_cache import Pointer
@@ -89,7 +89,7 @@ def command(options: ScoreOptions) -> None:
     _check(options)
 
     from cloze.checkpoint.build import load_checkpoint
-    from cloze.decoding.ready import to_score
+    from cloze.decoding.reader_and_head import to_score
     from cloze.decoding.scores.minimal_pairs import read_pairs
     from cloze.decoding.scores.pointer_cache import Pointer
     from cloze.decoding.scores.windows import Windows

@@ -23,8 +23,8 @@ from cloze.tasks.linear.linear_task import Outputs
 from cloze.tasks.linear.unlabelled import fit_with_texts
 from cloze.tasks.linear.vectors import fit_vectors
 from cloze.tasks.mixture import pooled
-from cloze.tasks.result import load_tuned
 from cloze.tasks.task import selected
+from cloze.tasks.tuned_folder import load_tuned
 
 OUTPUTS, VECTORS = "outputs.safetensors", "vectors.safetensors"  # in the folder of a cell
 HELD, TEST = "held", "test"  # arrays of outputs

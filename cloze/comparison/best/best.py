@@ -30,7 +30,7 @@ from cloze.runs.finetuning.measure_result import add_mixture
 from cloze.runs.text_distance import text_distance
 from cloze.tasks.linear.fit import fit_linear
 from cloze.tasks.linear.model import LinearModel, load_linear
-from cloze.tasks.result import TASK_FILE, task_in_folder
+from cloze.tasks.tuned_folder import TASK_FILE, task_in_folder
 from cloze.text.encodings import reading_as
 from cloze.training.precision import choose_device
 

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from cloze.decoding.reader import Checkpoint
-from cloze.decoding.ready import to_score
+from cloze.decoding.reader_and_head import to_score
 from cloze.decoding.scores.perplexity import Perplexity
 from cloze.decoding.scores.scoring import Method, score
 from cloze.decoding.scores.windows import Windows

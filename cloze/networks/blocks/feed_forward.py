@@ -31,16 +31,16 @@ class FeedForward:
     bias: bool = True
 
     #: The maps that read x, and how many times `inner` numbers each makes.
-    reading: ClassVar[Mapping[str, int]] = MappingProxyType({"inner": 1})
+    first_maps: ClassVar[Mapping[str, int]] = MappingProxyType({"inner": 1})
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the maps, the one into the residual connection last."""
-        return (*self.reading, "outer")
+        return (*self.first_maps, "outer")
 
     def maps(self, width: int) -> dict[str, nn.Linear]:
         """The maps by name, in the order in which they are drawn."""
-        maps = {name: nn.Linear(width, times * self.inner, bias=self.bias) for name, times in self.reading.items()}
+        maps = {name: nn.Linear(width, times * self.inner, bias=self.bias) for name, times in self.first_maps.items()}
         return {**maps, "outer": nn.Linear(self.inner, width, bias=self.bias)}
 
     def between(self, host: Any, x: Tensor) -> Tensor:
@@ -57,7 +57,7 @@ class GatedFeedForward(FeedForward):
 
     norm_epsilon: float | None = None
 
-    reading = MappingProxyType({"inner": 1, "gate": 1})
+    first_maps = MappingProxyType({"inner": 1, "gate": 1})
 
     def between(self, host: Any, x: Tensor) -> Tensor:
         """The product."""
@@ -74,7 +74,7 @@ class GatedFeedForward(FeedForward):
 class StackedGate(GatedFeedForward):
     """The same with both maps stacked in `inner`, that of the gate below (ModernBERT)."""
 
-    reading = MappingProxyType({"inner": 2})
+    first_maps = MappingProxyType({"inner": 2})
 
     def halves(self, host: Any, x: Tensor) -> tuple[Tensor, Tensor]:
         """Both halves of what `inner` makes."""

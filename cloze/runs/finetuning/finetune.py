@@ -47,7 +47,7 @@ from cloze.runs.out_folder import SEEDS, claimed, has_checkpoint, has_finished, 
 from cloze.runs.request import Request, choose_budget, run_origins
 from cloze.runs.run import keep_with_trackers, run_stages, train_recipe
 from cloze.tasks.measures.metrics import spread
-from cloze.tasks.result import read_task_json
+from cloze.tasks.tuned_folder import read_task_json
 from cloze.text import Tokenizer
 from cloze.text.normalise import Normalise
 from cloze.text.words import Words

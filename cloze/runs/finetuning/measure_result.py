@@ -28,8 +28,8 @@ from cloze.tasks.linear.shares import Shares
 from cloze.tasks.mixture import ENTRY, Mixture
 from cloze.tasks.pictures import show_pictures
 from cloze.tasks.remarks import remark_on, remark_on_loss, remark_on_ngrams
-from cloze.tasks.result import LEARNED_DEV, TASK_FILE, load_tuned, task_in_folder
 from cloze.tasks.task import join_examples
+from cloze.tasks.tuned_folder import LEARNED_DEV, TASK_FILE, load_tuned, task_in_folder
 from cloze.training.run import Outcome
 
 

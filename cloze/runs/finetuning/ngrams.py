@@ -17,9 +17,9 @@ from cloze.tasks.evaluation import linear_next_to
 from cloze.tasks.linear.fit import fit_linear
 from cloze.tasks.linear.model import LinearModel
 from cloze.tasks.mixture import ENTRY, choose_mixture
-from cloze.tasks.result import read_task_json
 from cloze.tasks.task import Learner, Task, join_examples
 from cloze.tasks.task import task as make_task
+from cloze.tasks.tuned_folder import read_task_json
 
 
 def compare_with_ngrams(

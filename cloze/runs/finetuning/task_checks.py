@@ -26,9 +26,9 @@ from cloze.recipe.stages import stage_recipes
 from cloze.registry import lookup, names, parameters
 from cloze.runs.options import FinetuneOptions
 from cloze.runs.out_folder import SEEDS
-from cloze.tasks.result import read_task_json
 from cloze.tasks.task import chosen_metric
 from cloze.tasks.task import task as make_task
+from cloze.tasks.tuned_folder import read_task_json
 from cloze.text import Tokenizer
 from cloze.training.run import read_run_record
 

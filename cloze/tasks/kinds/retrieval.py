@@ -15,7 +15,7 @@ from cloze.corpus.readers.labelled import TextTable
 from cloze.decoding.layout import Framed
 from cloze.decoding.lengths import cut_remark
 from cloze.decoding.reader import Checkpoint, Reader, evaluating
-from cloze.decoding.ready import to_embed
+from cloze.decoding.reader_and_head import to_embed
 from cloze.decoding.unknown import known_words, leaves_out_unknown
 from cloze.decoding.vectors.embedding import length_of
 from cloze.errors import TaskError

@@ -22,7 +22,7 @@ from cloze.decoding.generating.sequence import Manner, end_role, has_decoder
 from cloze.decoding.layout import Framed, Ids
 from cloze.decoding.lengths import cut_remark
 from cloze.decoding.reader import Checkpoint, Reader, evaluating, orders_of
-from cloze.decoding.ready import predicting_heads
+from cloze.decoding.reader_and_head import predicting_heads
 from cloze.errors import CheckpointError, TaskError
 from cloze.registry import register
 from cloze.tasks.measures.overlap import (

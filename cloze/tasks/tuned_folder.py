@@ -165,21 +165,21 @@ def _kind_of_network(folder: Path) -> str | None:
         return None
 
 
-def task_in_folder(folder: Path, task: str | None = None, **replacements: Any) -> Task:
+def task_in_folder(folder: Path, name: str | None = None, **replacements: Any) -> Task:
     """The task of a fine-tuned folder, read without opening the network; `replacements` are options that replace its own.
-    `task` names one of several.
+    `name` selects one of several.
 
     A sequence-classification folder that transformers wrote may classify single texts or pairs: pairs if `text_b` is given.
     """
-    task_json = read_task_entries(folder, task)
+    task_json = read_task_entries(folder, name)
     if missing := [name for name in ("task", "columns", "head") if name not in task_json]:
         raise CheckpointError(f"{folder / TASK_FILE}: says nothing of {missing[0]}. Copy the file again.")
-    name = task_json["task"] or ("pair_classification" if replacements.get("text_b") else "sentence_classification")
-    if name not in names("task"):
-        raise CheckpointError(f"{folder / TASK_FILE}: the task {name!r} is not one that this cloze knows. Use a newer cloze.")
+    kind = task_json["task"] or ("pair_classification" if replacements.get("text_b") else "sentence_classification")
+    if kind not in names("task"):
+        raise CheckpointError(f"{folder / TASK_FILE}: the task {kind!r} is not one that this cloze knows. Use a newer cloze.")
     settings = {**task_json, **task_json["columns"]}  # options other than columns are outside of `columns`
-    options = {key: settings[key] for key in parameters(lookup("task", name)) if settings.get(key) is not None}
-    definition = make_task(name, **{**options, **{key: value for key, value in replacements.items() if value is not None}})
+    options = {key: settings[key] for key in parameters(lookup("task", kind)) if settings.get(key) is not None}
+    definition = make_task(kind, **{**options, **{key: value for key, value in replacements.items() if value is not None}})
     if not is_dataclass(definition) or "trained" not in {field.name for field in fields(definition)}:
         return definition
     files = {**(task_json.get(FILES) or {})}
