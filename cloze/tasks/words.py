@@ -65,15 +65,15 @@ def word_windows(
         windows = [window.with_facts(reader, bound) for window in windows]
         counts = [int(window.asked.sum()) for window in windows]
         parts = np.split(np.flatnonzero(mask), np.cumsum(counts)[:-1])
-        text_windows.append([_word_window(window, asked, column) for window, asked in zip(windows, parts, strict=True)])
+        text_windows.append([_word_window(window, part, column) for window, part in zip(windows, parts, strict=True)])
     return text_windows
 
 
-def _word_window(window: Any, asked: Positions, column: Positions) -> WordWindow:
-    """A window in which the columns `asked` (n,) of the whole text are asked; `column` (K,) is that of each word of the text.
-    Several words may have one token (phrases)."""
-    words = np.flatnonzero(np.isin(column, asked))
-    columns = np.flatnonzero(window.asked)[np.searchsorted(asked, column[words])]
+def _word_window(window: Any, positions: Positions, column: Positions) -> WordWindow:
+    """A window in which the columns `positions` (n,) of the whole text are asked; `column` (K,) is that of each word of the
+    text. Several words may have one token (phrases)."""
+    words = np.flatnonzero(np.isin(column, positions))
+    columns = np.flatnonzero(window.asked)[np.searchsorted(positions, column[words])]
     return WordWindow(window.row, columns, words)
 
 

@@ -50,7 +50,6 @@ def command(
     from cloze.atomic import require_new
     from cloze.cli.hints import suggest
     from cloze.errors import UserError
-    from cloze.interop import import_folder
     from cloze.interop.released import import_released, is_released
 
     require_new(out)
@@ -73,18 +72,7 @@ def command(
             return
         imported = import_vectors(source, repeated=repeated)
     else:
-        from cloze.interop.config import is_adapter
-        from cloze.missing import require_checkpoint
-        from cloze.recipe.user_files import naming_files
-
-        require_checkpoint(source, expected="the folder of a model, or a file of vectors")
-        if is_adapter(source):
-            raise UserError(
-                f"{source}: a folder of peft, which predict, evaluate and finetune open as it is.\n"
-                f"  To write the network with the updates merged in: cloze export {source} {out} --to merged"
-            )
-        with naming_files(source):
-            imported = import_folder(source)
+        imported = _read_folder(source, out)
     if repeated != "refuse" and words is None and (released or not source.is_file()):
         raise UserError(f"--repeated {repeated}: only for files of word vectors, which {source} is not. Leave it out.")
     if split != "punctuation" and not imported.trained_by:
@@ -110,6 +98,24 @@ def command(
         typer.echo(f"  {remark}")
     typer.echo(f"written to {out}")
     suggest("cloze", "show", out)
+
+
+def _read_folder(source: Path, out: Path) -> Imported:
+    """The network, heads and tokenizer of a folder that `cloze import` may write to `out`."""
+    from cloze.errors import UserError
+    from cloze.interop import import_folder
+    from cloze.interop.config import is_adapter
+    from cloze.missing import require_checkpoint
+    from cloze.recipe.user_files import naming_files
+
+    require_checkpoint(source, expected="the folder of a model, or a file of vectors")
+    if is_adapter(source):
+        raise UserError(
+            f"{source}: a folder of peft, which predict, evaluate and finetune open as it is.\n"
+            f"  To write the network with the updates merged in: cloze export {source} {out} --to merged"
+        )
+    with naming_files(source):
+        return import_folder(source)
 
 
 def _with_languages(imported: Imported, language: str | None, to: str | None) -> Imported:
