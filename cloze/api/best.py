@@ -108,7 +108,7 @@ def best(
         return Best(verdict, page, target)
 
 
-def _row_files(rows: Corpus, what: str, out: str | Path, task: str, encoding: str | None) -> list[str]:
+def _row_files(rows: Corpus, what: str, out: str | Path, task: str, encoding: str | None = None) -> list[str]:
     """The files of labelled rows; rows in memory are written into the folder of the comparison."""
     files = [rows] if isinstance(rows, (str, Path)) else rows
     if isinstance(files, Sequence) and all(isinstance(file, (str, Path)) for file in files):
