@@ -101,12 +101,15 @@ def scores_texts(head: Any) -> bool:
     return of_means or tuple(head.reads) == ("summary",)
 
 
-def write_onnx(source: Path, out: Path, *, int8: bool = False, task: str | None = None, heads: bool = True) -> OnnxReport:
+def write_onnx(
+    source: Path, out: Path, *, int8: bool = False, task: str | None = None, heads: bool = True, opened_as: Path | None = None
+) -> OnnxReport:
     """Write the network of a checkpoint, with the head of its task if it has one and `heads` are wanted, to a new file.
 
     With `int8`, linear maps multiply in int8 (onnxruntime's dynamic quantisation). With `heads`, the metadata hold the tokenizer,
     the task and the other files of the checkpoint, so that cloze predicts with the file alone. Raises a `MissingExtra` without
-    the packages, and a `CheckpointError` for a network that the format cannot hold; `out` appears whole or not at all.
+    the packages, and a `CheckpointError` for a network that the format cannot hold; `out` appears whole or not at all. Remarks
+    name `opened_as`, the folder in which the file will be, instead of `out`.
     """
     onnx, runtime = _packages("--to onnx")
     if is_onnx(source):
@@ -141,7 +144,7 @@ def write_onnx(source: Path, out: Path, *, int8: bool = False, task: str | None 
                 raise CheckpointError(
                     f"{source}: in int8 its ONNX file computes no numbers (NaN); nothing was written.\n  Leave out --int8."
                 )
-            to_measure = "" if head is None else f" To measure the quality: cloze evaluate {out} FILE"
+            to_measure = "" if head is None else f" To measure the quality: cloze evaluate {opened_as or out} FILE"
             remarks.append(f"int8: the largest difference from the network is {difference:.2g}.{to_measure}")
             remarks.append(
                 "int8: all rows of a batch are rounded on one scale, so in other programs the scores of a row depend on its "
@@ -188,7 +191,7 @@ def write_onnx_folder(source: Path, out: Path, *, int8: bool = False, task: str 
     require_new(out)
     require_parent(out)
     with whole_folder(out) as stage:
-        result = write_onnx(source, stage / FILE, int8=int8, task=task)
+        result = write_onnx(source, stage / FILE, int8=int8, task=task, opened_as=out)
         for name, text in files_in(stage / FILE).items():
             (stage / name).parent.mkdir(exist_ok=True)
             (stage / name).write_text(text, encoding="utf-8")

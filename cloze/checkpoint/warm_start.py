@@ -26,7 +26,7 @@ from cloze.checkpoint.new_heads import start_head
 from cloze.checkpoint.several import START
 from cloze.errors import CheckpointError, Say
 from cloze.exercises.retokenize import reading_of
-from cloze.interop import PortableModel
+from cloze.interop import PortableHead, PortableModel
 from cloze.interop.arguments import complete, derived, flat
 from cloze.interop.own import own_description
 from cloze.networks.blocks.computed import is_added
@@ -320,7 +320,10 @@ def _untrained_head_error(
     heads = checkpoint.loaded.imported.model.heads
     head_names = ", ".join(f"{name} ({head.part})" for name, head in heads.items()) or "none"
     fitting, origin = checkpoint.heads_for(spec)[1], recipe.networks[network_name].origin
-    if len(fitting) > 1:
+    trained = heads.get(spec.state) or (heads[fitting[0]] if len(fitting) == 1 else None)
+    if options := "" if trained is None else _options_of_head(recipe, spec, trained):
+        way = f"Give the head the arguments with which the checkpoint's was trained:\n    {options}"
+    elif len(fitting) > 1:
         way = f"Name the one that is meant with `head:` in a recipe of your own: {', '.join(fitting)}."
     elif recipe.task is None:
         way = f"Bind a checkpoint with such a head: --bind {origin}=FOLDER. Or train this one in a recipe of your own."
@@ -332,6 +335,24 @@ def _untrained_head_error(
     return (
         f"{folder}: the head {spec.state!r} ({spec.part.name}) of network {network_name!r} would stay random, because no pass "
         f"trains it: {misfit}.\n  Heads of the checkpoint: {head_names}. {way}"
+    )
+
+
+def _options_of_head(recipe: Recipe, spec: ObjectiveSpec, trained: PortableHead) -> str:
+    """The options that give every head of this name the arguments of a checkpoint's; empty if these are the same, or if the
+    checkpoint's head is another part.
+
+    The student's head has the name of its teacher's: with the same options it starts from the checkpoint, too.
+    """
+    if trained.part != spec.part.name:
+        return ""
+    parts = [
+        objective.part for _, objective in _objectives(recipe)
+        if (objective.state, objective.part.name) == (spec.state, spec.part.name)
+    ]
+    return " ".join(
+        "--set " + quote(f"{part.path}.{name}={json.dumps(trained.argument(name))}")
+        for part in parts for name, value in part.arguments.items() if name != "set" and trained.argument(name) != value
     )
 
 

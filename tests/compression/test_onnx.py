@@ -344,6 +344,12 @@ def test_config_json_names_a_class_that_has_the_head_or_one_without_heads(
     assert config["architectures"] == [name] and config.get("classifier_pooling") == pooling
 
 
+def test_the_remark_on_int8_names_the_folder_that_was_written(tuned: Folder, cloze: Callable[..., Any], tmp_path: Path) -> None:
+    pytest.importorskip("onnx", reason="the extra onnx is not installed")
+    said = cloze("export", tuned(), tmp_path / "m", "--to", "onnx", "--int8")
+    assert said.code == 0 and f"To measure the quality: cloze evaluate {tmp_path / 'm'} FILE" in said.out
+
+
 @pytest.mark.parametrize("int8", [[], ["--int8"]])
 def test_a_head_that_the_file_cannot_hold_is_named_and_nothing_advises_to_evaluate(
     cloze: Callable[..., Any], tmp_path: Path, int8: list[str]

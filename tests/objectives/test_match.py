@@ -242,8 +242,25 @@ def test_layers_are_paired_as_published(layers: Any, student: int, teacher: int,
 
 
 def test_a_student_of_one_layer_has_none_below_the_top() -> None:
-    with pytest.raises(RecipeError, match="layers: skip: the student has one layer, and none below the top"):
+    with pytest.raises(RecipeError, match="layers: skip: the student has one layer, and none below the top") as refused:
         layer_pairs("skip", 1, 2, embeddings=True)
+    assert str(refused.value).endswith("for the student's layers 1, 2, …: `layers: [2]`.")
+    assert layer_pairs((2,), 1, 2, embeddings=True) == [(1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("layers", "student", "teacher", "most", "example"),
+    [("every", 4, 2, 2, (1, 1, 2, 2)), ("every", 4, 6, 3, (2, 3, 5, 6)), ("skip", 4, 3, 3, (1, 2, 3))],
+)
+def test_both_ways_out_of_layers_that_cannot_be_paired_lead_on(
+    layers: Any, student: int, teacher: int, most: int, example: tuple[int, ...]
+) -> None:
+    with pytest.raises(RecipeError) as refused:
+        layer_pairs(layers, student, teacher, embeddings=True)
+    assert f"Use a student of {most} (--set networks.student.layers={most}, if it starts at random)" in str(refused.value)
+    assert f"`layers: {list(example)}`" in str(refused.value)
+    assert layer_pairs(layers, most, teacher, embeddings=True)
+    assert layer_pairs(example, student, teacher, embeddings=True)[-1] == (len(example), example[-1])
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -327,7 +328,30 @@ def test_a_student_with_other_heads_than_its_teacher_is_refused_in_words(
     arguments = ["pretrain", "minilm", "--bind", f"teacher={taught.folder}", "--corpus", str(SAMPLE), "--budget", "2steps"]
     values = [part for value in [*SMALL, *OWN["minilm"], "networks.student.heads=4"] for part in ("--set", value)]
     assert main([*arguments, *values, "--out", str(tmp_path / "run")]) == 2
-    assert "match_attention: heads: the student has 4, the teacher 2" in capsys.readouterr().err
+    message = capsys.readouterr().err
+    assert "match_attention: heads: the student has 4, the teacher 2" in message
+    assert "One that starts at random gets them with --set networks.student.heads=2." in message
+
+
+def test_a_teacher_whose_head_has_other_arguments_is_refused_with_the_options_that_read_it(
+    taught: Taught, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["pretrain", "distilbert", "--bind", f"teacher={taught.folder}", "--corpus", str(SAMPLE), "--budget", "2steps"]
+    arguments += [part for value in SMALL for part in ("--set", value)]
+    misfit = [*arguments, "--set", "networks.student.architecture=modernbert", "--out", str(tmp_path / "run")]
+    assert main(misfit) == 2
+    assert "the checkpoint's own architecture: --set networks.student.architecture=null." in capsys.readouterr().err
+    others = [
+        f"passes[{place}].objectives[{number}].token_prediction.biases=false" for place, number in ((0, 0), (1, 0), (1, 1))
+    ]
+    arguments += [part for value in others for part in ("--set", value)]
+    assert main([*arguments, "--out", str(tmp_path / "run")]) == 2
+    message = capsys.readouterr().err
+    assert "Give the head the arguments with which the checkpoint's was trained:" in message
+    options = shlex.split(message.rstrip().splitlines()[-1])
+    assert options[::2] == ["--set"] * 3 and options[1::2] == [value.replace("false", "true") for value in others]
+    assert main([*arguments, *options, "--out", str(tmp_path / "run")]) == 0
+    assert "which start fresh" not in capsys.readouterr().out  # the student has the teacher's head, too
 
 
 def test_tinybert_has_the_published_number_of_parameters_with_a_pooler() -> None:

@@ -110,10 +110,12 @@ def _check_architectures(recipe: Recipe, networks: Mapping[str, Any], faults: Fa
         pad = next(iter(architecture.paddings), architecture.pad_of(arguments))  # the tokenizer is unknown
         reasons = architecture.objections(arguments, usual, pad=pad)
         if reasons:
+            same_order = usual in architecture.orders  # a network of another order would not read text as it was trained
             message = f"{spec.architecture} does not fit: {'; '.join(reasons)}."
             faults.add(spec.part.where, f"networks.{name}.architecture", message, (
                 "Leave `architecture` out: cloze chooses one that fits the network's shape." if spec.origin is None else
                 f"The network begins with {spec.origin!r}: bind a checkpoint that the recipe can read as it was trained."
+                + (f" Or keep the checkpoint's own architecture: --set networks.{name}.architecture=null." if same_order else "")
             ))
 
 

@@ -58,12 +58,18 @@ def layer_pairs(layers: LayerMap, student: int, teacher: int, *, embeddings: boo
         _require(student == teacher, reason, layers, first=f"Bind a teacher of {student} layers, or list")
         return [(layer, layer) for layer in range(1, student + 1)]
     if layers in ("skip", "last"):
-        _require(student > 1, "the student has one layer, and none below the top", layers)
+        _require(student > 1, "the student has one layer, and none below the top", layers, example=[teacher])
+    evenly = [-(-layer * teacher // student) for layer in range(1, student + 1)]
     if layers == "last":
-        _require(student <= teacher, f"the student has {student} layers, the teacher {teacher}", layers)
+        _require(student <= teacher, f"the student has {student} layers, the teacher {teacher}", layers, example=evenly[:-1])
         return [(layer, teacher - student + layer) for layer in range(1, student)]
     if isinstance(layers, str):
-        _require(teacher % student == 0, f"the teacher's {teacher} layers are not a multiple of the student's {student}", layers)
+        most = max(layer for layer in range(1, min(student, teacher) + 1) if teacher % layer == 0)
+        _require(
+            teacher % student == 0, f"the teacher's {teacher} layers are not a multiple of the student's {student}", layers,
+            first=f"Use a student of {most} (--set networks.student.layers={most}, if it starts at random), or list",
+            example=evenly[:-1] if layers == "skip" else evenly,
+        )
         counted = range(1, student) if layers == "skip" else range(0 if embeddings else 1, student + 1)
         return [(layer, layer * (teacher // student)) for layer in counted]
     exist = all(1 <= layer <= teacher for layer in layers)
@@ -71,10 +77,11 @@ def layer_pairs(layers: LayerMap, student: int, teacher: int, *, embeddings: boo
     return list(enumerate(layers, start=1))
 
 
-def _require(fits: bool, reason: str, layers: Any, *, first: str = "List") -> None:
+def _require(fits: bool, reason: str, layers: Any, *, first: str = "List", example: Sequence[int] = (2, 4, 6)) -> None:
     if not fits:
         raise RecipeError(
-            f"layers: {layers}: {reason}.\n  {first} the teacher's layers for the student's layers 1, 2, …: `layers: [2, 4, 6]`."
+            f"layers: {layers}: {reason}.\n  {first} the teacher's layers for the student's layers 1, 2, …: "
+            f"`layers: {list(example)}`."
         )
 
 
@@ -329,7 +336,11 @@ class MatchAttention(DistillationMatch):
     def scores(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """The loss, a number."""
         student, teacher = states["student"], self.teacher(states)
-        _alike(student.shape[2], teacher.shape[2], "match_attention: heads", "Use a student with as many heads as the teacher.")
+        advice = (
+            "Use a student with as many heads as the teacher. One that starts at random gets them with --set "
+            f"networks.student.heads={teacher.shape[2]}."
+        )
+        _alike(student.shape[2], teacher.shape[2], "match_attention: heads", advice)
         pairs = layer_pairs(self.layer_map, len(student), len(teacher), embeddings=False)
         sees = self._sees(batch)
         return over_pairs(
