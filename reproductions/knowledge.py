@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import knowledge_data
@@ -54,7 +55,8 @@ def pretrained_twin(chosen: Choice, cell: Cell) -> Path:
     if not kept.exists():
         made = chosen.file(f"making-{cell.system}-{cell.arm}-{cell.seed}")
         pretrain(chosen, cell, adapted("roberta"), made, "--corpus", chosen.file("store"))
-        made.rename(kept)
+        with suppress(OSError):  # another cell has made it meanwhile
+            made.rename(kept)
     return kept
 
 
