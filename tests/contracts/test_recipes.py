@@ -167,7 +167,7 @@ def others_at_start(batch: Batch) -> float:
 
 def numbers_at_start(objective: Any, batch: Batch, answers: float) -> float:
     """Scores are next to nothing at first."""
-    return float(objective.loss(torch.zeros_like(batch[objective.values]).float(), batch).total) / answers
+    return float(objective.loss(torch.zeros_like(batch[objective.values_field]).float(), batch).total) / answers
 
 
 #: The loss at the beginning of objectives that do not choose among a number of things.
