@@ -103,7 +103,10 @@ def _linker(name: str, model: Mapping[str, Any], set_name: str, table: str) -> _
     described = model["soldered_kgs"][name]
     linker, layer = described["entity_linker"], dict(described["span_attention_config"])
     if linker.get("span_encoder_config") != layer or layer.get("num_hidden_layers") != 1:
-        raise ValueError(f"the linker {name} has other layers among names than for tokens; cloze has one for both.")
+        raise ValueError(
+            f"the linker {name}: span_encoder_config and span_attention_config differ, or have several layers; cloze has one "
+            "layer for both."
+        )
     by_margin = linker.get("loss_type", "margin") == "margin"
     arguments = {
         "after_layer": model["soldered_layers"][name], "table": table, "width": layer["hidden_size"],
