@@ -53,7 +53,7 @@ class Prompts:
             return self.default_text
         if name not in self.by_name:
             has = f"it has prompts for {', '.join(self.by_name)}" if self.by_name else f"it has no prompts ({PROMPTS})"
-            raise UserError(f"--prompt {name}: {folder}: {has}.\n  Or write the words themselves in front of each text.")
+            raise UserError(f"--prompt {name}: {folder}: {has}.\n  Or write the words themselves at the beginning of each text.")
         return self.by_name[name]
 
 

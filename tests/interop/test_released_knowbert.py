@@ -264,9 +264,9 @@ def changed(config: dict[str, Any], *path: str, value: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("config", "message"), [
-    ({"model": {"type": "simple-classifier"}}, "a model for a task. Take one before fine-tuning"),
+    ({"model": {"type": "simple-classifier"}}, "a model for a task. Use one from before fine-tuning"),
     (changed(archive_config("wiki"), "model", "soldered_kgs", "wiki", "span_attention_config", "intermediate_size", value=8),
-     "other layers among names than for tokens"),
+     "differ, or have several layers"),
     (changed(archive_config("wiki"), "model", "soldered_kgs", value={"yago": {}}), "the linkers are yago; expected wiki"),
     (changed(archive_config("wiki"), "model", "soldered_layers", value={}), "not the description of a KnowBERT (KeyError"),
     (changed(archive_config("wiki"), "model", "soldered_kgs", "wiki", "entity_linker", "namespace", value="../../etc"),

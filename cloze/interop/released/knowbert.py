@@ -89,7 +89,7 @@ def _linkers(config: Mapping[str, Any]) -> list[_Linker]:
     """The linkers that the archive's config.json describes. Errors: `ValueError` with a message for users."""
     model = config.get("archive_model", {})
     if not isinstance(model, Mapping) or model.get("type") != "knowbert":
-        raise ValueError("the archive is not one of KnowBERT alone, but of a model for a task. Take one before fine-tuning.")
+        raise ValueError("the archive is not one of KnowBERT alone, but of a model for a task. Use one from before fine-tuning.")
     try:
         names = frozenset(model["soldered_kgs"])
         if names not in _RECIPES:
