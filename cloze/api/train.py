@@ -350,7 +350,10 @@ def _divided(train: Any, share: float, task: Task, seed: int) -> _Division:
                 chosen |= group
                 left -= lost
     if len(chosen) == len(rows):
-        raise TaskError(f"dev={share}: all rows have the same texts; expected different ones for dev and to train on.")
+        raise TaskError(
+            f"dev={share}: all rows have the same texts, so training would see every dev row. Give rows with different texts, or "
+            "dev rows of their own."
+        )
     inside = [number in chosen for number in range(len(rows))]
     outside = [not held_out for held_out in inside]
     numbers = range(1, len(rows) + 1)

@@ -171,8 +171,9 @@ def _skipped_of_kept(layers: Sequence[int], shape: Shape, full: Mapping[str, Any
         if rotated == [is_rotated(positions, number) for number in range(len(rotated))]:
             return every
     raise CheckpointError(
-        f"{shape.origin}: keep_layers: {_shown(layers)}: every {rotary['skip_every']} layers, one has no rotary positions, and\n"
-        "  of the kept layers others have none. Keep layers so that every nth of them, the nth first, is one without."
+        f"{shape.origin}: keep_layers: {_shown(layers)}: one layer in {rotary['skip_every']} of this network has no rotary\n"
+        "  positions. Among the kept layers, every nth must have none, and all others must have them.\n"
+        f"  For example: {_shown(range(len(layers)))}."
     )
 
 

@@ -62,7 +62,7 @@ class OnnxNetwork(nn.Module):
         """The states in `want`: `hidden` (B, L, D) and `logits`, (B, C) or (B, L, C) for a labeller. The file has no others."""
         if not want or not want <= _OUTPUTS.keys():
             raise CheckpointError(
-                f"{self.path}: an ONNX file gives states of the last layer and scores, and nothing of what is inside.\n"
+                f"{self.path}: an ONNX file gives only the states of the last layer and scores.\n"
                 "  Use the folder that it was exported from."
             )
         block = torch.ones_like(tokens) if block is None else block

@@ -51,7 +51,7 @@ def _require_pause(run: Path, until: float, events: Sequence[Record]) -> None:
     pauses = [number(event, "step") for event in events if event.get("event") == "stop" and number(event, "until") == until]
     if step not in pauses and share * (step - 1) / step >= until:  # not its first step with this share
         raise CheckpointError(
-            f"{run}: has gone beyond {until:g} of its budget without a pause there, so its loss there is not known.\n"
+            f"{run}: has passed {until:g} of its budget without a pause, so its loss there is not known.\n"
             "  Give the --rungs with which it was trained, --rungs 1, or another --out."
         )
 

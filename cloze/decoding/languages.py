@@ -59,8 +59,9 @@ def require_language(tokenizer: Any, role: str) -> None:
     if role in LANGUAGE_ROLES and role not in tokenizer.roles:
         option, does = ("language", "reads") if role == "[SOURCE]" else ("to", "writes")
         raise UserError(
-            f"this network has to be told the language that it {does}.\n  Give ", argument(option, "LANGUAGE"), ", for good by ",
-            f"cloze import FOLDER --out NEW --{option} LANGUAGE. It knows: {_listed(tokenizer.languages)}.",
+            f"this network has to be told the language that it {does}.\n  Give ", argument(option, "LANGUAGE"),
+            ", or set it for good: "
+            f"cloze import FOLDER --out NEW --{option} LANGUAGE\n  It knows: {_listed(tokenizer.languages)}.",
         )
 
 

@@ -108,8 +108,8 @@ def base_of_adapter(folder: Path) -> Path:
         return Path(name)
     if not is_name(name):
         raise CheckpointError(
-            f"{folder / ADAPTER_CONFIG}: base_model_name_or_path is {name!r}, which is no folder here, and no name of a model on "
-            "the hub.\n  Write the folder that holds the network there, or ORG/NAME."
+            f"{folder / ADAPTER_CONFIG}: base_model_name_or_path is {name!r}, which is neither a folder here nor the name of a "
+            "model on the hub.\n  Write the folder that holds the network there, or ORG/NAME."
         )
     try:
         return local_folder(f"{name}@{revision}" if revision else name)

@@ -53,7 +53,7 @@ class Prompts:
             return self.default_text
         if name not in self.by_name:
             has = f"it has prompts for {', '.join(self.by_name)}" if self.by_name else f"it has no prompts ({PROMPTS})"
-            raise UserError(f"--prompt {name}: {folder}: {has}.\n  Or write the words themselves in front of each text.")
+            raise UserError(f"--prompt {name}: {folder}: {has}.\n  Or write the words themselves at the beginning of each text.")
         return self.by_name[name]
 
 
@@ -71,7 +71,10 @@ def prompts_of(folder: Path | str) -> Prompts:
     similarity = config.get("similarity_fn_name")
     texts = isinstance(prompts, dict) and all(isinstance(text, str | None) for text in prompts.values())
     if not texts or not isinstance(default, str | None) or not isinstance(similarity, str | None):
-        raise CheckpointError(f"{path}: prompts are no texts by name. Copy the file again.")
+        raise CheckpointError(
+            f"{path}: expected prompts as texts by name, and default_prompt_name and similarity_fn_name as texts.\n"
+            "  Copy the file again."
+        )
     if default is not None and default not in prompts:
         raise CheckpointError(f"{path}: default_prompt_name is {default!r}; expected one of: {', '.join(prompts) or 'none'}.")
     return Prompts({name: text for name, text in prompts.items() if text}, default, similarity or "cosine")

@@ -87,8 +87,8 @@ class Corruption:
             raise RecipeError("triples.negatives: expected side uniform or bernoulli, and known exclude or include.")
         if negatives.side == "bernoulli" and (negatives.head or negatives.tail) and not (negatives.either or negatives.one_side):
             raise RecipeError(
-                "triples.negatives: side: bernoulli draws the side of either and of one_side, and there are only head and tail, "
-                "whose side is fixed.\n  Leave out side, or write either in place of head and tail."
+                "triples.negatives: side: bernoulli draws the side of either and of one_side, but only head and tail are "
+                "written, whose side is fixed.\n  Leave out side, or write either in place of head and tail."
             )
         self.negatives, self.entities = negatives, entities
         head, relation, tail = (triples[:, column].astype(np.int64) for column in range(3))

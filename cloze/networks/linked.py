@@ -251,7 +251,7 @@ class LinkedTransformer(Bert):
         for name, entities in linkers.items():
             if not name.isidentifier() or name in dir(nn.ModuleDict()):
                 raise RecipeError(
-                    f"network.linked.linkers: a linker cannot be called {name!r}. Take a word of letters, digits and "
+                    f"network.linked.linkers: a linker cannot be called {name!r}. Use a word of letters, digits and "
                     "underscores, such as surface."
                 )
             if entities.after_layer >= layers:

@@ -97,7 +97,9 @@ def _sentence(where: str, row: Mapping[str, Any]) -> tuple[tuple[str, ...], list
         labels = target.get("label") if spans else None
         labels = [labels] if isinstance(labels, str) else labels
         if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
-            raise TaskError(f'{where}: expected a target with "span1", perhaps "span2", and a "label" or a list, got {target!r}.')
+            raise TaskError(
+                f'{where}: expected a target with "span1", optionally "span2", and a "label" or a list of them, got {target!r}.'
+            )
         for span in spans:
             numbers = isinstance(span, list) and len(span) == 2 and all(isinstance(number, int) for number in span)
             if not numbers or not 0 <= span[0] < span[1] <= len(words):

@@ -215,7 +215,7 @@ def _check_training(recipe: Recipe, report: Report) -> None:
         report("training.micro_batch", f"got {training.micro_batch}, more than the batch of {training.batch}.")
     for name in ("micro_batch", "batch_warmup"):
         if training.group is not None and vars(training)[name] is not None:
-            report(f"training.{name}", "the rows that are read at once are those of a training.group. Leave one of the two out.")
+            report(f"training.{name}", "the rows of a training.group are read at once. Leave training.group or this one out.")
     budgets = [name for name in ("steps", "epochs", "tokens") if vars(training)[name] is not None]
     if len(budgets) > 1:
         way = Phrase(" Leave one of them out, for example: ", Parameter(f"training.{budgets[1]}", "null"))

@@ -41,7 +41,7 @@ class Message:
         """A whole number or a truth value; `default` if the message has no such field."""
         value = self._values[number][-1] if number in self._values else default
         if not isinstance(value, int):
-            raise ValueError(f"field {number} is no whole number")
+            raise ValueError(f"field {number} is not a whole number")
         return value
 
     def real(self, number: int) -> float:

@@ -117,7 +117,7 @@ def check_marks(tokens: Mapping[str, str]) -> None:
         raise RecipeError(f'{path}: expected at least one role with its new token, such as {{"[START]": "_start_"}}.')
     for role, literal in tokens.items():
         if role not in TASK_ROLES:
-            raise RecipeError(f"{path}: {role!r} is no mark of a task. {propose(role, TASK_ROLES)}")
+            raise RecipeError(f"{path}: {role!r} is not the mark of a task. {propose(role, TASK_ROLES)}")
         check_literal(role, literal, path)
 
 

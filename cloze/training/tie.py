@@ -94,7 +94,7 @@ def _table(networks: Mapping[str, nn.Module], path: str) -> nn.Embedding:
     table = _find(networks, path, "tie_detached")
     if not isinstance(table, nn.Embedding):
         example = f"{path.partition('.')[0]}.embeddings.tokens"
-        raise RecipeError(f"tie_detached: {path} is no table of vectors. Expected one, such as {example}.")
+        raise RecipeError(f"tie_detached: {path} is not a table of vectors. Expected one, such as {example}.")
     return table
 
 

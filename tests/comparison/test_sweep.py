@@ -243,7 +243,7 @@ def test_a_run_that_pauses_at_rungs_is_the_run_that_never_paused(sweep: Make, tm
 def test_runs_that_passed_a_rung_without_being_measured_there_are_refused(sweep: Make, tmp_path: Path) -> None:
     run(sweep("training.rate.peak=3e-3", trials=None, rungs=(0.5, 1.0), budget="8steps"), tmp_path, Here())
     workers = Here()
-    with pytest.raises(CheckpointError, match=r"run: has gone beyond 0.25 of its budget without a pause there(.|\n)*--rungs"):
+    with pytest.raises(CheckpointError, match=r"run: has passed 0.25 of its budget without a pause, (.|\n)*--rungs"):
         run(sweep("training.rate.peak=3e-3", trials=None, rungs=(0.25, 1.0), budget="8steps"), tmp_path, workers)
     rungs = run(sweep("training.rate.peak=3e-3", trials=None, rungs=(0.5, 1.0), budget="8steps"), tmp_path, workers)
     assert workers.started == []

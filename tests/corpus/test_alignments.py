@@ -133,7 +133,7 @@ def test_a_line_that_is_no_word_and_a_folder_without_alignments_are_refused(tmp_
     with pytest.raises(CorpusError, match="none: no such file or folder"):
         Alignments(tmp_path / "none")
     (tmp_path / "x.ctm").write_text("b 1 0.5 there\n", encoding="utf-8")
-    with pytest.raises(CorpusError, match=r"x\.ctm:1: 'b 1 0\.5 there' is no line of a CTM file; expected NAME CHANNEL START"):
+    with pytest.raises(CorpusError, match=r"x\.ctm:1: 'b 1 0\.5 there' is not a line of a CTM file; expected NAME CHANNEL START"):
         Alignments(tmp_path)
 
 

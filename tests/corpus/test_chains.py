@@ -74,8 +74,8 @@ def test_every_part_of_conll_2012_is_a_document_with_nested_mentions(tmp_path: P
 
 @pytest.mark.parametrize(("text", "said"), [
     (CONLL, r"x.conll:5: '\(1\(0\)' in the last column; expected '\(7', '7\)', '\(7\)' or '-'"),
-    (conll("a (0", "b -"), r"x.conll:2: a mention of '0' begins and does not end in its document"),
-    (conll("a -", "b 0)"), r"x.conll:3: a mention of '0' ends that has not begun; expected '\(0' before"),
+    (conll("a (0", "b -"), r"x.conll:2: a mention of '0' begins and does not end in its document; expected '0\)' after it"),
+    (conll("a -", "b 0)"), r"x.conll:3: a mention of '0' ends without a beginning; expected '\(0' before"),
     ("#begin document (d)\nd 0 a\n", r"x.conll:2: 3 columns; expected those of CoNLL-2012: document, part"),
     ("#begin document (d)\n#end document\n", r"x.conll: no documents; expected CoNLL-2012"),
     (conll("a -"), r"x.conll: 1 document without a mention; expected chains"),
@@ -148,8 +148,8 @@ def test_json_lines_hold_words_or_sentences(tmp_path: Path) -> None:
     ({"text": ["a"], "clusters": []}, r"x.jsonl:1: no field 'tokens'"),
     ({"tokens": ["a"]}, r"x.jsonl:1: no field 'clusters'.*\[\[\[0, 0\], \[2, 3\]\]\]"),
     ({"tokens": ["a", ""], "clusters": []}, r"x.jsonl:1: 'tokens' is not a list of words"),
-    ({"tokens": ["a"], "clusters": {}}, r"x.jsonl:1: 'clusters' is no list"),
-    ({"tokens": ["a"], "clusters": [[0, 0]]}, r"x.jsonl:1: 0 is no mention; expected a list of chains"),
+    ({"tokens": ["a"], "clusters": {}}, r"x.jsonl:1: 'clusters' is not a list"),
+    ({"tokens": ["a"], "clusters": [[0, 0]]}, r"x.jsonl:1: 0 is not a mention; expected a list of chains"),
     ({"tokens": ["a"], "clusters": [[[0, 1]]]}, r"x.jsonl:1: the mention \[0, 1\]; expected the numbers of its first and of its "
      r"last word, from 0 to 0.\n  If these are the word after the last one, subtract 1"),
 ])  # fmt: skip

@@ -124,8 +124,8 @@ def test_an_exercise_on_two_captions_of_a_picture_refuses_pictures_with_one(stor
     with pytest.raises(CorpusError) as caught:
         Feed(bound, edits, length=16, takes=frozenset(), padding=0)
     assert str(caught.value) == (
-        f"{store.path}: 2 of 3 pictures have one caption, such as 'a'; the recipe pairs two captions of a picture, and its own "
-        "in place of the second one would show every hidden word.\n"
+        f"{store.path}: 2 of 3 pictures have one caption, such as 'a'; the recipe pairs two different captions of a picture, "
+        "since the same caption twice would show every hidden word.\n"
         "  Leave these pictures out of the captions, or take a recipe that reads one caption, such as visualbert-one-caption."
     )
     Feed(bound, [PlacedEdit(Frame("[CLS] {A} [SEP]", tokenizer=facts))], length=16, takes=frozenset(), padding=0)

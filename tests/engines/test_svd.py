@@ -268,7 +268,7 @@ def test_words_and_contexts_have_the_power_of_the_singular_values(make_run: Make
     network, objective, _ = parts(run)
     for weight in (network.embeddings.weight, network.contexts.weight):
         torch.testing.assert_close(weight.detach().norm(dim=0), objective.spectrum ** power, atol=1e-4, rtol=1e-4)
-    with pytest.raises(RecipeError, match="with power 0.5 alone"):
+    with pytest.raises(RecipeError, match="only with 0.5"):
         objective({"association": torch.zeros(1)}, Batch({}))
     torch.testing.assert_close(objective.basis().norm(dim=0).detach(), torch.ones(WIDTH), atol=1e-4, rtol=0)
 

@@ -239,7 +239,7 @@ def test_models_that_are_no_backbone_are_refused_in_a_sentence(tmp_path: Path, c
     assert "is a model of type 'bert', which does not read pictures alone" in refusal(str(text_model(tmp_path / "text")))
     assert "lacks weights of ViTModel: " in refusal(str(cut_model(tmp_path / "cut")))
     assert "transformers does not open it as a model" in refusal(str(with_code(tmp_path / "code")))
-    assert "gives other features at each reading of the same picture" in refusal(str(write_model(tmp_path / "mae", "vit_mae")))
+    assert "gives different features each time it reads the same" in refusal(str(write_model(tmp_path / "mae", "vit_mae")))
     model = str(write_model(tmp_path / "model", "vit"))
     assert "--crops cuts regions out of the pictures. Name them: --grid 3" in refusal(model, "--crops")
     assert "--model names a trained network; --with is for features without one" in refusal(model, "--with", "pixels")

@@ -161,4 +161,4 @@ def test_an_adapter_without_its_network_or_its_kind_is_refused(tmp_path: Path, c
     shutil.move(source / "fac-adapter", alone)
     for place in (alone / "fac-adapter", alone / "fac-adapter" / "pytorch_model.bin", alone):
         told = refusal(capsys, place)
-        assert "has not the network that it reads.\n  Put the folders fac-adapter and lin-adapter into that of" in told
+        assert "lacks the network that it reads.\n  Put the folders fac-adapter and lin-adapter into that of" in told

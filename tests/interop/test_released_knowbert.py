@@ -264,9 +264,9 @@ def changed(config: dict[str, Any], *path: str, value: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("config", "message"), [
-    ({"model": {"type": "simple-classifier"}}, "a model for a task. Take one before fine-tuning"),
+    ({"model": {"type": "simple-classifier"}}, "a model for a task. Use one from before fine-tuning"),
     (changed(archive_config("wiki"), "model", "soldered_kgs", "wiki", "span_attention_config", "intermediate_size", value=8),
-     "other layers among names than for tokens"),
+     "differ, or have several layers"),
     (changed(archive_config("wiki"), "model", "soldered_kgs", value={"yago": {}}), "the linkers are yago; expected wiki"),
     (changed(archive_config("wiki"), "model", "soldered_layers", value={}), "not the description of a KnowBERT (KeyError"),
     (changed(archive_config("wiki"), "model", "soldered_kgs", "wiki", "entity_linker", "namespace", value="../../etc"),
@@ -284,7 +284,7 @@ def without(name: str) -> Callable[[Path], Any]:
 
 @pytest.mark.parametrize(("change", "message"), [
     (without(NAMES), "but not their names in texts.\n  Put the file of that name into the"),
-    (without("config.json"), "no config.json; KnowBERT has more configs than one"),
+    (without("config.json"), "no config.json; KnowBERT needs several configs"),
     (without("vocabulary/entity.txt"), "there is no such file; it belongs to the model"),
     (lambda source: (source / "vocabulary" / "entity.txt").write_text("Dog\n"), "are (6, 12); expected (2, 12), a row for"),
     (lambda source: (source / NAMES).write_text("dog\tmany\t7,0.5,Dog\n"), "cannot be read"),
@@ -305,4 +305,4 @@ def test_a_packed_archive_is_refused_with_the_command_that_unpacks_it(tmp_path: 
         for name in ("config.json", "weights.th", "vocabulary"):
             archive.add(source / name, arcname=name)
     told = refusal(capsys, tmp_path / "knowbert_wiki_model.tar.gz")
-    assert "a packed archive; expected a folder with its files.\n  mkdir FOLDER && tar -xzf " in told
+    assert "expected a folder with its files.\n  Unpack it, and import FOLDER: mkdir FOLDER && tar -xzf " in told

@@ -199,7 +199,7 @@ def test_a_univl_needs_the_configs_of_all_stacks(tmp_path: Path, capsys: pytest.
     source = univl_folder(tmp_path / "univl", univl())
     (source / "cross_config.json").unlink()
     told = refusal(capsys, source)
-    assert "no cross_config.json; UniVL has more configs than one.\n  Put all of them next to the weights" in told
+    assert "no cross_config.json; UniVL needs several configs.\n  Put all of them next to the weights" in told
 
 
 def test_a_decoder_with_a_table_of_its_own_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

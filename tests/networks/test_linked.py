@@ -216,7 +216,7 @@ def test_a_text_without_names_does_not_read_those_of_another() -> None:
         r"have width 4, expected 6.\n  Say their width: --set network.linkers.surface.width=4",
     ),
     ({"linkers.surface.table": "surface"}, "there is no table 'surface'. .*surfaces"),
-    ({"linkers.keys.after_layer": 1}, "a linker cannot be called 'keys'. Take a word of letters"),
+    ({"linkers.keys.after_layer": 1}, "a linker cannot be called 'keys'. Use a word of letters"),
 ])  # fmt: skip
 def test_arguments_that_do_not_fit_are_refused(changed: dict[str, Any], told: str) -> None:
     with pytest.raises(RecipeError, match=told):

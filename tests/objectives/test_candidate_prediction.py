@@ -107,7 +107,7 @@ def test_the_vector_of_no_entity_starts_inside_its_bound_and_the_bias_at_zero() 
 
 def test_scores_that_were_multiplied_out_are_refused() -> None:
     product, batch = example()
-    with pytest.raises(RecipeError, match="needs as a product"):
+    with pytest.raises(RecipeError, match="another part of the recipe reads the scores themselves"):
         objective().scores({"scores": product.scores()}, batch)
 
 

@@ -179,7 +179,8 @@ def test_max_seq_length_takes_precedence_over_the_limit_of_the_tokenizer(systems
     (lambda folder: (folder / "modules.json").write_text("{}"), "the modules "),
     (lambda folder: (folder / "config_sentence_transformers.json").write_text(
         '{"prompts": {"query": "query: "}, "default_prompt_name": "none"}'), "default_prompt_name is 'none'"),
-    (lambda folder: (folder / "config_sentence_transformers.json").write_text('{"prompts": ["query: "]}'), "no texts by name"),
+    (lambda folder: (folder / "config_sentence_transformers.json").write_text(
+        '{"prompts": ["query: "]}'), "prompts as texts by name"),
     (lambda folder: edit(folder / "1_Pooling" / "config.json", include_prompt=False), "a pooling that leaves out the prompt"),
     (lambda folder: edit(folder / "sentence_bert_config.json", do_lower_case=True),
      "every text is lower-cased for a tokenizer that keeps capitals"),

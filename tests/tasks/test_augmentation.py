@@ -98,7 +98,7 @@ def test_labels_of_rows_are_copied_without_a_language_model(tmp_path: Path, cloz
     refused = cloze(*asked, "--with", "bert", "--overwrite")
     assert refused.code == 2 and "expected --with CHECKPOINT, which predicts words, or --tags FILE" in refused.err
     refused = cloze(*asked, "--keep", tmp_path / "tags.tsv", "--overwrite")
-    assert refused.code == 2 and "--vectors and --keep are of --with CHECKPOINT" in refused.err
+    assert refused.code == 2 and "--vectors and --keep need --with CHECKPOINT" in refused.err
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])

@@ -111,7 +111,7 @@ def test_the_rate_is_that_of_the_authors_schedule() -> None:
 def test_marks_with_other_roles_or_spelled_as_text_are_refused() -> None:
     for tokens, said in (
         ({}, "change.marks.tokens: expected at least one role"),
-        ({"[CLS]": "_x_"}, r"change.marks.tokens: '\[CLS\]' is no mark of a task"),
+        ({"[CLS]": "_x_"}, r"change.marks.tokens: '\[CLS\]' is not the mark of a task"),
         ({"[START]": "start"}, r"change.marks.tokens: \[START\] is 'start'; expected at least three characters"),
     ):
         with pytest.raises(RecipeError, match=said):

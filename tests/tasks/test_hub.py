@@ -192,7 +192,7 @@ def test_a_folder_of_peft_opens_on_the_network_that_it_names_on_the_hub(
     assert opens_on("org/bert") and opens_on("org/bert", revision="main")
     with pytest.raises(CheckpointError, match="adapter_config.json: names the network org/nobody: there is no such folder, and"):
         opens_on("org/nobody")
-    with pytest.raises(CheckpointError, match="is no folder here, and no name of a model on the hub.\n  Write the folder"):
+    with pytest.raises(CheckpointError, match="is neither a folder here nor the name of a model on the hub.\n  Write the folder"):
         opens_on("/gone/bert")
     torch.save(load_file(adapter / "adapter_model.safetensors"), adapter / "adapter_model.bin")  # as peft did before 0.5
     (adapter / "adapter_model.safetensors").unlink()

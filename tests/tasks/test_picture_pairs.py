@@ -228,7 +228,7 @@ def test_a_record_makes_a_row_for_each_of_its_pictures(folder: Path, tmp_path: P
 
 
 def test_one_picture_where_two_are_read_is_refused(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match="picture_b: image: a second picture needs a column of its own"):
+    with pytest.raises(RecipeError, match="picture_b: image: is the column of the first picture"):
         Records(picture_b="image")
     single = Records(answer="class", items={"regions": ["features"]}, item_files={"regions": str(folder / "pairs.npz")})
     tokenizer = load_checkpoint(folder / "uniter").tokenizer

@@ -120,11 +120,11 @@ def test_a_context_that_is_not_what_is_said_is_refused(
 ) -> None:
     rows = write(tmp_path / "short.jsonl", [{**question(0), "context": "so they", "answers": []}])
     assert main(["predict", str(tuned), rows, "--items", str(folder / "s.npz")]) == 2
-    assert "short.jsonl:1: the context has 2 words that are said, and its recording 5." in capsys.readouterr().err
+    assert "short.jsonl:1: the context has 2 spoken words, and its recording has 5." in capsys.readouterr().err
     items = ["--items", str(folder / "s.npz"), "--picture", "audio"]
     given = ["--task", "question_answering", "--train", rows, "--dev", rows, *items]
     assert main(["finetune", str(folder / "run"), *given, "--device", "cpu", "--out", str(tmp_path / "out")]) == 2
-    assert "a context has 2 words that are said, and its recording '0' 5 'sounds'." in capsys.readouterr().err
+    assert "a context has 2 spoken words, and its recording '0' has 5 'sounds'." in capsys.readouterr().err
 
 
 def test_without_recordings_the_ways_out_are_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -58,6 +58,20 @@ def test_answers_and_rationales_are_columns_of_one_file(tmp_path: Path) -> None:
     assert why.labels == [3] and why.others is not None and why.others[0][0] == "so ."
 
 
+@pytest.mark.parametrize(("change", "message"), [
+    ({"question": [[3]]}, r"val.jsonl:2: a text names object 3 of 3: \[\[3\]\]; expected numbers from 0"),
+    ({"answer_label": 4}, "val.jsonl:2: answer_label is 4; expected 0 to 3, the number of the right answer"),
+    ({"answer_choices": None}, "val.jsonl:2: answer_choices: None; expected a list of texts, each a list of words"),
+])  # fmt: skip
+def test_questions_that_are_not_those_of_vcr_are_refused_with_their_line(
+    change: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "val.jsonl"
+    path.write_text(json.dumps(ROW) + "\n" + json.dumps({**ROW, **change}) + "\n", encoding="utf-8")
+    with pytest.raises(TaskError, match=message):
+        task("multiple_choice", picture="image").read(path)
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Questions of VCR, the items of their pictures, and checkpoints that read them."""

@@ -101,9 +101,9 @@ def test_a_step_is_divided_into_its_groups_and_processes_share_them(recipe_file:
 
 
 @pytest.mark.parametrize(("changes", "message"), [
-    (["training.group=6", "training.micro_batch=3"], "training.micro_batch: the rows that are read at once are those of a"),
+    (["training.group=6", "training.micro_batch=3"], "training.micro_batch: the rows of a training.group are read at once"),
     (["training.group=1"], "compares each row with the others of its group, and a group has 1 row"),
-    (["training.micro_batch=4"], "only: training.group: 4, without micro_batch"),
+    (["training.micro_batch=4"], "set training.group to 4 and omit micro_batch"),
 ])  # fmt: skip
 def test_groups_that_cannot_be_are_refused(recipe_file: Path, changes: list[str], message: str) -> None:
     with pytest.raises(RecipeError, match=f"(?s){message}"):

@@ -64,7 +64,7 @@ def test_folders_hold_the_sum_and_networks_from_folders_the_difference() -> None
 
 
 def test_what_is_no_table_and_tables_of_unequal_shape_are_refused() -> None:
-    with pytest.raises(RecipeError, match="generator.embeddings is no table of vectors. Expected one, such as"):
+    with pytest.raises(RecipeError, match="generator.embeddings is not a table of vectors. Expected one, such as"):
         tie_detached(networks(), [["generator.embeddings", "discriminator.embeddings.tokens"]])
     with pytest.raises(RecipeError, match=r"the tables are \(40, 8\) and \(40, 16\)"):
         tie_detached(networks(widths=(8, 16)), PATHS)

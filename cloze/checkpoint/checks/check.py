@@ -111,7 +111,7 @@ def _check_fields(recipe: Recipe, entry: EntrySpec, checked: Checked, faults: Fa
             faults.add(spec.part.where, spec.part.path, f"{spec.part.name} adds tokens to rows, and training.packing joins rows "
                        "by their lengths before that.", "Write `packing: false`.")
         if edit.adds and "visible" in edit.gives and entry.order == "left_to_right":
-            faults.add(spec.part.where, f"networks.{recipe.export}", "facts stand behind their words, so no word sees its facts "
+            faults.add(spec.part.where, f"networks.{recipe.export}", "facts come after their words, so no word sees its facts "
                        "from left to right.", "Use a network that reads in both directions, such as bert.\n"
                        f"  Or add facts as ordinary text, which later words see: --set exercise.{spec.part.name}.visible=false")
         takes, gives = (_in_view(names, spec.view) for names in (edit.takes, edit.gives))

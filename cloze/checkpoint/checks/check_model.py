@@ -301,8 +301,8 @@ def _check_scope(recipe: Recipe, spec: ObjectiveSpec, built: Any, faults: Faults
         faults.add(spec.part.where, spec.part.path,
                    f"{spec.part.name} compares all rows of a step with each other, and training.micro_batch splits {largest} "
                    f"rows into parts of {at_once}.",
-                   "Omit micro_batch, or use a smaller training.batch. If the rows of each part shall be compared with each "
-                   f"other only: training.group: {at_once}, without micro_batch.")
+                   "Omit micro_batch, or use a smaller training.batch. To compare only the rows of each part with each other, "
+                   f"set training.group to {at_once} and omit micro_batch.")
 
 
 def _sets_given(present: set[str], available_fields: frozenset[str] = frozenset()) -> str:

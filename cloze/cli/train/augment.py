@@ -102,7 +102,7 @@ def _require_one_way(with_files: list[Path] | None, tags: Path | None, vectors: 
     if bool(with_files) == (tags is not None):
         raise UserError("expected --with CHECKPOINT, which predicts words, or --tags FILE, with their parts of speech.")
     if tags is not None and (vectors is not None or keep is not None):
-        raise UserError("--vectors and --keep are of --with CHECKPOINT. Leave them out, or --tags.")
+        raise UserError("--vectors and --keep need --with CHECKPOINT. Leave them out, or give --with in place of --tags.")
 
 
 def _predicting(

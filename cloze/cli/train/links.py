@@ -59,7 +59,7 @@ class LinksMode(Mode):
             self._classify(checkpoint, files)
             return
         if self.thresholds is not None:
-            raise TaskError(f"--thresholds {self.thresholds}: {self.task} ranks, and needs none.")
+            raise TaskError(f"--thresholds {self.thresholds}: {self.task} ranks, and needs none. Omit it.")
         if self.unknown not in ("skip", "zero"):
             raise TaskError(
                 f"--unknown {self.unknown}: expected skip, or zero (facts with untrained ids are ranked last)."

@@ -139,7 +139,7 @@ def picture_keys_in_field(texts: Sequence[str], file: str | None, field: str, pi
 
     source = named_file(texts) or file
     if source in (None, "-") or picture is not None:
-        raise UserError("--picture-field: names a field of a file of JSON lines, in place of --picture. Give --file FILE.jsonl.")
+        raise UserError("--picture-field names a field of a file of JSON lines, in place of --picture. Give --file FILE.jsonl.")
     return gather([], source, field=field)
 
 

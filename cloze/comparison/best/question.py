@@ -154,8 +154,8 @@ def read_rows(question: BestQuestion, texts: Path | None = None) -> QuestionRows
     linear = kind.linear()
     if not isinstance(linear, (LinearTexts, LinearLabelling, LinearChoice)):
         raise TaskError(
-            f"--task {question.type}: the best model is found for classes and numbers of a text or a pair of texts, labels of "
-            "words, and choices.\n"
+            f"--task {question.type}: expected a task with classes or numbers for a text or a pair of texts, with labels for "
+            "words, or with choices.\n"
             "  For this task, name what to compare: cloze compare quick --task …"
         )
     labelled = join_examples([kind.read(file) for file in question.labelled])

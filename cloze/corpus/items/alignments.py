@@ -81,7 +81,7 @@ def read_ctm(path: Path) -> Iterator[tuple[str, AlignedWord]]:
             yield name, AlignedWord(word, float(start), float(start) + float(duration))
         except ValueError:
             raise CorpusError(
-                f"{path}:{number}: {line[:80]!r} is no line of a CTM file; expected NAME CHANNEL START DURATION WORD."
+                f"{path}:{number}: {line[:80]!r} is not a line of a CTM file; expected NAME CHANNEL START DURATION WORD."
             ) from None
 
 

@@ -48,7 +48,7 @@ def read_hdf5(path: Path) -> ItemFile:
         with h5py.File(path, "r") as file:
             top = {name: file.get(name, getlink=True) for name in file}
             if any(not isinstance(link, h5py.HardLink) for link in top.values()):
-                raise CorpusError(f"{path}: has links out of their place; expected arrays.")
+                raise CorpusError(f"{path}: has links to other places; expected the arrays themselves. Copy them into the file.")
             is_flat = all(isinstance(file[name], h5py.Dataset) for name in top)
             key_name = next((name for name in _KEYS if name in top), None) if is_flat else None
             single = is_flat and key_name is None and any(map(_begins_with_key, top))

@@ -74,13 +74,14 @@ class ItemsWriter:
                 raise CorpusError(f"the picture {key!r}: expected a name of one line.")
         self._lines(KEYS, list(self.numbers))
         if self.unknown:
-            lack = f"{', '.join(self.item_files.files.values())}: no frames of {counted(len(self.unknown), 'film')} with captions"
+            files, films = ", ".join(self.item_files.files.values()), counted(len(self.unknown), "film")
             if not self.numbers:
                 raise CorpusError(
-                    f"{lack}, which are all, such as {min(self.unknown)!r}.\n  A file of frames has the name of its film, and "
+                    f"{files}: no frames of any film with captions ({films}, such as {min(self.unknown)!r}).\n"
+                    "  A file of frames has the name of its film, and "
                     f"the column {self.item_files.column!r} of the captions must hold it; name another with --picture."
                 )
-            report(f"{lack}, which are left out")
+            report(f"{files}: no frames of {films} with captions, which are left out")
         return {name: self._set(name, path, report, linked) for name, path in self.item_files.files.items()}
 
     def _file(self, name: str) -> HashedFile:

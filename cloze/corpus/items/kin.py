@@ -59,7 +59,7 @@ def require_siblings(items: StoredItems) -> None:
     if len(alone):
         raise CorpusError(
             f"{items.folder}: {len(alone)} of {counted(len(counts), 'picture')} have one caption, such as "
-            f"{items.keys[alone[0]]!r}; the recipe pairs two captions of a picture, and its own in place of the second one would "
-            "show every hidden word.\n"
+            f"{items.keys[alone[0]]!r}; the recipe pairs two different captions of a picture, since the same caption twice "
+            "would show every hidden word.\n"
             "  Leave these pictures out of the captions, or take a recipe that reads one caption, such as visualbert-one-caption."
         )

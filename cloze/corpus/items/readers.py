@@ -236,7 +236,7 @@ def _pickled(path: Path) -> Iterator[Picture]:
     try:
         films = read_plain(path.read_bytes())
     except ValueError as error:
-        raise CorpusError(f"{path}: cannot be read without running code of it: {error}.") from None
+        raise CorpusError(f"{path}: cannot be read: {error}.") from None
     if not isinstance(films, dict) or not all(isinstance(film, np.ndarray) for film in films.values()):
         raise CorpusError(f"{path}: expected a dictionary of arrays (seconds, numbers) by film.")
     return (Picture(str(key), {FEATURES: film}) for key, film in films.items())

@@ -100,7 +100,10 @@ def write_sounds(
     """
     texts = tuple(out.with_name(f"{out.stem}.{source.resolve().stem}.jsonl") for source in sources)
     if len(set(texts)) < len(texts):
-        raise CorpusError(f"{', '.join(map(str, sources))}: two of them have one name. Rename one, or write them to two files.")
+        raise CorpusError(
+            f"{', '.join(map(str, sources))}: two of them have the same name, and so would the files of their texts.\n"
+            "  Rename one, or write them to two files."
+        )
     for path in (out, *texts):
         require_output(path, overwrite=overwrite)
     keys: dict[str, None] = {}

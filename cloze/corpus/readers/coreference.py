@@ -169,7 +169,7 @@ class _Reading:
     def close(self, name: str, line: int, last: int) -> None:
         """End the mention of this name that began last; `last` is its last word."""
         if not self.starts[name]:
-            self.refuse(line, f"a mention of {name!r} ends that has not begun; expected '({name}' before.")
+            self.refuse(line, f"a mention of {name!r} ends without a beginning; expected '({name}' before.")
             return
         first, _ = self.starts[name].pop()
         if first is None:
@@ -189,7 +189,8 @@ class _Reading:
         self.end_sentence()
         for name, begun in self.starts.items():
             if begun:
-                self.refuse(begun[-1][1], f"a mention of {name!r} begins and does not end in its document.")
+                why = f"a mention of {name!r} begins and does not end in its document; expected '{name})' after it."
+                self.refuse(begun[-1][1], why)
         if self.fault is not None:
             unusable(path, *self.fault, fault=fault)
         elif self.words:
@@ -340,13 +341,13 @@ def _listed(record: Mapping[str, Any], label: str, words: int) -> Iterator[list[
     if label not in record:
         raise _Wrong(f"no field {label!r}. {propose(label, record)} Expected {form}")
     if not isinstance(record[label], list):
-        raise _Wrong(f"{label!r} is no list; expected {form}")
+        raise _Wrong(f"{label!r} is not a list; expected {form}")
     for mentions in record[label]:
         chain_mentions: list[Mention] = []
         for mention in mentions if isinstance(mentions, list) else [mentions]:
             whole = isinstance(mention, list) and len(mention) == 2 and all(type(end) is int for end in mention)
             if not whole:
-                raise _Wrong(f"{mention!r} is no mention; expected {form}")
+                raise _Wrong(f"{mention!r} is not a mention; expected {form}")
             if not 0 <= mention[0] <= mention[1] < words:
                 raise _Wrong(
                     f"the mention {mention}; expected the numbers of its first and of its last word, from 0 to {words - 1}.\n"

@@ -12,7 +12,7 @@ from cloze.corpus.readers.pictured.captions import captions_of, is_coco, is_lxme
 from cloze.corpus.readers.pictured.films import film_captions, films_of_pickle, is_films, is_pickle
 from cloze.corpus.readers.pictured.task_rows import task_row
 from cloze.corpus.readers.text_files import is_json_lines, json_lines, lines
-from cloze.corpus.readers.unusable import Fault
+from cloze.corpus.readers.unusable import Fault, unusable
 from cloze.errors import TaskError
 
 #: The formats whose rows are objects; `parquet` includes Arrow, which is recognised by the first bytes of a file.
@@ -74,7 +74,12 @@ def _json_objects(path: Path | str, fault: Fault | None) -> Iterator[tuple[int, 
                 sentence_count += 1
                 yield sentence_count, row
         else:
-            yield line, task_row(record)
+            try:
+                row = task_row(record)
+            except TaskError as error:
+                unusable(path, line, str(error), fault=fault)
+                continue
+            yield line, row
 
 
 def _columnar(path: Path | str, format: str | None) -> bool:

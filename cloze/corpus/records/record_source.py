@@ -114,10 +114,11 @@ class Records(Source):
             raise RecipeError(f"records: the layer {LINKED!r} holds links of words with items. Give the annotator another name.")
         self.items = {name: tuple(arrays) for name, arrays in (items or {}).items()}
         self.item_files = ItemFiles(item_files, picture, seconds, picture_b) if item_files else None
-        if picture_b is not None and (picture_b == picture or self.answer.lists or clips is not None or seconds is not None):
+        if picture_b is not None and picture_b == picture:
+            raise RecipeError(f"records: picture_b: {picture_b}: is the column of the first picture. Name another.")
+        if picture_b is not None and (self.answer.lists or clips is not None or seconds is not None):
             raise RecipeError(
-                f"records: picture_b: {picture_b}: a second picture needs a column of its own, and records with lists of texts, "
-                "clips or seconds have one picture."
+                f"records: picture_b: {picture_b}: records with lists of texts, clips or seconds have one picture. Omit it."
             )
         if joined and picture_b is None:
             raise RecipeError("records: joined: true joins two pictures; name the column of the second one, picture_b.")
@@ -126,7 +127,7 @@ class Records(Source):
             item_names = ", ".join(self.items) or "nothing"
             raise RecipeError(f"records: item_files are of {', '.join(item_files)}, but items are of {item_names}.")
         if clips is not None and (not self.items or stride is not None):
-            raise RecipeError("records: clips are those of films, whose frames are items, and are not cut into windows (stride).")
+            raise RecipeError("records: clips are those of films, whose frames are items. Name their items, and omit stride.")
         self.clips, self.most_items = clips, most_items
         layers = {f"layers/{name}" for name in self.annotations.layers} | {f"labels/{name}" for name in self.annotations.labels}
         self.gives = frozenset({"tokens", "length", "document", "word_start", *parts, *layers, *self.answer.gives})

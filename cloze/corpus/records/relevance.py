@@ -42,7 +42,7 @@ class RelevanceAnswer(NumberAnswer):
     def read(self, path: Path | str, columns: Columns, fault: Fault | None = None) -> Iterator[Record]:
         """The pairs of a file; a row with a grade that is no whole number cannot be used."""
         if columns.text_b is None:
-            raise TaskError("corpus.text_b: relevance is of two texts. Name the column of the passage.")
+            raise TaskError("corpus.text_b: relevance needs a query and a passage. Name the column of the passage.")
         require_no_folder(path)
         if is_qrels(path):
             pairs = candidates(path, negatives=self.negatives, top=self.top, fault=fault)

@@ -142,7 +142,7 @@ class SpanAnswer(Answer):
             for record in np.flatnonzero(stop - start != words)[:1].tolist():
                 key = store.items.keys[store.items.pictures[record]]
                 raise TaskError(
-                    f"{store.about['files'][0]}: a context has {words[record]} words that are said, and its recording {key!r} "
+                    f"{store.about['files'][0]}: a context has {words[record]} spoken words, and its recording {key!r} has "
                     f"{stop[record] - start[record]} {name!r}.\n  {OTHER_TEXT}"
                 )
 

@@ -36,7 +36,7 @@ class Evidence(LookUp):
         self, *, file: str | None = None, network: str = "query", top: Count = 5000, read: Count = 5, length: Count = 320
     ) -> None:
         if read > top:
-            raise RecipeError(f"tables: evidence: read {read} of the {top} nearest blocks (`top`); expected at most so many.")
+            raise RecipeError(f"tables: evidence: read is {read}; expected at most {top}, the number of nearest blocks (top).")
         self.file, self.network, self.top, self.read, self.length = file, network, top, read, length
 
     @property

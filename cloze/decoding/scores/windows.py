@@ -70,7 +70,8 @@ class Windows:
             raise UserError(f"a window of {size} tokens leaves no room for text: {before + after} of them are the frame's.")
         if not 1 <= stride <= most:
             raise UserError(
-                f"--stride {stride}: windows hold {max_tokens} tokens of a text and must meet. Expected from 1 to {most}."
+                f"--stride {stride}: windows hold {max_tokens} tokens of a text and must meet. "
+                f"Expected a number from 1 to {most}."
             )
         spans = _advancing(body, max_tokens, stride) if left_to_right else _centred(body, max_tokens, stride)
         return [

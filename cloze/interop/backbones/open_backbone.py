@@ -61,7 +61,7 @@ def _require_steady(network: PictureNetwork, model: str) -> None:
         first, second = (network.run(network.prepare([gradient])).cells for _ in range(2))
     if not torch.equal(first, second):
         raise CheckpointError(
-            f"{model}: gives other features at each reading of the same picture. Does it hide patches at random?\n"
+            f"{model}: gives different features each time it reads the same picture. Does it hide patches at random?\n"
             "  Choose a backbone that reads whole pictures, such as facebook/dinov2-base."
         )
 

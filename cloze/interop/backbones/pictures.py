@@ -83,7 +83,7 @@ class TrainedExtractor(FeatureExtractor):
 
     def _cropped(self, picture: Pixels, boxes: Floats | None) -> Extracted:
         if boxes is None:
-            raise CheckpointError("crops need boxes.")
+            raise CheckpointError("crops need regions, and a picture has none. Give its boxes.")
         crops = [_crop(picture, box) for box in boxes]
         runs = [self._run(crops[start : start + self.together]) for start in range(0, max(len(crops), 1), self.together) if crops]
         if not runs:

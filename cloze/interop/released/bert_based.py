@@ -67,7 +67,7 @@ def read(files: Mapping[str, Path], split: Split, words: Vectors | None) -> Impo
     if "archive" in files:
         raise CheckpointError(
             f"{files['archive']}: a packed archive; expected a folder with its files.\n"
-            f"  mkdir FOLDER && tar -xzf {files['archive']} -C FOLDER"
+            f"  Unpack it, and import FOLDER: mkdir FOLDER && tar -xzf {files['archive']} -C FOLDER"
         )
     path = files["weights"]
     folder, weights = path.parent, read_unwrapped(path)
@@ -143,7 +143,7 @@ def _config(folder: Path, system: BertBased) -> dict[str, Any]:
     if len(configs) != 1:
         count = "no config of a network" if not configs else f"{len(configs)} configs, {configs[0][0].name} among them"
         raise CheckpointError(
-            f"{folder}: {count}; the weights are those of {title}, which needs one.\n"
+            f"{folder}: {count}; the weights are those of {title}, which needs exactly one.\n"
             f"  Put {system.config} next to them, and the tokenizer of {system.bert}."
         )
     path, config = configs[0]
@@ -155,7 +155,7 @@ def _config(folder: Path, system: BertBased) -> dict[str, Any]:
             )
     if missing := [file for file in system.stacks.values() if not (folder / file).exists()]:
         raise CheckpointError(
-            f"{folder}: no {', '.join(missing)}; {title} has more configs than one.\n"
+            f"{folder}: no {', '.join(missing)}; {title} needs several configs.\n"
             "  Put all of them next to the weights. They come with the authors' code or archive."
         )
     for prefix, file in system.stacks.items():

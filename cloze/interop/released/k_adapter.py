@@ -54,18 +54,18 @@ def read(files: Mapping[str, Path], split: Split, words: Vectors | None) -> Impo
         raise CheckpointError(f"{first}: K-Adapter has the tokens of the network that it reads; leave --words and --split out.")
     if not (folder / "config.json").exists():
         raise CheckpointError(
-            f"{first}: the weights are those of an adapter of K-Adapter; {folder} has not the network that it reads.\n"
+            f"{first}: the weights are those of an adapter of K-Adapter; {folder} lacks the network that it reads.\n"
             "  Put the folders fac-adapter and lin-adapter into that of roberta-large, and import that folder."
         )
     trunk = import_folder(folder)
     if not trunk.model.network_type.one_stack or trunk.model.changes:
         raise CheckpointError(
-            f"{folder}: is no Transformer of one stack, which an adapter of K-Adapter reads.\n"
+            f"{folder}: is not a Transformer of one stack, as an adapter of K-Adapter needs.\n"
             "  Put the adapters into the folder of roberta-large."
         )
     paths = {_name(path): path for path in files.values()}
     if len(paths) < len(files):
-        raise CheckpointError(f"{folder}: {', '.join(files)} are adapters of one kind; expected one of each. Move one out of it.")
+        raise CheckpointError(f"{folder}: {', '.join(files)} are adapters of one kind; expected one of each. Move one away.")
     network, changes = dict(trunk.model.network), list[tuple[str, Mapping[str, Any]]]()
     remarks = [
         "Which layers an adapter reads is not in its file: the embeddings, the layer below the middle and that two below the top "

@@ -89,7 +89,7 @@ def _linkers(config: Mapping[str, Any]) -> list[_Linker]:
     """The linkers that the archive's config.json describes. Errors: `ValueError` with a message for users."""
     model = config.get("archive_model", {})
     if not isinstance(model, Mapping) or model.get("type") != "knowbert":
-        raise ValueError("the archive is not one of KnowBERT alone, but of a model for a task. Take one before fine-tuning.")
+        raise ValueError("the archive is not one of KnowBERT alone, but of a model for a task. Use one from before fine-tuning.")
     try:
         names = frozenset(model["soldered_kgs"])
         if names not in _RECIPES:
@@ -103,7 +103,10 @@ def _linker(name: str, model: Mapping[str, Any], set_name: str, table: str) -> _
     described = model["soldered_kgs"][name]
     linker, layer = described["entity_linker"], dict(described["span_attention_config"])
     if linker.get("span_encoder_config") != layer or layer.get("num_hidden_layers") != 1:
-        raise ValueError(f"the linker {name} has other layers among names than for tokens; cloze has one for both.")
+        raise ValueError(
+            f"the linker {name}: span_encoder_config and span_attention_config differ, or have several layers; cloze has one "
+            "layer for both."
+        )
     by_margin = linker.get("loss_type", "margin") == "margin"
     arguments = {
         "after_layer": model["soldered_layers"][name], "table": table, "width": layer["hidden_size"],

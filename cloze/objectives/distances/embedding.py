@@ -77,10 +77,10 @@ class Embedding(Objective):
             raise RecipeError(
                 "embedding.project: an activation, a bias and a norm belong to a map; write `project: same`, or a width."
             )
-        if norm_epsilon is None and dropout is not None or norm_epsilon is not None and (activation is not None or not bias):
-            raise RecipeError(
-                "embedding: dropout follows a norm (`norm_epsilon`), with which the map has a bias and no activation."
-            )
+        if norm_epsilon is None and dropout is not None:
+            raise RecipeError("embedding.dropout: follows a norm. Write norm_epsilon, such as 1e-12, or omit dropout.")
+        if norm_epsilon is not None and (activation is not None or not bias):
+            raise RecipeError("embedding.norm_epsilon: a map with a norm has a bias and no activation. Omit activation and bias.")
         self.takes, self.optional = frozenset(), SEQUENCES | {"block"}
         self.pool, self.normalise, self.length = POOLS[reading], normalise, length
         self.reads = ("summary",) if self.pool is None else ("hidden",)

@@ -109,7 +109,9 @@ class Factorisation(Objective):
             )
         if self.of == "cells":
             if self.power != 0.5:
-                raise RecipeError("factorisation: w · c approximates the matrix, and has a loss, with power 0.5 alone.")
+                raise RecipeError(
+                    f"factorisation: power is {self.power}; w · c approximates the matrix, and has a loss, only with 0.5."
+                )
             return states["association"]
         scale = self._buffer("spectrum", states["hidden"]).pow(self.power)
         rows = states["hidden"].flatten(0, 1)[batch["positions/main"]]

@@ -69,7 +69,10 @@ class CandidatePrediction(TargetsAtPositions):
         """(M, 1 + R): no candidate, then those of the row of each target; -inf where there is none."""
         product: Any = states["scores"]
         if not isinstance(product, Product):
-            raise RecipeError("candidate_prediction: another part reads the scores of its head, which it needs as a product.")
+            raise RecipeError(
+                "candidate_prediction: reads the vectors behind the scores of its head, and another part of the recipe reads the "
+                "scores themselves. Leave one of the two out."
+            )
         row = batch[self.positions_field].long() // sequence(batch).shape[1]
         ids = batch[self.items].long().index_select(0, row)
         vectors = F.embedding(ids, product.table).to(product.rows.dtype)  # (M, R, E)

@@ -74,7 +74,7 @@ class Listener(Extractor):
             recorded = len(self._times(row))
             if recorded != len(row.start):
                 raise TaskError(
-                    f"{examples.path}:{row.record.line}: the context has {len(row.start)} words that are said, and its recording "
+                    f"{examples.path}:{row.record.line}: the context has {len(row.start)} spoken words, and its recording has "
                     f"{recorded}.\n  {OTHER_TEXT}"
                 )
         return rows

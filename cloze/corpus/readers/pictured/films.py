@@ -23,7 +23,7 @@ def films_of_pickle(path: Path | str) -> Mapping[str, Any]:
     try:
         content = read_plain(Path(path).read_bytes())
     except ValueError as error:
-        raise TaskError(f"{path}: cannot be read without running code of it: {error}.") from None
+        raise TaskError(f"{path}: cannot be read: {error}.") from None
     except OSError as error:
         raise TaskError(f"{path}: cannot be read: {error.strerror}.") from None
     if not isinstance(content, dict) or not is_films(content):

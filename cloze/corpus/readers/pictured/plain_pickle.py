@@ -39,7 +39,7 @@ class _Plain(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         builder = _BUILDERS.get((module, name))
         if builder is None:
-            raise ValueError(f"it would run {module}.{name}")
+            raise ValueError(f"it would run {module}.{name}, and cloze never runs code from a file")
         return builder
 
 
@@ -53,4 +53,4 @@ def read_plain(data: bytes) -> Any:
     except ValueError:
         raise
     except Exception as error:  # pickle raises nearly every kind for damaged bytes
-        raise ValueError(f"no pickle of plain values: {error}") from None
+        raise ValueError(f"it is not a pickle of plain values ({error})") from None

@@ -58,12 +58,23 @@ def choice_row(record: Mapping[str, Any]) -> Row | None:
         return None
     names = cycle(NAMES)
     objects = [next(names) if kind == "person" else str(kind) for kind in record["objects"]]
-    texts = {name: [_text(words, objects) for words in record[field]] for name, field in _CHOICES.items() if field in record}
+    texts = {name: _texts(record, field, objects) for name, field in _CHOICES.items() if field in record}
     row: Row = {**record, "text": _text(record["question"], objects), **texts}
     row |= {"image": record["img_id"]} if "img_id" in record else {}
     if "answer_label" in record and "choices" in texts:
-        row |= {"label": record["answer_label"], "question_answer": f"{row['text']} {texts['choices'][record['answer_label']]}"}
+        label, choices = record["answer_label"], texts["choices"]
+        if not isinstance(label, int) or not 0 <= label < len(choices):
+            raise TaskError(f"answer_label is {label!r}; expected 0 to {len(choices) - 1}, the number of the right answer.")
+        row |= {"label": label, "question_answer": f"{row['text']} {choices[label]}"}
     return row
+
+
+def _texts(record: Mapping[str, Any], field: str, objects: Sequence[str]) -> list[str]:
+    """The texts of a field, each a list of words and objects; anything else is a `TaskError`."""
+    texts = record[field]
+    if not isinstance(texts, list) or not all(isinstance(words, list) for words in texts):
+        raise TaskError(f"{field}: {str(texts)[:60]}; expected a list of texts, each a list of words, as in VCR.")
+    return [_text(words, objects) for words in texts]
 
 
 def _text(words: Sequence[Any], objects: Sequence[str]) -> str:
