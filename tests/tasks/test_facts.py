@@ -33,7 +33,8 @@ class Fixed:
         self.reader: Any = SimpleNamespace(**{
             name: getattr(ready.reader, name)
             for name in (
-                "tokenizer", "single_layout", "max_length", "predictable", "batch", "batches", "device", "reads_marks", "with_facts",
+                "tokenizer", "single_layout", "max_length", "predictable", "batch", "batches", "device", "reads_marks",
+                "with_facts",
             )
         })
         row = torch.zeros(self.reader.tokenizer.size)
