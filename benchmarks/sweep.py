@@ -219,42 +219,8 @@ def learned(ledger: Ledger) -> Iterator[str]:
         yield f"{sum(under >= 0.3 for under, _ in rows)} of {len(rows)} end at least 0.3 nats under the entropy of single tokens."
 
 
-OFTEN = ("wiki-1", 5e6, (0, 1)), ("wiki-1", 15e6, (0,)), ("wiki-5", 15e6, (0,))  # texts read 14, 42 and 10 times, and seeds
-ARMS: Mapping[str, Sequence[str]] = {
-    "as fitted": (),
-    "15 % masked": ("exercise.mask.rate=0.15",),
-    "50 % masked": ("exercise.mask.rate=0.5",),
-    "dropout 0.1": ("networks.main.dropout=0.1",),
-    "dropout 0.1, 50 % masked": ("networks.main.dropout=0.1", "exercise.mask.rate=0.5"),
-    "half the rate": ("rate*0.5",),
-    "weight decay 0.1": ("training.optimizer.adamw.weight_decay=0.1",),
-    "four layers": ("network.layers=4",),
-    "width 192": ("network.width=192", "network.heads=3", "network.feed_forward.gated.inner=288"),
-}
-
-
-def passes(ledger: Ledger) -> Iterator[Cell]:
-    """What `quick` should change where a small text is read many times."""
-    for (text, tokens, seeds), values in itertools.product(OFTEN, ARMS.values()):
-        yield from (cell("quick", "tiny", tokens, *values, text=text, seed=seed) for seed in seeds)
-
-
-def read_often(ledger: Ledger) -> Iterator[str]:
-    """The table of the last and the lowest held-out losses of every arm: means over seeds."""
-    yield "| changed | " + " | ".join(f"{text}, {tokens / 1e6:g} M tokens" for text, tokens, _ in OFTEN) + " |"
-    yield "|---" * (1 + len(OFTEN)) + "|"
-    for name, values in ARMS.items():
-        cells = []
-        for text, tokens, _ in OFTEN:
-            results = ledger.results(recipe="quick", text=text, tokens=int(tokens), set=list(values))
-            curves = [[losses["token_prediction"] for _, _, losses in result["curve"]] for result in results]
-            last, lowest = ([reduce(curve) for curve in curves] for reduce in (lambda curve: curve[-1], min))
-            cells.append(f"{statistics.fmean(last):.3f} ({statistics.fmean(lowest):.3f})" if curves else "–")
-        yield f"| {name} | " + " | ".join(cells) + " |"
-
-
-TABLES = {"regret": regrets, "family": learned, "passes": read_often}
-PLANS = {"laws": laws, "regret": regret, "family": family, "passes": passes}
+TABLES = {"regret": regrets, "family": learned}
+PLANS = {"laws": laws, "regret": regret, "family": family}
 
 
 def cut(data: Path, work: Path) -> None:
@@ -271,9 +237,6 @@ def cut(data: Path, work: Path) -> None:
 
     part(data / "text_en_wiki/train.txt.xz", "wiki.txt", 25_000_000)
     part(data / "text_en_wiki/valid.txt.xz", "wiki.valid.txt", HELD_OUT)
-    for name, characters in (("wiki-1", 1_200_000), ("wiki-5", 5_000_000)):
-        part(data / "text_en_wiki/train.txt.xz", f"{name}.txt", characters)
-        part(data / "text_en_wiki/valid.txt.xz", f"{name}.valid.txt", HELD_OUT)
     part(data / "text_zh_wiki/train.txt.xz", "zh.txt", 9_500_000)
     part(data / "text_zh_wiki/valid.txt.xz", "zh.valid.txt", HELD_OUT // 3)
     if not (out / "books.valid.txt").exists():
