@@ -308,7 +308,7 @@ def test_numbers_and_pairs_are_answered_without_texts(tmp_path: Path) -> None:
         ({"budget": "soon"}, "soon"),
         ({"size": "tinny"}, "--size tinny: transformer has no such size"),
         ({"models": [Path("nowhere")]}, "nowhere"),
-        ({"type": "span_classification"}, "found for classes and numbers of a text or a pair of texts, labels of words, and"),
+        ({"type": "span_classification"}, "expected a task with classes or numbers for a text or a pair of texts, with labels for"),
         ({"type": "sentences"}, "unknown task. "),
     ],
 )
