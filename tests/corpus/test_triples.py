@@ -232,7 +232,7 @@ def test_the_one_side_of_all_wrong_triples_of_a_fact_is_drawn_by_the_same_rate()
 
 def test_a_way_to_draw_sides_that_are_fixed_is_refused() -> None:
     triples = np.array([[0, 0, 1], [0, 0, 2]])
-    with pytest.raises(RecipeError, match="only head and tail, whose side is fixed.\n  Leave out side"):
+    with pytest.raises(RecipeError, match="only head and tail are written, whose side is fixed.\n  Leave out side"):
         Corruption(Negatives(head=1, tail=1, side="bernoulli"), triples, entities=6, relations=1, path="graph")
 
 
