@@ -28,7 +28,7 @@ _READ = (
     "*.json", "*.txt", "*.model", "*.spm", "cloze/*", "model*.safetensors", "adapter_model.safetensors",
     "[0-9]_*/model.safetensors", "[0-9]_*/pytorch_model.bin",
 )  # fmt: skip
-_BEHIND = re.compile(r"[1-9]\d*_")  # folders of modules of sentence-transformers behind the network
+_LATER_MODULE = re.compile(r"[1-9]\d*_")  # folders of modules of sentence-transformers that follow the network
 _PICKLES = ("pytorch_model*.bin", "adapter_model.bin")
 _UNREAD = ("onnx/*", "openvino/*", "coreml/*", "checkpoint-*/*")
 _REFUSED = "Log in with an account that may do this: hf auth login"
@@ -71,13 +71,13 @@ def local_folder(checkpoint: str | Path) -> Path:
 
 def _snapshot(name: str, revision: str | None) -> Path:
     """The folder of a model in the cache, with everything in it that cloze reads; pickles if its network has no other weights,
-    whatever form those of the modules behind it have (`2_Dense/model.safetensors`)."""
+    even if modules that follow it have safetensors (`2_Dense/model.safetensors`)."""
     from huggingface_hub import snapshot_download
 
     for patterns in (_READ, (*_READ, *_PICKLES)):
         folder = snapshot_download(name, revision=revision, allow_patterns=list(patterns), ignore_patterns=list(_UNREAD))
         weights = (path.relative_to(folder) for path in Path(folder).glob("**/*.safetensors"))
-        if not all(_BEHIND.match(path.parts[0]) for path in weights):
+        if not all(_LATER_MODULE.match(path.parts[0]) for path in weights):
             break
     return Path(folder)
 

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 OrderName = Literal["open", "left_to_right", "right_to_left", "source_to_target"]
 SummaryToken = Literal["first", "last", "mask"]
+FROM_CHECKPOINT = "reading"  # as a template: that of the checkpoint that a recipe starts from
 
 
 @dataclass(frozen=True)

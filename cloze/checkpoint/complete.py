@@ -24,10 +24,10 @@ from cloze.decoding.vectors.embedding import HEAD, sentence_head
 from cloze.document import Node, from_data
 from cloze.errors import CheckpointError, UserError
 from cloze.exercises.companions.answer import AnswerForm, ByForm, Lesson
-from cloze.exercises.frame import FROM_CHECKPOINT
 from cloze.interop import Annotating
 from cloze.interop.architecture import ARCHITECTURES
 from cloze.objectives.labels.head_from_checkpoint import HeadFacts, HeadFromCheckpoint, Predicts
+from cloze.reading import FROM_CHECKPOINT
 from cloze.recipe.builders import build
 from cloze.recipe.faults import Faults
 from cloze.recipe.grammar import RESERVED

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from cloze.cli.commands import COMMANDS, load_command, overview, parser_of
-from cloze.errors import ClozeError, UserError, propose
+from cloze.errors import ClozeError, UserError, did_you_mean, propose
 from cloze.untrusted import guard_terminal, visible
 
 _format_as_python = warnings.formatwarning
@@ -89,12 +89,13 @@ def require_usage(command: Any, name: str, arguments: list[str]) -> None:
             return
         param: Any = getattr(error, "param", None)
         missing = param is not None and hasattr(error, "param_type")  # the error of an argument that is not there
-        if getattr(error, "possibilities", None):  # similar options
-            vars(error)["possibilities"] = command.proposed(vars(error)["possibilities"], arguments)
         message = _missing(param) if missing else error.format_message()
         option = getattr(error, "option_name", "")
         if setting := _SETTINGS.get(name, {}).get(option):
             message = f"No such option: {option}. The recipe has this value: --set {setting}"
+        elif similar := getattr(error, "possibilities", None):
+            names = command.proposed(sorted(similar), arguments)
+            message = f"No such option: {option}" + (f". {did_you_mean(names)}" if names else "")
         raise UserError(f"{message}\n  All options: cloze {name} --help") from None
 
 

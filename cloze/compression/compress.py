@@ -119,7 +119,7 @@ def compress(source: Path, out: Path, changes: Sequence[ChangeDescription]) -> C
     if lost_masks:
         remark = (
             f"the masks of {source} ({', '.join(lost_masks)}) are not in {out}: its zeros are still zero, but further training "
-            "changes them. To keep the masks, compress the network as it was before them in this way, then prune the result."
+            "changes them. To keep masks, compress the network before pruning it, and prune the result."
         )
         result = replace(result, remarks=[*result.remarks, remark])
     masks = out / OWN_CHANGED

@@ -15,11 +15,11 @@ from cloze.errors import RecipeError
 from cloze.exercises.edit import Edit
 from cloze.exercises.facts import TokenFacts, needed
 from cloze.exercises.joined import with_companions
+from cloze.reading import FROM_CHECKPOINT
 from cloze.registry import Given, register
 from cloze.rng import Draw
 from cloze.rows import Inserted, Rows, columns_before
 
-FROM_CHECKPOINT = "reading"  # as a template: that of the checkpoint that the recipe starts from
 _TEMPLATE = re.compile(r"\{(?P<part>\w+)\}|(?P<role>\[[A-Z]+\])|(?P<text>\[[^\[\]{}]*\]|[^\[\{]+|[\[\{])")
 
 

@@ -1,4 +1,4 @@
-"""What tokenizer_config.json says about rows, in a folder that cloze did not write: have they segments, how long are they?"""
+"""What tokenizer_config.json of a folder that cloze did not write says about rows: segments and length."""
 
 from __future__ import annotations
 

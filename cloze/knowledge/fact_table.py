@@ -110,9 +110,9 @@ class BoundFacts:
         lower case, are one. Subjects and words with special tokens are left out."""
         spelled = _spelled(list(dict.fromkeys(subject for subject, *_ in triples)), tokenizer)
         first_name: dict[tuple[tuple[int, ...], ...], str] = {}
-        same = {name: first_name.setdefault(tuple(ways), name) for name, ways in spelled.items()}
+        canonical = {name: first_name.setdefault(tuple(ways), name) for name, ways in spelled.items()}
         facts: dict[str, list[tuple[str, str]]] = {}
-        for subject, predicate, object_ in dict.fromkeys((same[subject], *fact) for subject, *fact in triples):
+        for subject, predicate, object_ in dict.fromkeys((canonical[subject], *fact) for subject, *fact in triples):
             facts.setdefault(subject, []).append((predicate, object_))
         special = set(tokenizer.special_ids.tolist())
         grams: dict[tuple[int, ...], int] = {}

@@ -76,7 +76,7 @@ class Objective(nn.Module, ABC):
         over_vocabulary: One table scores every token.
         weighs_classes: Its classes may have weights.
         fittable: `training.new_heads: fitted` can fit `head.output`, and only that, to the states of a frozen network:
-            `loss_per_target` is convex in its parameters, and `module` is one of `runs.FITTABLE_HEADS`.
+            `loss_per_target` is convex in its parameters, and `module` is one of `FITTABLE_HEADS` in `runs/frozen_start.py`.
         vectors_from: What vectors of words are learned from: `windows` of a text, or `cells`, the counts of words that occur
             together; None: it learns none.
         width_arguments: Arguments that may be the name of a reading: it stands for the width of the network whose state the

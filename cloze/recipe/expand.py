@@ -102,7 +102,7 @@ def _expand_network(network: Node, path: str, faults: Faults) -> None:
         for inner in [node for key, node in network.items() if key not in NETWORK and node.is_mapping]:
             for key in sorted(NETWORK.keys() & inner.value.keys()):
                 network.put(key, inner.value.pop(key))
-        expand_part("network", network, path, faults, beside=NETWORK)
+        expand_part("network", network, path, faults, sibling_keys=NETWORK)
     if network.is_mapping:
         expand_arguments(NETWORK, network, path, faults)
 

@@ -9,12 +9,11 @@ from dataclasses import replace
 from typing import Any
 
 from cloze.document import Node
-from cloze.reading import Reading
+from cloze.reading import FROM_CHECKPOINT, Reading
 from cloze.recipe.faults import Faults
 from cloze.recipe.grammar import ENTRY, NETWORK, PASS, PHASE, TEXT, VALUES
 from cloze.recipe.parts import class_of
 from cloze.recipe.recipe import (
-    FROM_CHECKPOINT,
     AverageSpec,
     EditSpec,
     EntrySpec,

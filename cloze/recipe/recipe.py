@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any, Literal
 from cloze.bounds import BelowOne, Count, Duration, Natural, Positive
 from cloze.document import Where
 from cloze.errors import RecipeError
-from cloze.reading import Reading
+from cloze.reading import FROM_CHECKPOINT, Reading
 from cloze.recipe.canonical import to_json
 from cloze.recipe.parts import builder_of, class_of
 from cloze.registry import Part
 from cloze.training.schedule.rates import follows_losses
 
-FROM_CHECKPOINT = "reading"  # as a template: the template of the checkpoint that the recipe starts from
 LANES = 64  # of a store of several shards
 Mixing = Literal["step", "row", "all"]
 

@@ -42,16 +42,17 @@ def arguments_of_part(kind: str, name: str) -> dict[str, Argument]:
 
 
 def expand_part(
-    kind: str, node: Node, path: str, faults: Faults, argument: Argument | None = None, beside: Collection[str] = ()
+    kind: str, node: Node, path: str, faults: Faults, argument: Argument | None = None, sibling_keys: Collection[str] = ()
 ) -> None:
     """Rewrite a part in place as `{name: {argument: node}}`, and set `Node.part_kind` to its kind.
 
     As the value of an `argument` it must be among the argument's choices, and what it leaves out comes from the argument's
-    default if that is the same part. Keys `beside` the name belong to the recipe, not the part (a network's `from`), and stay.
+    default if that is the same part. The
+    `sibling_keys` next to the name belong to the recipe, not to the part (a network's `from`), and stay.
     """
     if isinstance(node.value, str):
         name, inner = node.value, Node({}, node.where)
-    elif node.is_mapping and len(keys := [key for key in node.value if key not in beside]) == 1:
+    elif node.is_mapping and len(keys := [key for key in node.value if key not in sibling_keys]) == 1:
         name, inner = str(keys[0]), node.value[keys[0]]
     else:
         got = f"the keys {', '.join(map(repr, node.value))}" if node.is_mapping and node.value else _shown(node)

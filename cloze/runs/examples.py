@@ -103,7 +103,7 @@ def _example(entry: EntrySpec, view: str, row: Rows, tokenizer: Tokenizer, sees:
 def _count(row: Rows, targets: Mapping[int, Sequence[str]], length: int) -> str:
     """How many targets an example has, in words."""
     if "cell_count" in row:
-        return f"the count of both together, {float(row['cell_count'][0]):g}"
+        return f"a co-occurrence count, {float(row['cell_count'][0]):g}"
     if not targets and any(fields.split(name).field == "targets" and value.ndim == 2 for name, value in row.items()):
         return f"none of {length} tokens: nothing is predicted in this example"
     pieces = sum(map(len, targets.values()))

@@ -166,7 +166,7 @@ def _read(
     step: StepModule, micros: Mapping[str, Iterable[MicroBatch]], keys: Collection[str], device: torch.device,
     progress: Callable[[int], None] = lambda rows: None,
 ) -> dict[str, list[ObjectiveReading]]:
-    """What the heads `keys` read of some micro-batches of every entry; `progress` is told the rows of each."""
+    """What the heads `keys` read of some micro-batches of every entry; `progress` gets the number of rows of each."""
     recorders = {key: _Recorder(step.objectives[key], []) for key in keys}
     try:
         with _evaluating(step, device), torch.no_grad():
@@ -308,7 +308,7 @@ class _Fit:
     ) -> list[Losses]:
         """The losses after each of `PENALTIES`, each fitted from the last, until those of the pieces `held` have risen twice.
 
-        `progress` is told of each penalty, and at the end of those that are left out.
+        `progress` gets 1 after each penalty, and at the end the number of those left out.
         """
         self.start()
         path: list[Losses] = []

@@ -2,10 +2,13 @@
 
 Some classes of transformers 5 take only the vocabulary from tokenizer.json and build the rest from these switches and their
 defaults; others use the file as it is. cloze does the same, and says so where the two files differ.
+
+Differs: XLNet's `keep_accents` is followed here; transformers 5 ignores it.
 """
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -63,8 +66,7 @@ def follow_switches(folder: Path, data: dict[str, Any], settings: Mapping[str, A
         says = f"says {value!r}" if switch in settings else f"does not say; the default of {name} is {value!r}"
         warnings.warn(
             f"{folder / 'tokenizer.json'}: {switch} is {in_file!r} there, and tokenizer_config.json {says}. "
-            f"{value!r} is followed. For the other, write {{\"{switch}\": {_json(in_file)}}} into "
-            "tokenizer_config.json.",
+            f"{value!r} is followed. For the other, write {{\"{switch}\": {json.dumps(in_file)}}} into tokenizer_config.json.",
             stacklevel=1,
         )
     return data
@@ -83,8 +85,8 @@ def _cleaning_steps(
     rest = [step for step in steps if step.get("type") not in ("NFKD", "StripAccents", "Lowercase")]
     accents: list[dict[str, Any]] = [] if after["keep_accents"] else [{"type": "NFKD"}, {"type": "StripAccents"}]
     capitals: list[dict[str, Any]] = [{"type": "Lowercase"}] if after["do_lower_case"] else []
-    place = sum(step.get("type") == "Replace" and "String" in (step.get("pattern") or {}) for step in rest[:2])
-    return [*rest[:place], *accents, *capitals, *rest[place:]], changed
+    quotes = sum(step.get("type") == "Replace" and "String" in (step.get("pattern") or {}) for step in rest[:2])
+    return [*rest[:quotes], *accents, *capitals, *rest[quotes:]], changed
 
 
 def _that_matter(changed: Mapping[str, tuple[Any, Any]], data: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
@@ -94,7 +96,3 @@ def _that_matter(changed: Mapping[str, tuple[Any, Any]], data: Mapping[str, Any]
         switch: values for switch, values in changed.items()
         if not (switch == "strip_accents" and {lowers if value is None else value for value in values} == {lowers})
     }  # fmt: skip
-
-
-def _json(value: bool | None) -> str:
-    return {True: "true", False: "false", None: "null"}[value]

@@ -308,7 +308,10 @@ def test_numbers_and_pairs_are_answered_without_texts(tmp_path: Path) -> None:
         ({"budget": "soon"}, "soon"),
         ({"size": "tinny"}, "--size tinny: transformer has no such size"),
         ({"models": [Path("nowhere")]}, "nowhere"),
-        ({"type": "span_classification"}, "expected a task with classes or numbers for a text or a pair of texts, with labels for"),
+        (
+            {"type": "span_classification"},
+            "expected a task with classes or numbers for a text or a pair of texts, with labels for words, or with choices",
+        ),
         ({"type": "sentences"}, "unknown task. "),
     ],
 )

@@ -95,7 +95,7 @@ def test_peek_shows_all_targets_of_a_word_of_a_window(tmp_path: Path, capsys: py
     shown = output(capsys, "peek", "word2vec-skipgram", *few, "--set", "exercise.subsample.threshold=1e-9")
     assert "none of 0 tokens: nothing is predicted in this example" in shown
     (example,) = map(json.loads, output(capsys, "peek", "glove", *few, "--json").splitlines())
-    assert re.fullmatch(r"the count of both together, [\d.]+", example["targets"])
+    assert re.fullmatch(r"a co-occurrence count, [\d.]+", example["targets"])
 
 
 @pytest.mark.parametrize(("subject", "hidden"), [("alpha", True), ("gamma beta", False)])

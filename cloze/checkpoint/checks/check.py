@@ -10,11 +10,12 @@ from cloze.checkpoint.checks.checked import UNKNOWN, Checked, EditLine, build_or
 from cloze.document import Where
 from cloze.errors import ClozeError, propose
 from cloze.exercises.exercise import PlacedEdit
+from cloze.reading import FROM_CHECKPOINT
 from cloze.recipe import parts
 from cloze.recipe.builders import build, schedules, stand_ins
 from cloze.recipe.faults import Faults
 from cloze.recipe.load import phase_recipes
-from cloze.recipe.recipe import FROM_CHECKPOINT, EditSpec, EntrySpec, PartSpec, Recipe, as_plain_data
+from cloze.recipe.recipe import EditSpec, EntrySpec, PartSpec, Recipe, as_plain_data
 from cloze.recipe.references import views
 from cloze.recipe.schema import arguments_of_part
 from cloze.training.schedule.phases import sets_dropout

@@ -239,16 +239,14 @@ class _Partial:
         self.number = np.dtype(about["number"])
         text = json.dumps(about, ensure_ascii=False)
         path = self.folder / "about.json"
-        if not (path.is_file() and path.read_text(encoding="utf-8") == text):
+        same = path.is_file() and path.read_text(encoding="utf-8") == text
+        self.lines = self._kept() if same else []
+        changed = any(line.get("state") != _state(files[line["key"]]) for line in self.lines)  # pictures of the same names
+        if not same or changed:
             shutil.rmtree(self.folder, ignore_errors=True)
             self.folder.mkdir()
             path.write_text(text, encoding="utf-8")
-        self.lines = self._kept()
-        if any(line.get("state") != _state(files[line["key"]]) for line in self.lines):  # pictures of the same names
-            shutil.rmtree(self.folder)
-            self.folder.mkdir()
-            path.write_text(text, encoding="utf-8")
-            self.lines = self._kept()
+            self.lines = []
         self.done = {line["key"] for line in self.lines}
 
     @property

@@ -111,8 +111,8 @@ class Answer(ABC):
     encoder. `ragged`: a record has several values. `nested`: for each column whose values have levels of their own, the names of
     these from the record down; `("chains", "mentions")` means that a record has several chains and a chain several mentions.
     Columns may share levels. `gives`: the fields for the exercise; those that begin with `column/` or `numbers/` are answers, of
-    which an edit makes targets (`runs.answer_sets`). `lists`: the last column of texts holds a list of texts in
-    each record. `tabular`: files may be tables with further columns.
+    which an edit makes targets (`answer_sets` in `runs/recipe_tasks.py`). `lists`: the last column of texts holds a list of
+    texts in each record. `tabular`: files may be tables with further columns.
     """
 
     columns: Mapping[str, Any] = {}

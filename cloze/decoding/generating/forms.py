@@ -23,6 +23,7 @@ from cloze.decoding.generating.search import Continuation
 from cloze.decoding.generating.sequence import (
     Manner,
     continue_rows,
+    continue_starts,
     end_id,
     end_role,
     has_decoder,
@@ -31,7 +32,6 @@ from cloze.decoding.generating.sequence import (
     start_role,
     unwritten,
     write,
-    write_behind,
 )
 from cloze.decoding.generating.writing import Answering, Filling
 from cloze.decoding.layout import Framed, Ids
@@ -303,7 +303,7 @@ class ByGaps(_InOneRow):
     def write(self, head: Any, sources: Sequence[Framed], manner: Manner) -> list[Continuation]:
         """A [MASK] at the next position, which the predicted token replaces."""
         starts = [row.ids for row in sources]
-        return write_behind(
+        return continue_starts(
             self.reader, starts, lambda index: self._writer(head, sources[index[0]], self.banned), end_id(self.reader), manner
         )
 

@@ -84,7 +84,7 @@ def extend(reader: Reader, head: Any, prompts: Sequence[str], manner: Manner) ->
     banned = unwritten(reader, end)
     starts = [first_ids(reader, prompt) for prompt in prompts]
     if asks(reader, head):
-        return write_behind(reader, starts, lambda index: Asking(reader, head, banned), end, manner)
+        return continue_starts(reader, starts, lambda index: Asking(reader, head, banned), end, manner)
     return continue_rows(reader, head, starts, banned, end, manner, spelled_starts(reader, prompts, starts))
 
 
@@ -99,10 +99,10 @@ def continue_rows(
     def writer(index: NDArray[np.int64]) -> Continuing:
         return Continuing(reader, head, banned, None if characters is None else characters[index])
 
-    return write_behind(reader, starts, writer, end, manner, drafter)
+    return continue_starts(reader, starts, writer, end, manner, drafter)
 
 
-def write_behind(
+def continue_starts(
     reader: Reader, starts: Sequence[Ids], writer: Callable[[NDArray[np.int64]], Writer], end: int, manner: Manner,
     drafter: Callable[[], Checker] | None = None,
 ) -> list[Continuation]:

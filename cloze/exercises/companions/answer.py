@@ -15,8 +15,9 @@ from cloze.bounds import Count
 from cloze.errors import RecipeError
 from cloze.exercises.edit import Edit, ExerciseKind
 from cloze.exercises.facts import TokenFacts, needed
-from cloze.exercises.frame import FROM_CHECKPOINT, split_template
+from cloze.exercises.frame import split_template
 from cloze.exercises.units.unit_request import slots
+from cloze.reading import FROM_CHECKPOINT
 from cloze.registry import Given, register
 from cloze.rng import Draw
 from cloze.rows import Rows, columns_before, rows_and_columns, true_positions
