@@ -11,7 +11,7 @@ fine-tunes first. Texts: 600 short ones (sentences about films, 26 tokens) and 1
               that `cloze export --to onnx` writes, sorted, in batches of the same size as ours
     evaluate  `cloze.load(…).evaluate` on 600 labelled rows · `Trainer.evaluate` (rows of like length together)
     finetune  `cloze.finetune` · `Trainer`, both in fp32 and in bf16, 100 (few), 1,000 (many) and 8,000 rows (all), three epochs
-              or one, the dev set of 400 rows measured after each; `cloze.finetune` with a frozen network
+              or one, the dev set of 400 rows measured after each
     cold      the commands `cloze embed` and `cloze predict` · a script with the peer's imports, ten texts, whole processes
 
 All sides run in fp32 unless their name says bf16, each in a process of its own that has read the model and answered once; in
@@ -41,13 +41,12 @@ EPOCHS = 3
 
 
 class Side(NamedTuple):
-    """A tool with its settings; `by_length`: a pipeline that is given its texts sorted, `frozen`: only the head is trained."""
+    """A tool with its settings; `by_length`: a pipeline that is given its texts sorted."""
 
     tool: str
     precision: str = "fp32"
     epochs: int = EPOCHS
     by_length: bool = False
-    frozen: bool = False
 
 
 SIDES = {
@@ -62,7 +61,7 @@ SIDES = {
     "finetune": {
         "cloze": Side("cloze"), "Trainer": Side("Trainer"), "cloze, bf16": Side("cloze", "bf16"),
         "Trainer, bf16": Side("Trainer", "bf16"), "cloze, one epoch, bf16": Side("cloze", "bf16", 1),
-        "Trainer, one epoch, bf16": Side("Trainer", "bf16", 1), "cloze, frozen, bf16": Side("cloze", "bf16", 1, frozen=True),
+        "Trainer, one epoch, bf16": Side("Trainer", "bf16", 1),
     },
     "cold": {
         "cloze embed": Side("cloze"), "sentence-transformers": Side("sentence-transformers"), "cloze predict": Side("cloze"),
@@ -360,7 +359,7 @@ def finetune(side: Side, texts: str, work: Path) -> float:
 
             tuned = cloze.finetune(
                 str(weights()), train=str(work / f"{texts}.jsonl"), dev=str(work / "dev.jsonl"), out=str(out), baselines=False,
-                changes=["frozen"] if side.frozen else [], overrides=[
+                overrides=[
                     f"training.epochs={side.epochs}", "training.batch=16", f"training.precision={side.precision}",
                     "task.patience=0",
                 ],
